@@ -61,7 +61,7 @@ tessera_model_options model_defaults() {
           .mesh_shard = 0};
 }
 
-/// The numbers of `rule`, where the struct has its members.
+/// The fields of `rule` that the struct has as members.
 template <class Rule>
 void write_rule(const Rule& rule, tessera_optimizer_options& to) {
   to.lr = rule.lr;
@@ -88,7 +88,7 @@ Rule read_rule(const tessera_optimizer_options& from) {
   return rule;
 }
 
-/// Calls `work` with the default values of rule `number`, and of the rule's type.
+/// Calls `work` with the default values of rule `number`, as the rule's type.
 template <class Work>
 void with_rule(Call call, std::int32_t number, const Work& work) {
   switch (number) {
@@ -101,10 +101,8 @@ void with_rule(Call call, std::int32_t number, const Work& work) {
     case TESSERA_LION:
       return work(Lion{});
     default:
-      call.refuse(
-          fmt::format("there is no update rule {}; use TESSERA_ADAMW or another of the "
-                      "header's",
-                      number));
+      call.refuse(fmt::format(
+          "update rule {} does not exist; use TESSERA_ADAMW or another of the header's", number));
   }
 }
 
@@ -122,7 +120,7 @@ tessera_optimizer_options optimizer_defaults(Call call, std::int32_t rule) {
 ParameterGroup group_of(Call call, const tessera_parameter_group& group) {
   call.require(group.name, "the name of a parameter group");
   if (group.chooses == nullptr) {
-    call.refuse(fmt::format("the group '{}' has no function `chooses`", group.name));
+    call.refuse(fmt::format("the group '{}' has no function `chooses`; set it", group.name));
   }
   require_zero(call, "a parameter group", group.reserved);
   require_zero(call, "a parameter group", group.reserved_flag);
@@ -139,7 +137,7 @@ ParameterGroup group_of(Call call, const tessera_parameter_group& group) {
 std::vector<MeshDim> mesh_of(Call call, const tessera_model_options& from) {
   if (from.mesh_replicate == 0 && from.mesh_shard == 0) { return {}; }
   if (from.mesh_replicate == 0 || from.mesh_shard == 0) {
-    call.refuse("a mesh has both `mesh_replicate` and `mesh_shard`, 1 or more, or neither");
+    call.refuse("a mesh needs both `mesh_replicate` and `mesh_shard`, 1 or more, or neither");
   }
   return {{"replicate", from.mesh_replicate}, {"shard", from.mesh_shard}};
 }
@@ -228,8 +226,7 @@ OptimizerChoice optimizer_choice(Call call, const tessera_optimizer_options* giv
 DType dtype_of(Call call, const char* name, tessera_dtype dtype) {
   if (dtype < TESSERA_FP32 || dtype > TESSERA_FP64) {
     call.refuse(
-        fmt::format("{} is {}, which is no dtype; use TESSERA_FP32, TESSERA_BF16 or "
-                    "TESSERA_FP16",
+        fmt::format("{} is {}, which is no dtype; use TESSERA_FP32, TESSERA_BF16 or TESSERA_FP16",
                     name, dtype));
   }
   return static_cast<DType>(dtype - TESSERA_FP32);

@@ -12,19 +12,19 @@ namespace tessera {
 /// Work on a thread of its own. The destructor waits for its end.
 class BackgroundJob {
  public:
-  /// A thread that cannot be had is a failure of the work.
+  /// A thread that cannot be started counts as a failure of the work.
   explicit BackgroundJob(std::function<void()> work) : end_{begin(std::move(work))} {}
   BackgroundJob(const BackgroundJob&) = delete;
   BackgroundJob& operator=(const BackgroundJob&) = delete;
 
-  /// Waits until it has ended.
+  /// Waits until the work has ended.
   void wait() const { end_.wait(); }
-  /// Waits for its end, but not longer than `longest`.
+  /// Waits for its end, at most `longest`.
   void wait(std::chrono::milliseconds longest) const { (void)end_.wait_for(longest); }
   [[nodiscard]] bool has_ended() const {
     return end_.wait_for(std::chrono::seconds{0}) == std::future_status::ready;
   }
-  /// What it has thrown, or null. It has ended.
+  /// The exception that it threw, or null. Requires that it has ended.
   [[nodiscard]] std::exception_ptr failure() const noexcept {
     try {
       end_.get();

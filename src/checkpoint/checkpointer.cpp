@@ -14,11 +14,12 @@ namespace tessera {
 namespace {
 
 void check(const CheckpointerOptions& options) {
-  expects(!options.folder.empty(), "Checkpointer: the folder has no name");
+  expects(!options.folder.empty(),
+          "Checkpointer: `folder` is empty; name the folder of the run's checkpoints");
   expects(options.every >= 0 && options.minutes.count() >= 0,
-          "Checkpointer: `every` and `minutes` are 0 or more");
+          "Checkpointer: `every` and `minutes` must be 0 or more");
   expects(options.keep >= 0 && options.keep_every >= 0,
-          "Checkpointer: `keep` and `keep_every` are 0 or more");
+          "Checkpointer: `keep` and `keep_every` must be 0 or more");
 }
 
 }  // namespace
@@ -47,7 +48,7 @@ class Checkpointer::Work {
     if (due_ && !saver_.under_way()) { begin(extras ? extras() : CheckpointExtras{}); }
   }
 
-  // What the save under way fails with is told later: it must not keep this one from beginning.
+  // A failure of the save under way is reported later: it must not keep this one from beginning.
   void save(const CheckpointExtras& extras) {
     const std::exception_ptr failure = failure_of([&] { saver_.finish(); });
     if (failure) { pending_ = failure; }
@@ -61,7 +62,8 @@ class Checkpointer::Work {
   [[nodiscard]] const SaveReport& newest() const noexcept { return saver_.newest(); }
 
  private:
-  // Older checkpoints go, but not this step's. One that slips would be another step's.
+  // Older checkpoints may be removed, but not this step's. If the save began late, it would be
+  // another step's.
   [[nodiscard]] bool stays(std::int64_t step) const noexcept {
     return kept_every_ > 0 && step % kept_every_ == 0;
   }
@@ -84,11 +86,11 @@ class Checkpointer::Work {
   }
 
   ShardedModel& model_;
-  std::int64_t kept_every_;  // 0: none stays for its step
+  std::int64_t kept_every_;  // 0: no checkpoint is kept for its step
   Saver saver_;
   SaveSchedule schedule_;
   bool due_ = false;
-  std::exception_ptr pending_;  // of a save that has ended
+  std::exception_ptr pending_;  // failure of an ended save
 };
 
 Checkpointer::Checkpointer(ShardedModel& model, CheckpointerOptions options) {

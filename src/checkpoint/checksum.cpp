@@ -11,16 +11,16 @@ namespace tessera {
 TensorSums::TensorSums(std::uint64_t tensor_bytes, std::uint64_t chunk_bytes)
     : tensor_bytes_{tensor_bytes}, chunk_bytes_{chunk_bytes} {
   expects(chunk_bytes > 0 && kChecksumBlock % chunk_bytes == 0,
-          "TensorSums: the bytes of a chunk do not divide those of a block");
+          "TensorSums: the bytes of a chunk must divide those of a block");
   sums_.resize(tensor_bytes / kChecksumBlock + (tensor_bytes % kChecksumBlock != 0 ? 1 : 0));
 }
 
 void TensorSums::add(std::uint64_t first, std::span<const std::byte> bytes) {
   expects(first <= tensor_bytes_ && bytes.size() <= tensor_bytes_ - first,
-          "TensorSums: bytes outside the tensor");
+          "TensorSums: the bytes are outside the tensor");
   const std::uint64_t end = first + bytes.size();
   expects(first % chunk_bytes_ == 0 && (end % chunk_bytes_ == 0 || end == tensor_bytes_),
-          "TensorSums: a part begins or ends within a chunk");
+          "TensorSums: a part must begin and end at a chunk");
 
   std::uint64_t chunk = first / chunk_bytes_;
   const std::byte* from = bytes.data();
@@ -40,7 +40,7 @@ void TensorSums::add(std::uint64_t first, std::span<const std::byte> bytes) {
 }
 
 void TensorSums::add_sum(std::size_t block, std::uint64_t sum) {
-  expects(block < sums_.size(), "TensorSums: a block outside the tensor");
+  expects(block < sums_.size(), "TensorSums: the block is outside the tensor");
   sums_[block] += sum;
 }
 

@@ -24,7 +24,7 @@ std::string text_of_result(std::string_view result) {
 }
 
 std::string result_in(const std::string& text) {
-  expects(text.starts_with(kResult), "result_in: the text is not that of a result");
+  expects(text.starts_with(kResult), "result_in: the text is not a result");
   return text.substr(1);
 }
 

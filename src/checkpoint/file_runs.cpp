@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// The most elements that are read at once, beside one run and its chunks.
+/// The most elements that are read at once, besides one run and its chunks.
 constexpr std::int64_t kMostWindow = 4 * kMostRunElems;
 
 /// The chunks of a tensor.
@@ -20,12 +20,12 @@ class Chunks {
             static_cast<std::int64_t>(tensor.listed().chunk_bytes / tensor.elem_bytes), 1)},
         elems_{static_cast<std::int64_t>(tensor.listed().bytes / tensor.elem_bytes)} {}
 
-  /// Those that a run has elements of.
+  /// The chunks that contain elements of a run.
   [[nodiscard]] Range around(const Range& run) const {
     const std::int64_t first = run.first / chunk_ * chunk_;
     return {first, std::min(round_up(run.end(), chunk_), elems_) - first};
   }
-  /// Those that begin in a run.
+  /// The chunks that begin in a run.
   [[nodiscard]] Range beginning(const FileRun& run) const {
     const std::int64_t first = std::min(round_up(run.summed_from, chunk_), elems_);
     const std::int64_t end = std::min(round_up(run.elems.end(), chunk_), elems_);

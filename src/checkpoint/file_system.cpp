@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
       fmt::format("cannot {} {}: {}", what, path.string(), std::generic_category().message(error)));
 }
 
-/// A file descriptor that is closed at the end.
+/// A file descriptor, closed on destruction.
 class Opened {
  public:
   explicit Opened(int descriptor) noexcept : descriptor_{descriptor} {}
@@ -61,7 +61,7 @@ class SystemFile final : public WritableFile {
     if (!S_ISREG(found.st_mode)) {
       throw Error(fmt::format("cannot write {}: not a file", path_.string()));
     }
-    // Another rank may have set it, and may be writing.
+    // Another rank may have set it, and may be writing already.
     if (std::cmp_equal(found.st_size, bytes)) { return; }
     if (!std::in_range<off_t>(bytes)) { fail("set the size of", path_, EFBIG); }
     if (::ftruncate(file_.get(), static_cast<off_t>(bytes)) != 0) {
@@ -69,7 +69,7 @@ class SystemFile final : public WritableFile {
     }
   }
 
-  // The edges of what is written past the cache go through it.
+  // The unaligned edges of a write past the cache go through the cache.
   void write_at(std::uint64_t first, std::span<const std::byte> bytes) override {
     if (!goes_past_cache(bytes.data(), first, bytes.size()) || !open_direct()) {
       return write(file_, first, bytes);
@@ -87,7 +87,7 @@ class SystemFile final : public WritableFile {
  private:
   static constexpr int kFlags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
-  // Not every file system can.
+  // Not every file system supports it.
   bool open_direct() {
     if (!asked_for_direct_) {
       asked_for_direct_ = true;
@@ -144,7 +144,7 @@ class SystemFiles final : public FileSystem {
     Opened file{::open(path.c_str(), flags, 0666)};
     if (!file.is_open() && errno == ENOENT) { return {}; }
     if (!file.is_open()) { fail("create", path); }
-    // Where there are no locks, the file claims nothing and is of no harm.
+    // On a file system without locks the claim has no effect, and does no harm.
     const bool lost = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     struct stat made{};
     if (lost || ::fstat(file.get(), &made) != 0 || made.st_nlink == 0) { return {}; }

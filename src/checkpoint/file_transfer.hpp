@@ -10,20 +10,20 @@
 
 namespace tessera {
 
-/// What has come of reading or writing bytes of a file.
+/// The result of reading or writing bytes of a file.
 struct Transfer {
   enum class End : std::uint8_t {
-    whole,    ///< all bytes have been moved
-    refused,  ///< the file system does not move the rest past its cache
-    failed,   ///< `error` says why
+    whole,    ///< all bytes were moved
+    refused,  ///< the file system cannot move the rest past its cache
+    failed,   ///< `error` has the reason
   };
-  std::size_t bytes = 0;  ///< that have been moved
+  std::size_t bytes = 0;  ///< bytes moved so far
   End end = End::whole;
   int error = 0;  ///< errno; 0: the system moved nothing
 };
 
-/// Moves `bytes` bytes by calls of `move(done)`, which moves some of those from `done` on as pread
-/// and pwrite do. `past_cache`: the file was opened with O_DIRECT.
+/// Moves `bytes` bytes by calls of `move(done)`, which moves some of the bytes from `done` on, like
+/// pread and pwrite. `past_cache`: the file was opened with O_DIRECT.
 template <class Move>
 [[nodiscard]] Transfer transfer(std::size_t bytes, bool past_cache, const Move& move) {
   Transfer done;
@@ -45,7 +45,7 @@ template <class Move>
 }
 
 /// Calls `move(first, part, past_cache)` for parts of `bytes`, which begin at byte `first` of a
-/// file: its whole pages, which go past the cache, and what lies around them.
+/// file: whole pages, which bypass the cache, and the edges around them.
 template <class Bytes, class Move>
 void move_by_pages(std::uint64_t first, Bytes bytes, const Move& move) {
   const std::size_t head = (kFilePage - first % kFilePage) % kFilePage;

@@ -21,8 +21,9 @@ void check_save(const std::vector<FoundPart>& parts) {
   std::vector<bool> found(static_cast<std::size_t>(first.parts));
   for (const FoundPart& part : parts) {
     if (part.part.save != first.save || part.part.parts != first.parts) {
-      throw FormatError(fmt::format("{} and {} are parts of different saves; give those of one",
-                                    parts.front().folder.string(), part.folder.string()));
+      throw FormatError(
+          fmt::format("{} and {} are parts of different saves; give the parts of one save",
+                      parts.front().folder.string(), part.folder.string()));
     }
     const auto number = static_cast<std::size_t>(part.part.part);
     if (found.at(number)) {
@@ -36,14 +37,13 @@ void check_save(const std::vector<FoundPart>& parts) {
     if (!found[i]) { missing.push_back(i); }
   }
   if (!missing.empty()) {
-    throw FormatError(
-        fmt::format("of the {} parts of step {} part {} is missing; give the folders "
-                    "of all machines",
-                    first.parts, first.manifest.step, fmt::join(missing, ", ")));
+    throw FormatError(fmt::format(
+        "of the {} parts of step {}, part {} is missing; give the folders of all machines",
+        first.parts, first.manifest.step, fmt::join(missing, ", ")));
   }
 }
 
-// Adds the sums of `part` to `sum`. The rest has to be equal.
+// Adds the sums of `part` to `sum`. Everything else must be equal.
 void add_manifest(Manifest& sum, const FoundPart& first, const FoundPart& part) {
   Manifest plain = part.part.manifest;
   Manifest expected = sum;
@@ -54,8 +54,8 @@ void add_manifest(Manifest& sum, const FoundPart& first, const FoundPart& part) 
   }
   if (format_manifest(plain) != format_manifest(expected)) {
     throw FormatError(
-        fmt::format("{} and {} are parts of one save, but what they list differs; a part is "
-                    "damaged, take another checkpoint",
+        fmt::format("{} and {} are parts of one save, but list different contents; one of them is "
+                    "damaged, use another checkpoint",
                     first.folder.string(), part.folder.string()));
   }
   for (std::size_t t = 0; t < sum.tensors.size(); ++t) {
@@ -73,8 +73,8 @@ void check_cover_of(const std::string& file, std::uint64_t bytes,
   for (const auto& [range, folder] : ranges) {
     if (range.first_byte < end) {
       throw FormatError(
-          fmt::format("{}: byte {} of {} is in another part too; a part is damaged, "
-                      "take another checkpoint",
+          fmt::format("{}: byte {} of {} is also in another part; one of them is damaged, use "
+                      "another checkpoint",
                       folder, range.first_byte, file));
     }
     if (range.first_byte > end) { break; }
@@ -82,7 +82,7 @@ void check_cover_of(const std::string& file, std::uint64_t bytes,
   }
   if (end != bytes) {
     throw FormatError(fmt::format(
-        "byte {} of {} is in no part; a part is damaged, take another checkpoint", end, file));
+        "byte {} of {} is in no part; a part is damaged, use another checkpoint", end, file));
   }
 }
 
@@ -109,7 +109,7 @@ std::vector<FoundPart> parts_of_step(const std::filesystem::path& path) {
 }
 
 Manifest joined_manifest(const std::vector<FoundPart>& parts) {
-  expects(!parts.empty(), "joined_manifest: no parts");
+  expects(!parts.empty(), "joined_manifest: no parts were given");
   check_save(parts);
   Manifest manifest = parts.front().part.manifest;
   for (std::size_t p = 1; p < parts.size(); ++p) {

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-/// Appends `text` as a JSON string, in quotes, to `json`. ContractError that quotes `what` if it is
+/// Appends `text` as a quoted JSON string to `json`. Throws ContractError naming `what` if it is
 /// not UTF-8.
 void append_json_string(std::string& json, std::string_view text, const char* what);
 

@@ -25,7 +25,7 @@ std::uint64_t bytes_of_tensor(const CheckpointTensor& tensor) {
   return static_cast<std::uint64_t>(tensor.shape.elems()) * *width;
 }
 
-// Where the files of a set begin among its tensors, and the number of tensors.
+// The index of the first tensor of each file of a set, and the number of tensors.
 std::vector<std::size_t> divide(std::span<const CheckpointTensor> tensors,
                                 std::uint64_t shard_bytes) {
   std::vector<std::size_t> begins{0};
@@ -42,8 +42,8 @@ std::vector<std::size_t> divide(std::span<const CheckpointTensor> tensors,
   return begins;
 }
 
-// The order of tensors in their file: wide elements first, so that each tensor lies on a multiple
-// of its own, as readers that map the file expect.
+// The order of tensors in their file: wide elements first, so that each tensor is aligned to its
+// element size, as readers that map the file expect.
 std::vector<std::size_t> order_in_file(std::span<const CheckpointTensor> tensors) {
   std::vector<std::size_t> order(tensors.size());
   for (std::size_t i = 0; i < order.size(); ++i) { order[i] = i; }
@@ -58,7 +58,7 @@ std::vector<std::size_t> order_in_file(std::span<const CheckpointTensor> tensors
 }  // namespace
 
 CheckpointLayout::CheckpointLayout(std::vector<Set> sets, std::uint64_t shard_bytes) {
-  expects(shard_bytes > 0, "checkpoint: shard_bytes is 0");
+  expects(shard_bytes > 0, "checkpoint: shard_bytes is 0; choose 1 byte or more");
   for (Set& set : sets) { add(std::move(set), shard_bytes); }
 }
 

@@ -24,7 +24,7 @@ namespace {
 
 using What = LoadOptions::What;
 
-/// Which tensors of the manifest the job has summed whole.
+/// The tensors of the manifest that the job has summed completely.
 std::vector<bool> summed_tensors(const Manifest& manifest, const LoadPlan& plan) {
   std::vector<bool> summed(manifest.tensors.size(), false);
   const auto mark = [&](const TensorSource& from) {
@@ -40,7 +40,7 @@ std::vector<bool> summed_tensors(const Manifest& manifest, const LoadPlan& plan)
   return summed;
 }
 
-/// The sums of all ranks, against those of the manifest.
+/// Compares the sums of all ranks with those of the manifest.
 void compare_sums(const Manifest& manifest, const std::vector<bool>& summed,
                   const std::vector<std::string>& all, const std::string& path) {
   std::vector<std::vector<std::uint64_t>> read(manifest.tensors.size());
@@ -56,16 +56,16 @@ void compare_sums(const Manifest& manifest, const std::vector<bool>& summed,
     const auto differs = std::ranges::mismatch(read[i], tensor.sums).in1 - read[i].begin();
     const std::uint64_t first = static_cast<std::uint64_t>(differs) * kChecksumBlock;
     const std::uint64_t end = std::min(first + kChecksumBlock, tensor.bytes);
-    throw FormatError{fmt::format(
-        "{}/{}: tensor '{}': bytes {} to {} of the file are damaged: their checksum is not that of "
-        "{}; resume from an earlier checkpoint",
-        path, tensor.file, tensor.name, tensor.first_byte + first, tensor.first_byte + end - 1,
-        kManifestName)};
+    throw FormatError{
+        fmt::format("{}/{}: tensor '{}': bytes {} to {} of the file are damaged: their checksum is "
+                    "not that of {}; resume from an earlier checkpoint",
+                    path, tensor.file, tensor.name, tensor.first_byte + first,
+                    tensor.first_byte + end - 1, kManifestName)};
   }
 }
 
-/// Fills this rank's share. Ranks meet as they read: those that have ended wait for the others,
-/// which under dp is one rank that reads everything, and none is taken for lost.
+/// Fills this rank's share. Ranks meet while they read, so that a rank which waits for another
+/// (under dp one rank reads everything) is not taken for lost.
 void load_share(World& world, engine::TrainingState& state, const LoadPlan& plan,
                 LoadSource& source, SumTable& sums) {
   std::optional<ShareLoader> loader;
@@ -98,8 +98,9 @@ LoadReport load(ShardedModel& model, const std::filesystem::path& path,
   engine::TrainingState state{model};
   const bool everything = options.what == What::everything;
   expects(!everything || state.has_optimizer(),
-          "load: call optimize_with before the whole state is loaded");
-  expects(!options.only || !everything, "load: `only` is for weights alone");
+          "load: the model has no optimizer; call optimize_with before loading the whole state");
+  expects(!options.only || !everything,
+          "load: `only` applies to weights; leave it out, or load only the weights");
   if (world.simulated()) { return {}; }
 
   std::unique_ptr<LoadSource> source;

@@ -31,7 +31,7 @@ std::string some_of(const std::vector<std::string>& names) {
   return names.size() > count ? fmt::format("{} and {} more", text, names.size() - count) : text;
 }
 
-/// The dtypes that an array of a kind may have in a checkpoint.
+/// The dtypes that an array of this kind may have in a checkpoint.
 bool may_have(StateKind kind, const std::string& dtype) {
   switch (kind) {
     case StateKind::weight:
@@ -88,13 +88,13 @@ class Planner {
     const std::string theirs = in_state("optimizer");
     if (theirs != state_.optimizer_name()) {
       refuse(
-          fmt::format("the checkpoint is of optimizer '{}', the model is trained by '{}'; train "
-                      "with the former, or load the weights alone",
+          fmt::format("the checkpoint is of optimizer '{}', but the model is trained by '{}'; "
+                      "train with the checkpoint's optimizer, or load only the weights",
                       theirs, state_.optimizer_name()));
     }
   }
 
-  /// The array of a parameter whose weight is `weight` in the files.
+  /// The array of the parameter whose weight is named `weight` in the files.
   [[nodiscard]] std::optional<std::size_t> find(StateKind kind, const ParameterInfo& parameter,
                                                 const std::string& weight, int index = 0) const {
     const auto found = by_name_.find({std::string{role_of(kind)}, state_name(weight, kind, index)});
@@ -104,9 +104,9 @@ class Planner {
     const std::int64_t elems = parameter.shape.elems();
     const Shape shape = scales ? Shape{(elems + kMomentBlock - 1) / kMomentBlock} : parameter.shape;
     if (tensor.shape != shape) {
-      refuse(fmt::format("{}: tensor '{}' has shape {}, the model's parameter '{}' takes {}",
-                         tensor.file, tensor.name, tensor.shape.to_string(), parameter.full_name(),
-                         shape.to_string()));
+      refuse(fmt::format(
+          "{}: tensor '{}' has shape {}, but the model's parameter '{}' has shape {}", tensor.file,
+          tensor.name, tensor.shape.to_string(), parameter.full_name(), shape.to_string()));
     }
     const std::uint64_t size = elems == 0 || shape.elems() == 0
                                    ? 1
@@ -115,8 +115,8 @@ class Planner {
         tensor.chunk_bytes > 0 && (scales ? size : kChunkElems * size) % tensor.chunk_bytes == 0;
     if (!may_have(kind, tensor.dtype) || !cut) {
       throw FormatError{
-          fmt::format("{}/{}: tensor '{}' is a {} of dtype {} in chunks of {} bytes, "
-                      "which no checkpoint of format {} has",
+          fmt::format("{}/{}: tensor '{}' is a {} of dtype {} in chunks of {} bytes, which "
+                      "checkpoints of format {} never have; the manifest is damaged",
                       path_, kManifestName, tensor.name, tensor.role, tensor.dtype,
                       tensor.chunk_bytes, kCheckpointFormat)};
     }
@@ -147,7 +147,7 @@ class Planner {
     return weight_recipe(info, weight, *own);
   }
 
-  // A bf16 weight and its remainder belong together: both come from one file, or both are made of
+  // A bf16 weight and its remainder belong together: both come from one file, or both are made from
   // one fp32 value.
   TensorRecipe weight_recipe(const StateTensorInfo& info, const std::string& weight,
                              std::size_t own) {
@@ -187,13 +187,14 @@ class Planner {
     const std::string& theirs = at(*moment).dtype;
     if (theirs != own && !options_.convert_moments) {
       refuse(
-          fmt::format("the checkpoint's moments are {}, the model's are {}; choose the "
+          fmt::format("the checkpoint's moments are {}, but the model's are {}; choose the "
                       "checkpoint's format, or convert them (LoadOptions::convert_moments)",
                       in_state("moments"), moments_of(state_)));
     }
     if (theirs == "U8" && !scales) {
-      throw FormatError{fmt::format("{}/{}: moment '{}' of 8 bits has no scales", path_,
-                                    kManifestName, at(*moment).name)};
+      throw FormatError{
+          fmt::format("{}/{}: the 8-bit moment '{}' has no scales; the checkpoint is damaged",
+                      path_, kManifestName, at(*moment).name)};
     }
     if (theirs == own) {
       return {.how = How::copy, .from = source(info.kind == StateKind::scales ? *scales : *moment)};
@@ -209,15 +210,14 @@ class Planner {
                          some_of(plan_.missing)));
     }
     if (!plan_.unexpected.empty()) {
-      refuse(
-          fmt::format("the model has no parameter for the checkpoint's {}, which is of another "
-                      "model",
-                      some_of(plan_.unexpected)));
+      refuse(fmt::format(
+          "the model has no parameter for the checkpoint's {}, which is of another model",
+          some_of(plan_.unexpected)));
     }
     if (!lacking_.empty()) {
       refuse(
-          fmt::format("the optimizer's state {} is not in the checkpoint: those parameters "
-                      "were frozen, or the optimizer kept fewer moments",
+          fmt::format("the optimizer's state {} is not in the checkpoint: those parameters were "
+                      "frozen, or the optimizer kept fewer moments",
                       some_of(lacking_)));
     }
     std::vector<std::string> left;

@@ -12,10 +12,10 @@
 
 namespace tessera {
 
-/// An array of a checkpoint from which an array of the model is filled.
+/// An array of a checkpoint that fills an array of the model.
 struct TensorSource {
   std::size_t tensor = 0;  ///< index in Manifest::tensors
-  /// Whether what is read of it here is summed: of all arrays that read it one does, so that the
+  /// Whether bytes read for it here are summed. One of all arrays that read it sums, so that the
   /// job sums each byte once.
   bool summed = false;
 };
@@ -23,28 +23,28 @@ struct TensorSource {
 /// How one array of the model is filled.
 struct TensorRecipe {
   enum class How : std::uint8_t {
-    keep,     ///< it stays as it is
+    keep,     ///< stays as it is
     zeros,    ///< with zeros
-    copy,     ///< byte by byte
-    convert,  ///< through fp32
+    copy,     ///< bytes as they are
+    convert,  ///< converted through fp32
   };
   How how = How::keep;
   TensorSource from = {};
-  /// What completes `from` to fp32 values: the remainders of a bf16 weight, the scales of a
+  /// What completes `from` to fp32 values: the remainders of a bf16 weight, or the scales of a
   /// quantised moment.
   std::optional<TensorSource> beside = {};
 };
 
-/// What a model takes of a checkpoint. It follows from the manifest, the model and the options, so
-/// that it is the same on all ranks.
+/// What a model loads from a checkpoint. It follows from the manifest, the model and the options,
+/// so it is the same on all ranks.
 ///
-/// Errors: ConfigError for what does not fit.
+/// Errors: ConfigError if something does not fit.
 struct LoadPlan {
   LoadPlan(const engine::TrainingState& state, const Manifest& manifest, const LoadOptions& options,
            const std::string& path);
 
   std::vector<TensorRecipe> recipes;  ///< by tensor of the state
-  std::vector<std::string> missing;   ///< as LoadReport
+  std::vector<std::string> missing;   ///< as in LoadReport
   std::vector<std::string> unexpected;
 };
 

@@ -59,7 +59,7 @@ class PartsSource final : public LoadSource {
     for (const auto& [name, bytes] : manifest_.files) {
       const auto file = files_.at(part.folder / name);
       if (file->bytes() == bytes) { continue; }
-      throw FormatError{fmt::format("{}: has {} bytes, and {} says {}; the file is damaged",
+      throw FormatError{fmt::format("{}: has {} bytes, but {} says {}; the file is damaged",
                                     file->path().string(), file->bytes(), kPartName, bytes)};
     }
   }
@@ -69,7 +69,7 @@ class PartsSource final : public LoadSource {
   ReadableFiles files_;
 };
 
-/// Files of other programs.
+/// Weight files written by other programs.
 class WeightsSource final : public LoadSource {
  public:
   explicit WeightsSource(const std::vector<std::filesystem::path>& files) {
@@ -107,7 +107,10 @@ class WeightsSource final : public LoadSource {
 std::vector<std::filesystem::path> files_of_index(const std::filesystem::path& index) {
   std::ifstream file{index, std::ios::binary};
   const std::string text{std::istreambuf_iterator<char>{file}, {}};
-  if (!file) { throw FormatError{fmt::format("{} cannot be read", index.string())}; }
+  if (!file) {
+    throw FormatError{fmt::format(
+        "{}: cannot be read; check that the file exists and its permissions", index.string())};
+  }
   std::set<std::string> names;
   for (const auto& [tensor, name] : parse_index(index.string(), text)) { names.insert(name); }
   std::vector<std::filesystem::path> files;
@@ -115,7 +118,7 @@ std::vector<std::filesystem::path> files_of_index(const std::filesystem::path& i
   return files;
 }
 
-/// The files with weights of another program that `path` stands for; none: it is a checkpoint.
+/// The weight files of another program at `path`; none if it is a checkpoint.
 std::vector<std::filesystem::path> weights_files(const std::filesystem::path& path) {
   if (std::filesystem::is_regular_file(path)) {
     return path.string().ends_with(kIndexEnd) ? files_of_index(path) : std::vector{path};

@@ -12,10 +12,10 @@
 
 namespace tessera {
 
-/// What a load reads: a checkpoint, or files with weights alone, which are given a manifest without
+/// The source of a load: a checkpoint, or files with only weights, which get a manifest without
 /// sums.
 ///
-/// Threads: any, `read` by several at a time.
+/// Threads: any; several may `read` at a time.
 class LoadSource {
  public:
   virtual ~LoadSource() = default;
@@ -30,8 +30,8 @@ class LoadSource {
   LoadSource() = default;
 };
 
-/// Opens `path`: the folder of a step, or one of its parts where all of them are there; for weights
-/// alone also a safetensors file, or a folder with model.safetensors or its parts and their index.
+/// Opens `path`: the folder of a step, or one of its parts if all of them exist. For weights also a
+/// safetensors file, or a folder with model.safetensors or its parts and their index. Throws
 /// FormatError.
 [[nodiscard]] std::unique_ptr<LoadSource> open_load_source(const std::filesystem::path& path,
                                                            LoadOptions::What what);

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Buffers are handed on as texts of at most so many bytes.
+// Buffers are sent as texts of at most this many bytes.
 constexpr std::uint64_t kHandedOnAtOnce = std::uint64_t{1} << 20;
 
 std::size_t find_extra(const Manifest& manifest, const std::string& name) {
@@ -21,7 +21,7 @@ std::size_t find_extra(const Manifest& manifest, const std::string& name) {
   return static_cast<std::size_t>(found - manifest.tensors.begin());
 }
 
-/// Bytes of a tensor that rank 0 has read, on every rank.
+/// Returns, on every rank, the bytes of a tensor that rank 0 has read.
 std::string handed_on(World& world, LoadSource& source, const ManifestTensor& tensor,
                       std::uint64_t first, std::uint64_t count) {
   std::string bytes(world.rank() == 0 ? count : 0, '\0');
@@ -41,7 +41,7 @@ void require_extras(const Manifest& manifest, const CheckpointExtras& extras,
   const auto refuse = [&](const std::string& why) {
     throw ConfigError{fmt::format("{}: {}", path, why)};
   };
-  (void)layout_of_extras(extras.buffers);  // names and sizes
+  (void)layout_of_extras(extras.buffers);  // checks names and sizes
   for (const CheckpointBuffer& buffer : extras.buffers) {
     const std::size_t at = find_extra(manifest, buffer.name);
     if (at == manifest.tensors.size()) {
@@ -49,11 +49,13 @@ void require_extras(const Manifest& manifest, const CheckpointExtras& extras,
     }
     const ManifestTensor& tensor = manifest.tensors[at];
     if (tensor.chunk_bytes == 0 || kHandedOnAtOnce % tensor.chunk_bytes != 0) {
-      throw FormatError{fmt::format("{}/{}: buffer '{}' has chunks of {} bytes", path,
-                                    kManifestName, tensor.name, tensor.chunk_bytes)};
+      throw FormatError{
+          fmt::format("{}/{}: buffer '{}' has chunks of {} bytes, which checkpoints never have; "
+                      "the manifest is damaged",
+                      path, kManifestName, tensor.name, tensor.chunk_bytes)};
     }
     if (tensor.shape != buffer.shape || tensor.dtype != buffer.values.dtype) {
-      refuse(fmt::format("buffer '{}' is {} {} in the checkpoint, {} {} in the program",
+      refuse(fmt::format("buffer '{}' is {} {} in the checkpoint, but {} {} in the program",
                          buffer.name, tensor.dtype, tensor.shape.to_string(), buffer.values.dtype,
                          buffer.shape.to_string()));
     }
@@ -62,7 +64,7 @@ void require_extras(const Manifest& manifest, const CheckpointExtras& extras,
     const bool known = std::ranges::any_of(
         extras.buffers, [&](const CheckpointBuffer& buffer) { return buffer.name == tensor.name; });
     if (tensor.role == "extra" && !known) {
-      refuse(fmt::format("the checkpoint has a buffer '{}', which the program does not take",
+      refuse(fmt::format("the checkpoint has a buffer '{}', which the program does not load",
                          tensor.name));
     }
   }

@@ -11,12 +11,13 @@
 
 namespace tessera {
 
-/// ConfigError that names the first buffer that the checkpoint lacks, or has in another shape or
-/// dtype, and one that the checkpoint has beside them.
+/// Throws ConfigError naming the first buffer that the checkpoint lacks or has with another shape
+/// or dtype, and a buffer that only the checkpoint has.
 void require_extras(const Manifest& manifest, const CheckpointExtras& extras,
                     const std::string& path);
 
-/// *Collective.* Rank 0 reads the buffers and hands them on. `summed`: marks their tensors.
+/// *Collective.* Rank 0 reads the buffers and sends them to the others. `summed`: marks their
+/// tensors.
 void load_extras(World& world, LoadSource& source, const CheckpointExtras& extras, SumTable& sums,
                  std::vector<bool>& summed);
 

@@ -84,7 +84,7 @@ void append_tensor(std::string& text, const ManifestTensor& tensor) {
 std::map<std::string, std::string> texts_of(const JsonFields& fields, const char* key) {
   std::map<std::string, std::string> texts;
   for (const auto& [name, value] : fields.object(key).items()) {
-    if (!value.is_string()) { fields.refuse(fmt::format("'{}': '{}' is no text", key, name)); }
+    if (!value.is_string()) { fields.refuse(fmt::format("'{}': '{}' is not a text", key, name)); }
     texts.emplace(name, value.get<std::string>());
   }
   return texts;
@@ -94,10 +94,10 @@ std::map<std::string, std::uint64_t> files_of(const JsonFields& fields) {
   std::map<std::string, std::uint64_t> files;
   for (const auto& [name, bytes] : fields.object("files").items()) {
     if (!is_plain_name(name)) {
-      fields.refuse(fmt::format("'files': '{}' is no file of this folder", name));
+      fields.refuse(fmt::format("'files': '{}' is not a file name in this folder", name));
     }
     if (!bytes.is_number_unsigned() || bytes.get<std::uint64_t>() > kMostFileBytes) {
-      fields.refuse(fmt::format("'files': the size of {} is no number of bytes", name));
+      fields.refuse(fmt::format("'files': the size of {} is not a number of bytes", name));
     }
     files.emplace(name, bytes.get<std::uint64_t>());
   }
@@ -145,7 +145,7 @@ void check_bytes(const JsonFields& fields, const ManifestTensor& tensor) {
   const auto width = dtype_bytes(tensor.dtype);
   if (!width) { fields.refuse(fmt::format("the dtype {} is unknown", tensor.dtype)); }
   const auto elems = static_cast<std::uint64_t>(tensor.shape.elems());
-  // Compared as elements, because elems * width may not fit.
+  // Compared as elements, because elems * width may overflow.
   if (tensor.bytes % *width != 0 || tensor.bytes / *width != elems) {
     fields.refuse(
         fmt::format("has {} bytes, but {} elements of {}", tensor.bytes, elems, tensor.dtype));
@@ -187,7 +187,7 @@ void check_names(const std::string& path, const std::vector<ManifestTensor>& ten
   }
 }
 
-// Tensors lie in their files, one beside the other.
+// Tensors must lie in their files without overlap.
 void check_places(const std::string& path, const Manifest& manifest) {
   std::vector<const ManifestTensor*> by_place;
   for (const ManifestTensor& tensor : manifest.tensors) { by_place.push_back(&tensor); }
@@ -198,14 +198,14 @@ void check_places(const std::string& path, const Manifest& manifest) {
   for (const ManifestTensor* tensor : by_place) {
     const auto file = manifest.files.find(tensor->file);
     if (file == manifest.files.end()) {
-      throw FormatError(fmt::format("{}: tensor '{}' is in file {}, which is not among 'files'",
+      throw FormatError(fmt::format("{}: tensor '{}' is in file {}, which is not listed in 'files'",
                                     path, shown(tensor->name), shown(tensor->file)));
     }
     const std::uint64_t end = tensor->first_byte + tensor->bytes;  // both below 2^63
     if (end > file->second) {
-      throw FormatError(fmt::format("{}: tensor '{}' ends at byte {} of {}, which has {} bytes",
-                                    path, shown(tensor->name), end, shown(tensor->file),
-                                    file->second));
+      throw FormatError(
+          fmt::format("{}: tensor '{}' ends at byte {} of {}, which is only {} bytes long", path,
+                      shown(tensor->name), end, shown(tensor->file), file->second));
     }
     if (before != nullptr && before->file == tensor->file &&
         before->first_byte + before->bytes > tensor->first_byte) {
@@ -222,8 +222,8 @@ void check_seal(const std::string& path, std::string_view text) {
   const std::size_t at = text.size() - std::min(text.size(), expected_size.size());
   if (text.substr(at) == manifest_seal(text.substr(0, at))) { return; }
   throw FormatError(
-      fmt::format("{}: the text was changed: it does not give the checksum in its last lines; "
-                  "restore the file from a copy, or take another checkpoint",
+      fmt::format("{}: the text was changed: it does not match the checksum in its last lines; "
+                  "restore the file from a copy, or use another checkpoint",
                   path));
 }
 
@@ -262,7 +262,7 @@ Manifest parse_manifest(const std::string& path, std::string_view text) {
   manifest.format = static_cast<int>(fields.number("format", 1'000'000));
   if (manifest.format != kCheckpointFormat) {
     fields.refuse(
-        fmt::format("the checkpoint has format {}, and this build reads format {}; use a build of "
+        fmt::format("the checkpoint has format {}, but this build reads format {}; use a build of "
                     "Tessera that reads it",
                     manifest.format, kCheckpointFormat));
   }

@@ -14,46 +14,46 @@ inline constexpr int kCheckpointFormat = 1;
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kProvenanceName = "provenance.json";
 
-/// A tensor as the manifest lists it.
+/// A tensor as listed in the manifest.
 struct ManifestTensor {
   std::string name;
   std::string role;  ///< "weight", "master", "remainder", "moment", "scales", "extra"
   std::string dtype;
   Shape shape;
   std::uint64_t chunk_bytes = 0;
-  std::string file;              ///< in the folder of the step
-  std::uint64_t first_byte = 0;  ///< of its data in the file
+  std::string file;              ///< relative to the step's folder
+  std::uint64_t first_byte = 0;  ///< where its data begins in the file
   std::uint64_t bytes = 0;
-  std::vector<std::uint64_t> sums;  ///< TensorSums, by block
+  std::vector<std::uint64_t> sums;  ///< sums of TensorSums, by block
 };
 
-/// manifest.json: what a checkpoint holds. A folder without one is no checkpoint. Nothing in it
+/// manifest.json: what a checkpoint holds. A folder without it is not a checkpoint. Nothing in it
 /// depends on ranks, strategy, mesh or device.
 struct Manifest {
   int format = kCheckpointFormat;
   std::int64_t step = 0;
   /// Counters of the training state: "steps", "updates", "loss_scale", "good_steps", ... and the
-  /// optimizer: "optimizer", "moments", "master_weights". Numbers are written so that they are read
-  /// back exactly.
+  /// optimizer: "optimizer", "moments", "master_weights". Numbers are written so that reading them
+  /// back gives the exact value.
   std::map<std::string, std::string> state;
-  /// CheckpointExtras::values: data position, seeds, schedule and what else the trainer gave.
+  /// CheckpointExtras::values: data position, seeds, schedule and any other value of the trainer.
   std::map<std::string, std::string> values;
-  /// Every file but manifest and provenance, with its size.
+  /// Every file except manifest and provenance, with its size.
   std::map<std::string, std::uint64_t> files;
   std::vector<ManifestTensor> tensors;
 };
 
-/// JSON with one tensor a line, and a checksum of itself; equal manifests have equal texts.
+/// JSON with one tensor a line, and a checksum of itself; equal manifests have equal texts. Throws
 /// ContractError for texts that are not UTF-8.
 [[nodiscard]] std::string format_manifest(const Manifest& manifest);
 
 /// The last lines of a manifest: the checksum of the text `before` them.
 [[nodiscard]] std::string manifest_seal(std::string_view before);
 
-/// FormatError with `path` and the place for text that is no manifest or was changed, another
-/// format version, tensors that overlap or do not fit their file, sizes that do not fit their
-/// shapes, too few sums. Nothing is allocated by a number that the text gives and its length does
-/// not bound.
+/// Throws FormatError with `path` and the place if the text is no manifest or was changed, has
+/// another format version, or lists tensors that overlap or do not fit their file, sizes that do
+/// not fit their shapes, or too few sums. Allocations are bounded by the length of the text, not by
+/// numbers in it.
 [[nodiscard]] Manifest parse_manifest(const std::string& path, std::string_view text);
 
 }  // namespace tessera

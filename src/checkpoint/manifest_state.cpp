@@ -17,9 +17,9 @@ Number number_in(const Manifest& manifest, const std::string& folder, const std:
   Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (text.empty() || error != std::errc{} || end != text.data() + text.size() || number < 0) {
-    throw FormatError{
-        fmt::format("{}/{}: state: '{}' is '{}', which is no number that a step leaves", folder,
-                    kManifestName, name, text)};
+    throw FormatError{fmt::format(
+        "{}/{}: state: '{}' is '{}', which no step can produce; the manifest is damaged", folder,
+        kManifestName, name, text)};
   }
   return number;
 }
@@ -68,8 +68,9 @@ engine::StateCounters counters_of(const Manifest& manifest, const ModelOptions& 
   };
   const auto loss_scale = number_in<float>(manifest, folder, "loss_scale");
   if (!std::isfinite(loss_scale) || loss_scale == 0.0F) {
-    throw FormatError{fmt::format("{}/{}: state: 'loss_scale' is {}, which is no scale", folder,
-                                  kManifestName, loss_scale)};
+    throw FormatError{fmt::format(
+        "{}/{}: state: 'loss_scale' is {}, which is not a valid scale; the manifest is damaged",
+        folder, kManifestName, loss_scale)};
   }
   engine::StateCounters counters{.steps = whole("steps"),
                                  .updates = whole("updates"),
@@ -77,7 +78,7 @@ engine::StateCounters counters_of(const Manifest& manifest, const ModelOptions& 
                                  .good_steps = whole("good_steps"),
                                  .skipped_in_a_row = whole("skipped_in_a_row"),
                                  .skipped = whole("skipped")};
-  // A scale that moves goes on from where it was. Any other is the model's own.
+  // A dynamic scale continues. Any other is the model's own.
   const std::string own = loss_scaling_of(options);
   const auto theirs = manifest.state.find("loss_scaling");
   const bool same = theirs != manifest.state.end() && theirs->second == own;

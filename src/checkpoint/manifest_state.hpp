@@ -9,14 +9,14 @@
 
 namespace tessera {
 
-/// Manifest::state: the counters, and what the optimizer is.
+/// Manifest::state: the counters, and what identifies the optimizer.
 [[nodiscard]] std::map<std::string, std::string> manifest_state(
     const engine::TrainingState& state, const ModelOptions& options,
     const engine::StateCounters& counters);
 
-/// The counters that manifest_state has written, for a model with `options`: its loss scale goes on
-/// if both are dynamic, and is the one that `options` begin with otherwise. FormatError that names
-/// the file in `folder` and what is missing or no number.
+/// The counters that manifest_state wrote, for a model with `options`. The loss scale continues if
+/// both are dynamic; otherwise it is the initial one of `options`. Throws FormatError naming the
+/// file in `folder` and the entry that is missing or no number.
 [[nodiscard]] engine::StateCounters counters_of(const Manifest& manifest,
                                                 const ModelOptions& options,
                                                 const std::string& folder);

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// With it a code rounds to nearest.
+// Added so that a code rounds to nearest.
 constexpr std::uint32_t kHalfWay = 0x7FFF;
 
 template <class Code>

@@ -19,12 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What is wrong with a checkpoint; empty if its manifest and files agree.
+/// The fault of a checkpoint; empty if its manifest and files agree.
 std::string fault_of(const fs::path& path, std::int64_t step) {
   try {
     const std::int64_t found =
         open_load_source(path, LoadOptions::What::everything)->manifest().step;
-    return found == step ? "" : fmt::format("{}: its manifest is step {}'s", path.string(), found);
+    return found == step ? "" : fmt::format("{}: its manifest is of step {}", path.string(), found);
   } catch (const Error& error) { return error.what(); }
 }
 
@@ -32,32 +32,34 @@ void refuse_other_than_a_folder(const fs::path& folder) {
   std::error_code error;
   const fs::file_status found = fs::status(folder, error);
   if (!fs::exists(found)) {
-    throw ConfigError(fmt::format("there is no folder of checkpoints {}: {}", folder.string(),
+    throw ConfigError(fmt::format("the folder of checkpoints {} does not exist: {}",
+                                  folder.string(),
                                   error ? error.message() : "No such file or directory"));
   }
   if (!fs::is_directory(found)) {
-    throw ConfigError(fmt::format("{} is no folder of checkpoints: it is a file", folder.string()));
+    throw ConfigError(fmt::format("{} is a file, not a folder of checkpoints", folder.string()));
   }
   if (is_file(folder / kManifestName)) {
-    throw ConfigError(fmt::format("{} is one checkpoint; give the folder that it is in ({})",
-                                  folder.string(), fs::absolute(folder).parent_path().string()));
+    throw ConfigError(
+        fmt::format("{} is a single checkpoint; give the folder that contains it ({})",
+                    folder.string(), fs::absolute(folder).parent_path().string()));
   }
 }
 
-/// What a folder without a whole checkpoint has.
+/// Describes a folder without a whole checkpoint.
 std::string found_in(const fs::path& folder) {
   std::vector<std::string> unfinished;
   for (const std::string& name : names_in(folder)) {
     if (is_hidden(name, kStepPrefix, kPartialEnd)) { unfinished.push_back(name); }
   }
   if (!unfinished.empty()) {
-    return fmt::format("it has only what saves have left that were killed ({}); begin a new run",
+    return fmt::format("it only has leftovers of killed saves ({}); begin a new run",
                        fmt::join(unfinished, ", "));
   }
   return "it has none; give the folder of a run that has saved one, or begin a new run";
 }
 
-/// The folders of steps, ascending; of a step that is there in parts alone, the one that it would
+/// The folders of steps, ascending. A step with parts only is listed under the folder name it would
 /// have.
 std::map<std::int64_t, std::vector<fs::path>> steps_of(const fs::path& folder) {
   std::map<std::int64_t, std::vector<fs::path>> steps;
@@ -70,19 +72,19 @@ std::map<std::int64_t, std::vector<fs::path>> steps_of(const fs::path& folder) {
   return steps;
 }
 
-/// Refuses a folder of checkpoints of which none is whole.
+/// Throws for a folder of checkpoints without a whole one.
 [[noreturn]] void refuse_damaged(const fs::path& folder, const NewestCheckpoint& newest) {
   const auto is_whole = [](const fs::path& path) { return name_is_taken(path); };
   if (std::ranges::none_of(newest.damaged_paths, is_whole)) {
-    throw ConfigError(fmt::format(
-        "no checkpoint in the folder {}: it has parts, each of one machine, and not all of any "
-        "step; bring the parts of all machines there, or join them (tessera checkpoint merge) "
-        "({})",
-        folder.string(), fmt::join(newest.damaged, "; ")));
+    throw ConfigError(
+        fmt::format("no checkpoint in the folder {}: it has parts, each of one machine, but no "
+                    "step is complete; copy the parts of all machines there, or join them (tessera "
+                    "checkpoint merge) ({})",
+                    folder.string(), fmt::join(newest.damaged, "; ")));
   }
   throw FormatError(
-      fmt::format("no whole checkpoint in the folder {}: each one is damaged; bring "
-                  "back a copy, or begin a new run in another folder ({})",
+      fmt::format("no whole checkpoint in the folder {}: each one is damaged; restore a copy, or "
+                  "begin a new run in another folder ({})",
                   folder.string(), fmt::join(newest.damaged, "; ")));
 }
 

@@ -12,7 +12,7 @@ namespace tessera {
 
 nlohmann::json parse_json(const std::string& path, std::string_view text, const char* what,
                           std::size_t text_begins_at) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::vector<std::set<std::string>> keys;  // keys of the objects that are open
   const auto refuse_repeated = [&](int, nlohmann::json::parse_event_t event,
                                    nlohmann::json& parsed) {
     if (event == nlohmann::json::parse_event_t::object_start) { keys.emplace_back(); }

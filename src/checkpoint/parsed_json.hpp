@@ -7,14 +7,14 @@
 
 namespace tessera {
 
-/// `text` as JSON. FormatError with `path` and the place, which calls it `what` ("the header"), for
-/// text that is not JSON and for keys that stand twice in one object: what is read would depend on
-/// the reader.
+/// Parses `text` as JSON. Throws FormatError with `path` and the place, naming the text `what`
+/// ("the header"), for invalid JSON and for keys that occur twice in one object: their meaning
+/// would depend on the reader.
 [[nodiscard]] nlohmann::json parse_json(const std::string& path, std::string_view text,
                                         const char* what, std::size_t text_begins_at = 0);
 
-/// The fields of a JSON object in a file. FormatError with `path` and `where` ("tensor 'x'") for a
-/// field that is missing or of another type. Both, and the object, outlive it.
+/// The fields of a JSON object in a file. Throws FormatError with `path` and `where` ("tensor 'x'")
+/// for a field that is missing or of another type. Both texts, and the object, outlive it.
 class JsonFields {
  public:
   JsonFields(const std::string& path, const std::string& where, const nlohmann::json& object);

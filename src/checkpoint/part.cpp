@@ -26,7 +26,7 @@ std::uint64_t end_of(const PartRange& range) {
   return range.first_byte + range.bytes;
 }
 
-/// What is wrong with the ranges; empty if nothing is.
+/// The fault in the ranges; empty if there is none.
 std::string fault_in(const CheckpointPart& part) {
   if (part.parts < 1 || part.part < 0 || part.part >= part.parts) {
     return fmt::format("part {} of {}", part.part, part.parts);
@@ -37,12 +37,12 @@ std::string fault_in(const CheckpointPart& part) {
     if (file == part.manifest.files.end()) { return "bytes of unknown file " + range.file; }
     const std::uint64_t size = file->second;
     if (range.bytes == 0 || range.bytes > size || range.first_byte > size - range.bytes) {
-      return fmt::format("{} bytes at {} of {}, which has {}", range.bytes, range.first_byte,
+      return fmt::format("{} bytes at {} of {}, whose size is {}", range.bytes, range.first_byte,
                          range.file, size);
     }
     std::uint64_t& last = done[range.file];
     if (range.first_byte < last) {
-      return fmt::format("bytes {} and on of {} follow byte {}", range.first_byte, range.file,
+      return fmt::format("bytes from {} on of {} after byte {}", range.first_byte, range.file,
                          last);
     }
     last = end_of(range);
@@ -70,7 +70,7 @@ CheckpointPart part_of(const std::string& path, const nlohmann::json& root) {
   return part;
 }
 
-/// Adds what `range` of `file` has of `tensor`.
+/// Adds the bytes that `range` of `file` contains of `tensor`.
 void add_range(TensorSums& sums, const ManifestTensor& tensor, const PartRange& range,
                const ReadableFile& file) {
   const std::uint64_t end = std::min(end_of(range), tensor.first_byte + tensor.bytes);
@@ -85,7 +85,7 @@ void add_range(TensorSums& sums, const ManifestTensor& tensor, const PartRange& 
   }
 }
 
-/// Whether `range` begins and ends where a chunk of `tensor` does, as far as it has any of it.
+/// Whether `range` begins and ends at chunks of `tensor`, where it overlaps it.
 bool divides_no_chunk(const ManifestTensor& tensor, const PartRange& range) {
   const std::uint64_t tensor_end = tensor.first_byte + tensor.bytes;
   if (end_of(range) <= tensor.first_byte || range.first_byte >= tensor_end) { return true; }
@@ -96,15 +96,16 @@ bool divides_no_chunk(const ManifestTensor& tensor, const PartRange& range) {
   return !divides(range.first_byte) && !divides(end_of(range));
 }
 
-/// What this part has of `tensor` in `file`.
+/// The sums of the bytes that this part has of `tensor` in `file`.
 TensorSums sums_of(const CheckpointPart& part, const ManifestTensor& tensor,
                    const ReadableFile& file) {
   TensorSums sums{tensor.bytes, tensor.chunk_bytes};
   for (const PartRange& range : part.ranges) {
     if (range.file != tensor.file) { continue; }
     if (!divides_no_chunk(tensor, range)) {
-      throw FormatError(fmt::format("{}: the range at byte {} divides a chunk of tensor '{}'",
-                                    file.path().string(), range.first_byte, tensor.name));
+      throw FormatError(
+          fmt::format("{}: the range at byte {} splits a chunk of tensor '{}'; the part is damaged",
+                      file.path().string(), range.first_byte, tensor.name));
     }
     add_range(sums, tensor, range, file);
   }
@@ -118,8 +119,9 @@ void verify_tensor(const CheckpointPart& part, const ManifestTensor& tensor,
     if (found.sums()[block] == tensor.sums[block]) { continue; }
     const std::uint64_t first = tensor.first_byte + block * kChecksumBlock;
     const std::uint64_t end = std::min(first + kChecksumBlock, tensor.first_byte + tensor.bytes);
-    throw FormatError(fmt::format("{}: bytes {} to {}: tensor '{}' ({}) is damaged in this part",
-                                  file.path().string(), first, end - 1, tensor.name, tensor.role));
+    throw FormatError(fmt::format(
+        "{}: bytes {} to {}: tensor '{}' ({}) is damaged in this part; use another checkpoint",
+        file.path().string(), first, end - 1, tensor.name, tensor.role));
   }
 }
 
@@ -137,7 +139,7 @@ std::string format_part(const CheckpointPart& part) {
     text += fmt::format(", \"first_byte\": {}, \"bytes\": {}}}", range.first_byte, range.bytes);
     between = ",\n";
   }
-  // As a text, which has a checksum of its own.
+  // Written as a text, because it has its own checksum.
   text += "\n],\n\"manifest\": ";
   append_json_string(text, format_manifest(part.manifest), "a manifest");
   return text + "}\n";
@@ -154,8 +156,8 @@ void verify_part(const fs::path& folder) {
   for (const auto& [name, bytes] : part.manifest.files) {
     const auto file = files.at(folder / name);
     if (file->bytes() != bytes) {
-      throw FormatError(fmt::format("{}: has {} bytes, and {} says {}", file->path().string(),
-                                    file->bytes(), kPartName, bytes));
+      throw FormatError(fmt::format("{}: has {} bytes, but {} says {}; the file is damaged",
+                                    file->path().string(), file->bytes(), kPartName, bytes));
     }
   }
   for (const ManifestTensor& tensor : part.manifest.tensors) {

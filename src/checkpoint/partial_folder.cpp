@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr auto kOld = std::chrono::hours{1};
 
-/// Whether nothing in `folder` has been written for long.
+/// Whether nothing in `folder` was written for a long time.
 bool is_old(const fs::path& folder) {
   std::error_code error;
   auto last = fs::last_write_time(folder, error);

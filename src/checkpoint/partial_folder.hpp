@@ -5,14 +5,14 @@
 
 namespace tessera {
 
-/// Whether a process still writes to the folder of a save. The answer holds for as long as this
-/// object lives: it has the lock of a folder whose writer is dead.
+/// Whether a process is still writing to the folder of a save. The answer holds as long as this
+/// object lives: it holds the lock of a folder whose writer is dead.
 class PartialFolder {
  public:
   enum class Writer : std::uint8_t {
-    living,  ///< or not known: leave it alone
-    dead,    ///< nobody writes to it
-    none     ///< there is no claim: nobody has written to it, or somebody is about to
+    living,  ///< or unknown: leave it alone
+    dead,    ///< no process writes to it
+    none     ///< without a claim: no process has written to it, or one is about to
   };
 
   explicit PartialFolder(const std::filesystem::path& path);
@@ -21,7 +21,7 @@ class PartialFolder {
   ~PartialFolder();
 
   [[nodiscard]] Writer writer() const noexcept { return writer_; }
-  /// Whether locks on it are seen here, or it is so old that nobody writes to it.
+  /// Whether its locks are visible here, or it is so old that no process writes to it.
   [[nodiscard]] bool is_own_or_old() const noexcept { return own_ || old_; }
 
  private:

@@ -29,7 +29,7 @@ std::string provenance_of(ShardedModel& model, const std::string& command) {
       {"precision", std::string{to_string(options.compute)}},
       {"gradient_dtype", std::string{to_string(options.gradient)}},
       {"offload", std::string{to_string(options.offload)}}};
-  // A command line may hold any bytes.
+  // A command line may contain any bytes.
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

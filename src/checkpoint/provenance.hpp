@@ -6,7 +6,8 @@
 
 namespace tessera {
 
-/// provenance.json: which program wrote a checkpoint, when and on what. Nothing of it is read back.
+/// provenance.json: the program that wrote a checkpoint, when, and on which machine. It is never
+/// read back.
 [[nodiscard]] std::string provenance_of(ShardedModel& model, const std::string& command);
 
 }  // namespace tessera

@@ -9,7 +9,7 @@ namespace tessera {
 
 ReadAhead::ReadAhead(std::size_t rounds, std::size_t slots, std::size_t readers, Fill fill)
     : rounds_{rounds}, fill_{std::move(fill)}, slots_(slots) {
-  expects(slots > 0 && readers > 0, "ReadAhead: there is a slot and a reader at least");
+  expects(slots > 0 && readers > 0, "ReadAhead: at least one slot and one reader are needed");
   for (std::size_t reader = 0; reader < std::min(readers, rounds); ++reader) {
     readers_.emplace_back([this, reader] { work(reader); });
   }
@@ -21,7 +21,7 @@ ReadAhead::~ReadAhead() {
   room_.notify_all();
 }
 
-// A round that has begun is filled to its end, so all before one that fails are there.
+// A round that has begun is always completed, so all rounds before a failing one exist.
 void ReadAhead::work(std::size_t reader) {
   for (;;) {
     std::unique_lock lock{mutex_};
@@ -47,8 +47,8 @@ void ReadAhead::work(std::size_t reader) {
 }
 
 bool ReadAhead::wait_until(Clock::time_point end) {
-  expects(used_ < rounds_, "ReadAhead: all rounds have been used");
-  for (const BackgroundJob& reader : readers_) {  // a thread that could not be had
+  expects(used_ < rounds_, "ReadAhead: all rounds were used");
+  for (const BackgroundJob& reader : readers_) {  // a thread that could not be started
     if (!reader.has_ended()) { continue; }
     if (const std::exception_ptr failure = reader.failure()) { std::rethrow_exception(failure); }
   }

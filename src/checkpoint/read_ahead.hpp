@@ -13,16 +13,16 @@
 
 namespace tessera {
 
-/// Several threads that fill rounds, numbered from 0, ahead of the one that uses them in order.
-/// Round r fills slot r % slots of a ring: it begins when round r - slots has been used.
+/// Several threads fill rounds, numbered from 0, ahead of the thread that uses them in order. Round
+/// r fills slot r % slots of a ring: it begins when round r - slots was used.
 ///
-/// Errors:  what a round fails with is thrown by the call that waits for it. Rounds before it can
-///          still be used; no round after it begins.
+/// Errors:  the error of a round is thrown by the call that waits for it. Earlier rounds can still
+///          be used; no later round begins.
 /// Threads: `next`, `wait_until` and `release` belong to one thread. The destructor waits for the
 ///          rounds that are being filled.
 class ReadAhead {
  public:
-  /// Fills a round, on the thread `reader`, counted from 0.
+  /// Fills a round, on the thread numbered `reader`, from 0.
   using Fill = std::function<void(std::size_t round, std::size_t reader)>;
   using Clock = std::chrono::steady_clock;
 
@@ -32,11 +32,11 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  /// The round that is used next; `rounds` when all have been used.
+  /// The round to be used next; `rounds` once all were used.
   [[nodiscard]] std::size_t next() const noexcept { return used_; }
-  /// Waits for round `next()`, which exists, until `end`. Returns whether it is filled.
+  /// Waits for round `next()`, which must exist, until `end`. Returns whether it is filled.
   [[nodiscard]] bool wait_until(Clock::time_point end);
-  /// Round `next()` is filled and has been used: its slot is free.
+  /// Call it when round `next()` is filled and was used: frees its slot.
   void release();
 
  private:

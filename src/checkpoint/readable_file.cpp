@@ -23,7 +23,7 @@ std::string reason_of_read() {
 }  // namespace
 
 ReadableFile::ReadableFile(const std::filesystem::path& path) : path_{path} {
-  // Not blocking, so that a pipe in place of a file is refused and not waited for.
+  // Non-blocking, so that opening a pipe fails instead of waiting.
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) {
     throw FormatError(fmt::format("{}: cannot open: {}", path.string(), reason_of_read()));

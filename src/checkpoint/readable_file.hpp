@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// A regular file that is open for reading at any place.
+/// A regular file open for reading at any offset.
 ///
 /// Errors:  FormatError with path, offset and the system's reason.
 /// Threads: any.
@@ -25,8 +25,8 @@ class ReadableFile {
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   /// Its size when it was opened.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  /// Reads bytes [first, first + out.size()). Where memory and file lie alike in pages of 4096
-  /// bytes, 1 MiB and more is read past the system's cache.
+  /// Reads bytes [first, first + out.size()). Where memory and file are aligned alike in pages of
+  /// 4096 bytes, 1 MiB and more bypasses the system's cache.
   void read_at(std::uint64_t first, std::span<std::byte> out) const;
 
  private:
@@ -34,7 +34,7 @@ class ReadableFile {
 
   std::filesystem::path path_;
   int descriptor_ = -1;
-  int direct_ = -1;  // the same file, past the system's cache; negative: that cannot be
+  int direct_ = -1;  // the same file, past the system's cache; negative if unsupported
   std::uint64_t bytes_ = 0;
 };
 
@@ -50,10 +50,10 @@ class ReadableFiles {
 
  private:
   std::mutex mutex_;
-  std::list<std::shared_ptr<const ReadableFile>> open_;  // the file that was used last comes first
+  std::list<std::shared_ptr<const ReadableFile>> open_;  // the most recently used file comes first
 };
 
-/// All of the file at `path`, which is a text of at most `most_bytes`. FormatError likewise.
+/// The whole text file at `path`, of at most `most_bytes`. Throws FormatError as ReadableFile does.
 [[nodiscard]] std::string read_text(const std::filesystem::path& path, std::uint64_t most_bytes);
 
 }  // namespace tessera

@@ -25,8 +25,8 @@ Manifest manifest_in(const std::filesystem::path& folder) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
     throw FormatError(
-        fmt::format("{}: there is no checkpoint: the folder has no {}; give the folder of a step, "
-                    "such as DIR/step-00000012",
+        fmt::format("{}: there is no checkpoint here: the folder has no {}; give the folder of a "
+                    "step, such as DIR/step-00000012",
                     folder.string(), kManifestName));
   }
   return parse_manifest(path.string(), read_text(path, kMostManifestBytes));
@@ -39,8 +39,8 @@ TensorsByFile by_file(const Manifest& manifest) {
   TensorsByFile files;
   for (const ManifestTensor& tensor : manifest.tensors) { files[tensor.file].push_back(&tensor); }
   for (auto& [name, tensors] : files) {
-    // Tensors of no bytes share their place with the one that follows: as the layout has them. The
-    // addresses tell their order in the manifest.
+    // Empty tensors share their offset with the next one, as in the layout. Their addresses give
+    // their order in the manifest.
     std::sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) {
       return std::tuple{a->first_byte, a->bytes, dtype_bytes(b->dtype), a} <
              std::tuple{b->first_byte, b->bytes, dtype_bytes(a->dtype), b};
@@ -49,7 +49,7 @@ TensorsByFile by_file(const Manifest& manifest) {
   return files;
 }
 
-// A header is not as the manifest says. Why, if it shows.
+// Throws for a header that differs from the manifest, with the difference if it can be found.
 [[noreturn]] void refuse_header(const ReadableFile& file, const std::string& expected,
                                 const std::string& found,
                                 const std::vector<const ManifestTensor*>& tensors) {
@@ -59,23 +59,23 @@ TensorsByFile by_file(const Manifest& manifest) {
     const auto entry = entries.find(tensor->name);
     if (entry == entries.end()) {
       throw FormatError(
-          fmt::format("{}: header: tensor '{}' is missing; the file is of another "
-                      "checkpoint, or damaged",
+          fmt::format("{}: header: tensor '{}' is missing; the file belongs to another checkpoint, "
+                      "or is damaged",
                       path, tensor->name));
     }
     if (entry->second.shape != tensor->shape || entry->second.dtype != tensor->dtype ||
         entry->second.first_byte != tensor->first_byte) {
       throw FormatError(fmt::format(
-          "{}: header: tensor '{}' is {} {} at byte {}, and the manifest has {} {} at byte {}; the "
-          "file is of another checkpoint, or damaged",
+          "{}: header: tensor '{}' is {} {} at byte {}, but the manifest has {} {} at byte {}; the "
+          "file belongs to another checkpoint, or is damaged",
           path, tensor->name, entry->second.dtype, entry->second.shape.to_string(),
           entry->second.first_byte, tensor->dtype, tensor->shape.to_string(), tensor->first_byte));
     }
   }
   const auto at = std::mismatch(expected.begin(), expected.end(), found.begin()).first;
   throw FormatError(
-      fmt::format("{}: byte {}: the header differs from the manifest's; the file is "
-                  "damaged, take another checkpoint",
+      fmt::format("{}: byte {}: the header differs from the manifest's; the file is damaged, use "
+                  "another checkpoint",
                   path, at - expected.begin()));
 }
 
@@ -88,7 +88,7 @@ void check_header_of(const ReadableFile& file, const std::vector<const ManifestT
   try {
     expected = format_header(declared);
   } catch (const ContractError& error) {
-    throw FormatError(fmt::format("{}: the manifest's tensors are of no file: {}",
+    throw FormatError(fmt::format("{}: the manifest's tensors belong to no file: {}",
                                   file.path().string(), error.what()));
   }
   std::string found(std::min<std::uint64_t>(expected.size(), file.bytes()), '\0');
@@ -109,8 +109,9 @@ void check_header_of(const ReadableFile& file, const std::vector<const ManifestT
 void check_index_of(const ReadableFile& file, const Manifest& manifest) {
   const std::string name = file.path().filename().string();
   if (!name.ends_with(kIndexEnd)) {
-    throw FormatError(fmt::format("{}: the manifest has no tensor in it; the checkpoint is damaged",
-                                  file.path().string()));
+    throw FormatError(fmt::format(
+        "{}: the manifest lists no tensor in it; the checkpoint is damaged, use another one",
+        file.path().string()));
   }
   const std::string begin = name.substr(0, name.size() - kIndexEnd.size()) + '-';
   std::vector<std::pair<std::string_view, std::string_view>> pairs;
@@ -128,10 +129,9 @@ void check_index_of(const ReadableFile& file, const Manifest& manifest) {
                                   file.path().string(), error.what()));
   }
   if (read_text(file.path(), file.bytes()) != expected) {
-    throw FormatError(
-        fmt::format("{}: the index differs from the manifest's; the file is damaged, take another "
-                    "checkpoint",
-                    file.path().string()));
+    throw FormatError(fmt::format(
+        "{}: the index differs from the manifest's; the file is damaged, use another checkpoint",
+        file.path().string()));
   }
 }
 
@@ -151,10 +151,9 @@ CheckpointReader::CheckpointReader(std::filesystem::path folder)
     const auto opened = files_->open.at(folder_ / name);
     const ReadableFile& file = *opened;
     if (file.bytes() != bytes) {
-      throw FormatError(
-          fmt::format("{}: has {} bytes, and the manifest says {}; the file is "
-                      "damaged, take another checkpoint",
-                      file.path().string(), file.bytes(), bytes));
+      throw FormatError(fmt::format(
+          "{}: has {} bytes, but the manifest says {}; the file is damaged, use another checkpoint",
+          file.path().string(), file.bytes(), bytes));
     }
     const auto found = tensors.find(name);
     if (found == tensors.end()) {
@@ -178,7 +177,7 @@ const ManifestTensor* CheckpointReader::find(std::string_view name, std::string_
 void CheckpointReader::read(const ManifestTensor& tensor, std::uint64_t first,
                             std::span<std::byte> out) {
   expects(first <= tensor.bytes && out.size() <= tensor.bytes - first,
-          "CheckpointReader: read outside the tensor");
+          "CheckpointReader: the bytes are outside the tensor");
   read(tensor.file, tensor.first_byte + first, out);
 }
 
@@ -201,11 +200,11 @@ void CheckpointReader::refuse_block(const ManifestTensor& tensor, std::size_t bl
   const std::uint64_t first = block * kChecksumBlock;
   const std::uint64_t at = tensor.first_byte + first;
   const std::uint64_t end = tensor.first_byte + std::min(first + kChecksumBlock, tensor.bytes);
-  throw FormatError(fmt::format(
-      "{}: bytes {} to {}: tensor '{}' ({}) is damaged: the checksum of these bytes is {:016x}, "
-      "expected {:016x}; take another checkpoint",
-      (folder_ / tensor.file).string(), at, end - 1, tensor.name, tensor.role, found,
-      tensor.sums[block]));
+  throw FormatError(
+      fmt::format("{}: bytes {} to {}: tensor '{}' ({}) is damaged: the checksum of these bytes is "
+                  "{:016x}, expected {:016x}; use another checkpoint",
+                  (folder_ / tensor.file).string(), at, end - 1, tensor.name, tensor.role, found,
+                  tensor.sums[block]));
 }
 
 /// `buffer` has room for whole chunks.
@@ -223,7 +222,7 @@ void CheckpointReader::verify_block(const ManifestTensor& tensor, std::size_t bl
   }
 }
 
-// A chunk is of a power of two of bytes, as it divides a block.
+// A chunk's bytes are a power of two, as they divide a block.
 void CheckpointReader::verify_part_of(std::size_t part, std::size_t parts) {
   constexpr std::uint64_t kReadAtOnce = std::uint64_t{1} << 20;
   std::vector<std::byte> buffer;

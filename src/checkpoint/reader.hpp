@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-/// Reads one checkpoint: the folder of a step. Opening it checks that each file is there with its
+/// Reads one checkpoint: the folder of a step. Opening it checks that each file exists with its
 /// size and that headers agree with the manifest.
 ///
 /// Errors:  FormatError with file, tensor and offset.
@@ -28,22 +28,23 @@ class CheckpointReader {
   [[nodiscard]] const std::filesystem::path& folder() const noexcept { return folder_; }
   /// Null if there is none.
   [[nodiscard]] const ManifestTensor* find(std::string_view name, std::string_view role) const;
-  /// Reads bytes [first, first + out.size()) of a tensor's data. Nothing is verified.
+  /// Reads bytes [first, first + out.size()) of a tensor's data, without verifying them.
   void read(const ManifestTensor& tensor, std::uint64_t first, std::span<std::byte> out);
   /// Reads bytes [first, first + out.size()) of one of its files.
   void read(const std::string& file, std::uint64_t first, std::span<std::byte> out);
 
-  /// Compares the checksum of block `block` (TensorSums), whose bytes are `bytes`. FormatError that
-  /// names file, tensor and bytes if it differs.
+  /// Compares the checksum of block `block` (TensorSums), whose bytes are `bytes`. Throws
+  /// FormatError naming file, tensor and bytes if it differs.
   void check_block(const ManifestTensor& tensor, std::size_t block,
                    std::span<const std::byte> bytes) const;
 
-  /// Reads everything, or the tensors of a role, once and compares the sums. `progress` is told of
-  /// bytes that are done.
-  /// FormatError that names file, tensor and the bytes of the first damaged block.
+  /// Reads everything, or the tensors of one role, once and compares the sums. Calls `progress`
+  /// with the bytes done. Throws FormatError naming file, tensor and the bytes of the first damaged
+  /// block.
   void verify(const std::function<void(std::uint64_t bytes)>& progress = {},
               std::string_view role = {});
-  /// Likewise every `parts`-th block, from number `part` on, for several that share the work.
+  /// Verifies every `parts`-th block, from number `part` on, for several readers that share the
+  /// work.
   void verify_part_of(std::size_t part, std::size_t parts);
 
  private:

@@ -24,7 +24,7 @@ using Entry = SafetensorsReader::Entry;
 
 constexpr std::string_view kMetadata = "__metadata__";
 
-// One tensor's declaration, with the file it is in, for errors.
+// One tensor's declaration, with its file's path for errors.
 class Declaration {
  public:
   Declaration(const std::string& path, const std::string& name, const nlohmann::json& value)
@@ -56,7 +56,7 @@ class Declaration {
     const nlohmann::json& value = field("data_offsets");
     require(value.is_array() && value.size() == 2 && value[0].is_number_unsigned() &&
                 value[1].is_number_unsigned() && value[0] <= value[1],
-            "data_offsets of two rising numbers");
+            "data_offsets of two ascending numbers");
     return {value[0].get<std::uint64_t>(), value[1].get<std::uint64_t>()};
   }
 
@@ -86,7 +86,7 @@ void check_size(const std::string& path, const std::string& name, const Entry& e
   const std::optional<std::uint64_t> width = dtype_bytes(entry.dtype);
   if (!width) { return; }
   const auto elems = static_cast<std::uint64_t>(entry.shape.elems());
-  // Compared as elements, because elems * width may not fit.
+  // Compared as elements, because elems * width may overflow.
   if (entry.bytes % *width == 0 && entry.bytes / *width == elems) { return; }
   throw FormatError(fmt::format("{}: byte {}: tensor '{}' has {} bytes, but {} elements of {}",
                                 path, entry.first_byte, shown(name), entry.bytes, elems,
@@ -119,10 +119,10 @@ void check_cover(const std::string& path, const SafetensorsEntries& entries,
 [[noreturn]] void refuse_name(std::string_view name) {
   if (name.empty()) { throw ContractError("safetensors: a tensor has no name; name it"); }
   throw ContractError(
-      fmt::format("safetensors: the name '{}' is taken; give each tensor its own", name));
+      fmt::format("safetensors: the name '{}' is used twice; give each tensor its own", name));
 }
 
-// Of a tensor whose data starts `first` bytes behind the header.
+// Bytes of a tensor whose data starts `first` bytes after the header.
 std::uint64_t declared_bytes(const HeaderTensor& tensor, std::uint64_t first) {
   const std::optional<std::uint64_t> width = dtype_bytes(tensor.dtype);
   if (!width) {
@@ -133,7 +133,7 @@ std::uint64_t declared_bytes(const HeaderTensor& tensor, std::uint64_t first) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max() - kMaxHeaderBytes - 8;
   if (elems > (kMost - first) / *width) {
     throw ContractError(
-        fmt::format("safetensors: tensor '{}' of {} elements: more bytes than a file can have",
+        fmt::format("safetensors: tensor '{}' of {} elements has more bytes than a file can have",
                     tensor.name, elems));
   }
   return elems * *width;
@@ -177,15 +177,16 @@ std::string read_header(const ReadableFile& file) {
   if (file.bytes() < kLengthBytes) {
     throw FormatError(
         fmt::format("{}: ends at byte {}, before the header's length of {} bytes; the file is not "
-                    "safetensors, or was cut",
+                    "safetensors, or was cut off",
                     path, file.bytes(), kLengthBytes));
   }
   std::uint64_t bytes = 0;
   file.read_at(0, std::as_writable_bytes(std::span{&bytes, 1}));
   if (bytes > kMaxHeaderBytes || bytes > file.bytes() - kLengthBytes) {
-    throw FormatError(fmt::format(
-        "{}: byte 0: the header's length is given as {}, but the file has {} bytes (limit {})",
-        path, bytes, file.bytes(), kMaxHeaderBytes));
+    throw FormatError(
+        fmt::format("{}: byte 0: the header's length is {}, but the file has {} bytes (limit {}); "
+                    "the file is not safetensors, or is damaged",
+                    path, bytes, file.bytes(), kMaxHeaderBytes));
   }
   std::string header(bytes, '\0');
   file.read_at(kLengthBytes, std::as_writable_bytes(std::span{header}));
@@ -219,7 +220,7 @@ SafetensorsEntries parse_header(const std::string& path, std::string_view header
 }
 
 std::string format_header(std::span<const HeaderTensor> tensors) {
-  // Readers built on Python look for the framework whose conventions the file follows.
+  // Readers built on Python expect the name of the framework whose conventions the file follows.
   std::string text = R"({"__metadata__":{"format":"pt"})";
   std::unordered_set<std::string_view> names{kMetadata};
   names.reserve(tensors.size() + 1);
@@ -240,7 +241,8 @@ std::string format_header(std::span<const HeaderTensor> tensors) {
   }
   text += '}';
   text.resize(round_up<std::size_t>(text.size(), 8), ' ');
-  expects(text.size() <= kMaxHeaderBytes, "safetensors: too many tensors for one file");
+  expects(text.size() <= kMaxHeaderBytes,
+          "safetensors: too many tensors for one file; write several files");
 
   std::string length;
   for (unsigned b = 0; b < kLengthBytes; ++b) {

@@ -21,7 +21,7 @@ static_assert(std::endian::native == std::endian::little,
               "tensors are copied as they stand in the file");
 
 // Values of `Half` at the end of `out`'s own memory, widened from the front: value i lies at or
-// behind float i, so that only values that have been used are overwritten.
+// after float i, so only values already used are overwritten.
 template <class Half>
 void widen(std::span<const std::byte> raw, std::span<float> out) {
   for (std::size_t i = 0; i < out.size(); ++i) {
@@ -36,13 +36,13 @@ bool file_exists(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-// What a folder of weights is read by.
+// The file through which a folder of weights is read.
 std::filesystem::path weights_in(const std::filesystem::path& folder) {
   std::filesystem::path file = folder / "model.safetensors";
   std::filesystem::path index = folder / ("model" + std::string{kIndexEnd});
   if (file_exists(file) && file_exists(index)) {
     throw FormatError(
-        fmt::format("{}: the folder holds both {} and {}; give the path of the one that is meant",
+        fmt::format("{}: the folder holds both {} and {}; give the path of one of them",
                     folder.string(), file.filename().string(), index.filename().string()));
   }
   if (file_exists(file)) { return file; }
@@ -93,9 +93,9 @@ void SafetensorsReader::open_index(const std::filesystem::path& index) {
   }
   for (const auto& [tensor, file] : listed) {
     if (entries_.contains(tensor)) { continue; }
-    throw FormatError(
-        fmt::format("{}: weight_map: tensor '{}' is not in file {}; the index is of other files",
-                    index.string(), shown(tensor), shown(file)));
+    throw FormatError(fmt::format(
+        "{}: weight_map: tensor '{}' is not in file {}; the index belongs to other files",
+        index.string(), shown(tensor), shown(file)));
   }
 }
 
@@ -111,7 +111,7 @@ void SafetensorsReader::read_bytes(const std::string& name, std::uint64_t first,
                                    std::span<std::byte> out) {
   const Entry& found = entry(name);
   expects(first <= found.bytes && out.size() <= found.bytes - first,
-          "SafetensorsReader: read outside the tensor");
+          "SafetensorsReader: the bytes are outside the tensor");
   open_->at(found.file)->read_at(found.first_byte + first, out);
 }
 
@@ -119,7 +119,7 @@ void SafetensorsReader::read(const std::string& name, std::int64_t first, std::s
   const Entry& found = entry(name);
   expects(
       first >= 0 && first <= found.shape.elems() && std::ssize(out) <= found.shape.elems() - first,
-      "SafetensorsReader: read outside the tensor");
+      "SafetensorsReader: the elements are outside the tensor");
   const bool is_float = found.dtype == "F32";
   if (!is_float && found.dtype != "BF16" && found.dtype != "F16") {
     throw FormatError(fmt::format("{}: tensor '{}' has dtype {}, expected F32, BF16 or F16",

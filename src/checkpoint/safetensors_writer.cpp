@@ -27,27 +27,27 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Dec
 }
 
 void SafetensorsWriter::write(std::string_view name, std::span<const float> values) {
-  expects(file_.is_open(), "SafetensorsWriter: write after the end or after an error");
-  expects(next_ < tensors_.size(), "SafetensorsWriter: every declared tensor has been written");
+  expects(file_.is_open(), "SafetensorsWriter: write was called after the end or after an error");
+  expects(next_ < tensors_.size(), "SafetensorsWriter: every declared tensor is already written");
   const Declared& declared = tensors_[next_];
   if (name != declared.name || std::ssize(values) != declared.shape.elems() ||
       declared.dtype != "F32") {
     throw ContractError(fmt::format(
-        "SafetensorsWriter: '{}' of {} elements F32 was written, the next is '{}' of {} {}", name,
-        values.size(), declared.name, declared.shape.elems(), declared.dtype));
+        "SafetensorsWriter: '{}' of {} elements F32 was written, but the next is '{}' of {} {}",
+        name, values.size(), declared.name, declared.shape.elems(), declared.dtype));
   }
   write_bytes(name, std::as_bytes(values));
 }
 
 void SafetensorsWriter::write_bytes(std::string_view name, std::span<const std::byte> bytes) {
-  expects(file_.is_open(), "SafetensorsWriter: write after the end or after an error");
-  expects(next_ < tensors_.size(), "SafetensorsWriter: every declared tensor has been written");
+  expects(file_.is_open(), "SafetensorsWriter: write was called after the end or after an error");
+  expects(next_ < tensors_.size(), "SafetensorsWriter: every declared tensor is already written");
   const Declared& declared = tensors_[next_];
   const std::uint64_t all =
       static_cast<std::uint64_t>(declared.shape.elems()) * dtype_bytes(declared.dtype).value();
   if (name != declared.name || bytes.size() > all - wrote_) {
     throw ContractError(
-        fmt::format("SafetensorsWriter: {} bytes of '{}' were written, the next are {} of '{}'",
+        fmt::format("SafetensorsWriter: {} bytes of '{}' were written, but the next are {} of '{}'",
                     bytes.size(), name, all - wrote_, declared.name));
   }
   file_.write(bytes);
@@ -59,8 +59,9 @@ void SafetensorsWriter::write_bytes(std::string_view name, std::span<const std::
 }
 
 void SafetensorsWriter::finish() {
-  expects(file_.is_open(), "SafetensorsWriter: finish after the end or after an error");
-  expects(next_ == tensors_.size(), "SafetensorsWriter: finish before the last tensor");
+  expects(file_.is_open(), "SafetensorsWriter: finish was called after the end or after an error");
+  expects(next_ == tensors_.size(),
+          "SafetensorsWriter: finish was called before the last tensor was written");
   file_.finish();
 }
 

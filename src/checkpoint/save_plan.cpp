@@ -28,7 +28,7 @@ SavePlan::SavePlan(const engine::TrainingState& state, const SaveOptions& option
   CheckpointLayout::Set weights{.name = "model", .tensors = {}};
   CheckpointLayout::Set others{.name = "optimizer", .tensors = {}};
   std::vector<std::string> other_roles;
-  std::vector<std::size_t> place;  // in its set, by tensor of the state
+  std::vector<std::size_t> place;  // index in its set, by tensor of the state
   for (const engine::StateTensorInfo& info : state.tensors()) {
     const bool weight = info.kind == engine::StateKind::weight;
     CheckpointLayout::Set& set = weight ? weights : others;

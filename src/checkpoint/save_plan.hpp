@@ -16,20 +16,20 @@ namespace tessera {
 /// A piece of this rank's share and its place among the tensors of the layout.
 struct PlannedPiece {
   std::size_t tensor = 0;        ///< index in CheckpointLayout::tensors
-  std::uint64_t first_byte = 0;  ///< of the tensor
+  std::uint64_t first_byte = 0;  ///< offset in the tensor
   std::uint64_t bytes = 0;
   std::size_t unit = 0;
-  const void* data = nullptr;  ///< as StatePiece
+  const void* data = nullptr;  ///< as in StatePiece
   bool on_host = false;
-  const engine::StatePiece* cut = nullptr;  ///< if it lies in several runs in the tensor
+  const engine::StatePiece* cut = nullptr;  ///< set if it consists of several runs in the tensor
   std::uint64_t elem_bytes = 1;
-  /// Whether it is made of whole chunks of the tensor. If not, chunks are summed when all ranks
+  /// Whether it consists of whole chunks of the tensor. If not, chunks are summed when all ranks
   /// have written their parts of them: see sum_split_chunks.
   bool whole_chunks = true;
 
   /// Calls `visit(first_byte, at, bytes)` for each run of the piece's bytes [first, first + count)
-  /// that lies end to end in the tensor: from byte `first_byte` of the tensor on, and from byte
-  /// `at` behind `first` in memory. Both are elements' begins.
+  /// that lies end to end in the tensor: from byte `first_byte` of the tensor on, and at byte `at`
+  /// after `first` in memory. Both are starts of elements.
   template <class Visit>
   void for_each_run(std::uint64_t first, std::uint64_t count, const Visit& visit) const {
     if (cut == nullptr) { return visit(first_byte + first, std::uint64_t{0}, count); }
@@ -45,20 +45,20 @@ struct PlannedPiece {
 };
 
 /// Where the training state of a model lies in a checkpoint, and which bytes of it this rank
-/// writes. It follows from the model and the options, so that ranks need not speak of it. `state`
+/// writes. It follows from the model and the options, so ranks need not exchange it. `state`
 /// outlives it.
 class SavePlan {
  public:
-  /// ContractError for names that CheckpointLayout refuses.
+  /// Throws ContractError for names that CheckpointLayout rejects.
   SavePlan(const engine::TrainingState& state, const SaveOptions& options);
 
   [[nodiscard]] const CheckpointLayout& layout() const noexcept { return *layout_; }
-  /// By tensor of the layout.
+  /// Indexed by tensor of the layout.
   [[nodiscard]] const std::vector<std::string>& roles() const noexcept { return roles_; }
   /// This rank's share, in the order of TrainingState::share.
   [[nodiscard]] const std::vector<PlannedPiece>& pieces() const noexcept { return pieces_; }
   [[nodiscard]] std::size_t units() const noexcept { return units_; }
-  /// Whether some of this rank's pieces are not made of whole chunks.
+  /// Whether some of this rank's pieces do not consist of whole chunks.
   [[nodiscard]] bool splits_chunks() const noexcept { return splits_chunks_; }
 
  private:

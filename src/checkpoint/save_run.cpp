@@ -17,10 +17,10 @@
 namespace tessera {
 namespace {
 
-// A rank says with one of these whether it finds rank 0's folder. The rank's machine follows.
+// With one of these, a rank says whether it finds rank 0's folder. The rank's machine follows.
 constexpr char kFinds = '1';
 constexpr char kLacks = '0';
-// And whether it writes parts of chunks, or lacks such.
+// And whether it writes parts of chunks, or does not.
 constexpr char kSplits = '1';
 
 bool any_of_results(const std::vector<std::string>& all) {
@@ -132,7 +132,7 @@ bool SaveRun::poll() {
   return true;
 }
 
-/// Decides who writes where, from every rank's answer: whether it finds the folder, and its
+/// Decides which ranks write where, from every rank's answer: whether it finds the folder, and its
 /// machine.
 void SaveRun::divide(const std::vector<std::string>& all) {
   std::vector<std::string> machines;
@@ -147,17 +147,16 @@ void SaveRun::divide(const std::vector<std::string>& all) {
   if (blind < 0) { return begin_writing(save_); }
   const SavePlace by_machine = SavePlace::by_machine(machines);
   if (by_machine.leader_of(blind) == 0) {
-    return abandon(text_of_failure(std::make_exception_ptr(Error{
-        fmt::format("cannot save to {}: rank {} does not find the folder {} there, which rank 0 "
-                    "has made on the same machine; give both the same folder",
-                    parts_.folder.string(), blind, save_)})));
+    return abandon(text_of_failure(std::make_exception_ptr(
+        Error{fmt::format("cannot save to {}: rank {} does not find the folder {} there, which "
+                          "rank 0 made on the same machine; give both ranks the same folder",
+                          parts_.folder.string(), blind, save_)})));
   }
   if (splits) {
     return abandon(text_of_failure(std::make_exception_ptr(Error{fmt::format(
-        "cannot save to {}: rank {} does not find the folder {} there, which rank 0 has "
-        "made on another machine, and the ranks along tensor divide parameters within "
-        "runs of {} elements, whose checksums take the bytes of several ranks; give all "
-        "machines one folder",
+        "cannot save to {}: rank {} does not find the folder {} there, which rank 0 made on "
+        "another machine, and the ranks along tensor split parameters within runs of {} elements, "
+        "whose checksums need bytes of several ranks; give all machines one shared folder",
         parts_.folder.string(), blind, save_, kChunkElems)})));
   }
   const bool made_it = leads();
@@ -178,8 +177,10 @@ void SaveRun::begin_writing(const std::string& name) {
 
 void SaveRun::write() {
   if (!sees_folder()) {
-    throw Error{fmt::format("rank {} does not find {}, which rank {} has made on the same machine",
-                            rank(), partial_.string(), place_.leader_of(rank()))};
+    throw Error{
+        fmt::format("rank {} does not find {}, which rank {} made on the same machine; give both "
+                    "ranks the same folder",
+                    rank(), partial_.string(), place_.leader_of(rank()))};
   }
   state_writer_.emplace(parts_.plan.layout(), partial_, parts_.files);
   extras_writer_.emplace(extras_.layout(), partial_, parts_.files);
@@ -206,7 +207,7 @@ void SaveRun::abandon(const std::string& failure) {
   }
 }
 
-/// Chunks that several ranks have written parts of are there as a whole now.
+/// Chunks that several ranks wrote parts of are complete now.
 void SaveRun::begin_summing() {
   phase_ = Phase::summing;
   job_.emplace([this] { sum_split_chunks(parts_.plan, partial_, *state_writer_); });
@@ -223,7 +224,7 @@ void SaveRun::finish_writing(const std::string& failure) {
   }
 }
 
-/// Returns what this rank has written.
+/// Returns the ranges that this rank wrote.
 std::vector<PartRange> SaveRun::ranges() const {
   const CheckpointLayout& layout = parts_.plan.layout();
   std::vector<PartRange> ranges;
@@ -287,16 +288,17 @@ void SaveRun::commit(const std::vector<std::string>& sums,
   if (!parts_.keep || in_parts()) { return; }
   try {
     has_old_ = parts_.store.has_old(*parts_.keep);
-  } catch (const Error&) { has_old_ = true; }  // it is told when they are to go
+  } catch (const Error&) { has_old_ = true; }  // reported when they are to be removed
 }
 
 std::string SaveRun::not_removed(const std::string& failure) const {
   return failure.substr(0, 1) +
-         fmt::format("{} is there, but older checkpoints have not been removed: {}",
-                     folder_.string(), failure.substr(1));
+         fmt::format("{} is saved, but older checkpoints were not removed: {}", folder_.string(),
+                     failure.substr(1));
 }
 
-/// Keeps a failure of `remove_old` apart: the save is valid whether old checkpoints go or not.
+/// Keeps a failure of `remove_old` separate: the save is valid whether or not old checkpoints are
+/// removed.
 void SaveRun::begin_retaining(const std::function<void()>& remove_old) {
   phase_ = Phase::retaining;
   if (!leads()) { return; }

@@ -19,22 +19,21 @@
 
 namespace tessera {
 
-/// The texts of a checkpoint. The rank that commits writes them.
+/// The texts of a checkpoint, written by the rank that commits.
 struct SaveTexts {
   Manifest manifest;  ///< without files, tensors and sums
   std::string provenance;
 };
 
-/// One save that is under way: what its ranks do on threads of their own, and what they tell each
-/// other of it.
+/// One save in progress: what its ranks do on background threads, and what they tell each other.
 ///
 ///   preparing: rank 0 makes the folder    writing: all ranks    committing: rank 0
 ///
-/// Where ranks have parts of one chunk, they sum such chunks between the two, each those that begin
-/// in its pieces (*summing*).
+/// If ranks have parts of one chunk, then between writing and committing each rank sums the chunks
+/// that begin in its pieces (*summing*).
 ///
-/// Where older checkpoints are to go, all ranks then verify the new one, each its blocks
-/// (*verifying*), and rank 0 removes them (*retaining*).
+/// If older checkpoints are to be removed, all ranks then verify the new one, each its own blocks
+/// (*verifying*), and rank 0 removes the older ones (*retaining*).
 ///
 /// If some rank does not find the folder in its own DIR, the machines share no file system. The
 /// first rank of each machine then makes a part (*dividing*), commits it, and removes old parts
@@ -44,11 +43,12 @@ struct SaveTexts {
 /// Threads: the rank's own. The destructor waits for the background.
 class SaveRun {
  public:
-  /// All outlive it. `keep`: which checkpoints stay when this one is there; none: all do.
+  /// All of them outlive it. `keep`: the checkpoints to keep once this one is committed; none: keep
+  /// all.
   struct Parts {
     World& world;
     const SavePlan& plan;
-    ShareSource& source;  ///< has begun
+    ShareSource& source;  ///< begin() was called
     CheckpointStore& store;
     FileSystem& files;
     std::optional<Retention> keep;
@@ -56,14 +56,14 @@ class SaveRun {
   };
   SaveRun(const Parts& parts, SaveTexts texts, const CheckpointExtras& extras);
 
-  /// *Collective.* Ranks tell each other how far they are, in a short text, and go on. Returns
-  /// whether the save has ended. Throws on all ranks what has failed on one: the save has ended.
+  /// *Collective.* Ranks exchange their progress, in a short text, and go on. Returns whether the
+  /// save has ended. If one rank failed, throws its error on all ranks; the save has then ended.
   bool poll();
-  /// Waits until this rank has ended what it does, but not longer than `longest`.
+  /// Waits until this rank has done its part, at most `longest`.
   void wait(std::chrono::milliseconds longest) const;
-  /// Whether all ranks know that the checkpoint is there.
+  /// Whether all ranks know that the checkpoint is committed.
   [[nodiscard]] bool is_committed() const noexcept { return committed_; }
-  /// The checkpoint, or this machine's part of it, when it is committed.
+  /// The checkpoint, or this machine's part of it, once committed.
   [[nodiscard]] SaveReport committed() const { return {folder_, no_weights_}; }
 
  private:
@@ -103,13 +103,13 @@ class SaveRun {
   SavedExtras extras_;
   SavePlace place_;
   Phase phase_ = Phase::preparing;
-  std::string save_;  // the name of rank 0's first folder: no other save's
+  std::string save_;  // the name of rank 0's first folder: unique to this save
   std::filesystem::path partial_;
   std::filesystem::path folder_;
-  std::string failure_;       // of some rank
+  std::string failure_;       // failure of some rank
   std::string no_weights_;    // CheckpointStore::Committed
   std::string not_retained_;  // why this rank has not removed older checkpoints
-  bool has_old_ = false;      // checkpoints, which are to go
+  bool has_old_ = false;      // whether there are checkpoints to remove
   bool committed_ = false;
   std::optional<TensorWriter> state_writer_;
   std::optional<TensorWriter> extras_writer_;

@@ -32,9 +32,9 @@ CheckpointLayout layout_of_extras(const std::vector<CheckpointBuffer>& buffers) 
   CheckpointLayout::Set set{.name = "extras", .tensors = {}};
   for (const CheckpointBuffer& buffer : buffers) {
     if (buffer.values.elems != buffer.shape.elems()) {
-      throw ContractError{
-          fmt::format("checkpoint: buffer '{}' has {} elements, its shape {} has {}", buffer.name,
-                      buffer.values.elems, buffer.shape.to_string(), buffer.shape.elems())};
+      throw ContractError{fmt::format(
+          "checkpoint: buffer '{}' has {} elements, but its shape {} has {}", buffer.name,
+          buffer.values.elems, buffer.shape.to_string(), buffer.shape.elems())};
     }
     set.tensors.push_back(
         {.name = buffer.name,
@@ -47,7 +47,9 @@ CheckpointLayout layout_of_extras(const std::vector<CheckpointBuffer>& buffers) 
 
 SavedExtras::SavedExtras(World& world, const CheckpointExtras& extras)
     : values_{extras.values}, layout_{layout_of_extras(extras.buffers)} {
-  if (values_.contains("")) { throw ContractError{"checkpoint: a value has no name"}; }
+  if (values_.contains("")) {
+    throw ContractError{"checkpoint: a value has no name; name every value"};
+  }
   std::string ignored;
   for (const auto& [name, value] : values_) {
     append_json_string(ignored, name, "the name of a value of a checkpoint");

@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-/// The layout of a trainer's own buffers. ContractError for names that are empty or repeated, and
-/// for a buffer that is not as large as its shape.
+/// The layout of a trainer's own buffers. Throws ContractError if a name is empty or repeated, or a
+/// buffer's size differs from its shape.
 [[nodiscard]] CheckpointLayout layout_of_extras(const std::vector<CheckpointBuffer>& buffers);
 
 /// What a trainer adds to one checkpoint. Rank 0 holds a copy of the buffers in the host pool.

@@ -17,7 +17,8 @@ Saver::Saver(ShardedModel& model, Options options, FileSystem& files)
       files_{files},
       store_{options_.folder, files},
       state_{std::make_unique<engine::TrainingState>(model)} {
-  expects(state_->has_optimizer(), "checkpoint: call optimize_with before the model is saved");
+  expects(state_->has_optimizer(),
+          "checkpoint: the model has no optimizer; call optimize_with before it is saved");
   plan_ = std::make_unique<SavePlan>(*state_, options_.save);
   if (options_.mode == SaveMode::asynchronous) {
     source_ = std::make_unique<SnapshotSource>(model.world(), *state_, *plan_);
@@ -26,8 +27,8 @@ Saver::Saver(ShardedModel& model, Options options, FileSystem& files)
   }
 }
 
-// While an exception unwinds, the background must not wait for work that peers will not do. The
-// state ends the copies that go on, before their memory and events end.
+// During unwinding the background must not wait for work that peers will not do. The state ends the
+// copies in flight before their memory and events are freed.
 Saver::~Saver() {
   if (under_way() && std::uncaught_exceptions() > uncaught_) { world_.quiesce(); }
   run_.reset();
@@ -35,7 +36,7 @@ Saver::~Saver() {
 }
 
 void Saver::begin(const CheckpointExtras& extras) {
-  expects(!under_way(), "checkpoint: a save is under way");
+  expects(!under_way(), "checkpoint: a save is already in progress; finish it first");
   SaveTexts all = texts();
   source_->begin();
   if (world_.simulated()) {
@@ -57,7 +58,7 @@ void Saver::poll() {
   try {
     if (!run_->poll()) { return; }
   } catch (...) {
-    // It may be there, with old ones that could not be removed.
+    // It may be committed, with old ones that could not be removed.
     if (run_->is_committed()) { newest_ = run_->committed(); }
     run_.reset();
     throw;

@@ -20,10 +20,10 @@ enum class SaveMode : std::uint8_t { synchronous, asynchronous };
 
 /// Saves a model into the checkpoints of one run, one save at a time.
 ///
-/// Order:   all calls but `newest` and `under_way` are collective.
+/// Order:   all calls except `newest` and `under_way` are collective.
 /// Memory:  in the host pool, from the constructor on: this rank's share, or two buffers
-///          (StagedSource); while a save is under way, rank 0's copies of the trainer's buffers.
-/// Errors:  what a save fails with is thrown by the call that learns of it, on all ranks alike. The
+///          (StagedSource); during a save, rank 0's copies of the trainer's buffers.
+/// Errors:  the error of a save is thrown, on all ranks alike, by the call that learns of it. The
 ///          save has then ended, and the next one can begin.
 class Saver {
  public:
@@ -31,22 +31,22 @@ class Saver {
     std::filesystem::path folder;
     SaveOptions save = {};
     SaveMode mode = SaveMode::synchronous;
-    std::optional<Retention> keep = {};  ///< none: all checkpoints stay
+    std::optional<Retention> keep = {};  ///< none: all checkpoints are kept
   };
   /// `model` and `files` outlive it.
   Saver(ShardedModel& model, Options options, FileSystem& files = system_files());
-  /// Waits for the background. What has not been committed is lost.
+  /// Waits for the background. A save that is not committed is lost.
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
-  /// Begins a save of the state as it is now, between steps. None is under way. A synchronous one
-  /// has ended when this returns.
+  /// Begins a save of the current state, between steps. Requires that none is in progress. A
+  /// synchronous save has ended on return.
   void begin(const CheckpointExtras& extras);
   [[nodiscard]] bool under_way() const noexcept { return run_ != nullptr; }
-  /// Goes on with the save under way, without waiting for the disk.
+  /// Continues the save in progress, without waiting for the disk.
   void poll();
-  /// Waits until none is under way.
+  /// Waits until no save is in progress.
   void finish();
   /// The newest checkpoint that this object has committed; empty if there is none.
   [[nodiscard]] const SaveReport& newest() const noexcept { return newest_; }
@@ -63,7 +63,7 @@ class Saver {
   std::unique_ptr<SavePlan> plan_;
   std::unique_ptr<ShareSource> source_;
   SaveReport newest_;
-  int uncaught_ = std::uncaught_exceptions();  // in flight when this was made
+  int uncaught_ = std::uncaught_exceptions();  // exceptions in flight when this was made
   std::unique_ptr<SaveRun> run_;
 };
 

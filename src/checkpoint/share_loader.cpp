@@ -22,7 +22,7 @@ using engine::StatePiece;
 using engine::StateTensorInfo;
 using How = TensorRecipe::How;
 
-// Elements of a part, multiples of kMomentBlock. At most four bytes of each go into a buffer.
+// Elements of a part, a multiple of kMomentBlock. At most four bytes of each go into a buffer.
 constexpr std::int64_t kMostElems = ShareLoader::kMostBytes / 4;
 constexpr std::int64_t kPartElems = kMostElems / 4;  // so that several parts fill a buffer well
 
@@ -31,7 +31,7 @@ DType dtype_of(const std::string& name) {
   return name == "F16" ? DType::fp16 : DType::fp32;
 }
 
-/// Elements of a moment for one scale; 1 for what has one number beside each element.
+/// Elements of a moment per scale; 1 for arrays with one number beside each element.
 std::int64_t block_beside(const StateTensorInfo& target) {
   const bool moment = target.kind == StateKind::moment || target.kind == StateKind::scales;
   return moment ? kMomentBlock : 1;
@@ -71,7 +71,7 @@ std::size_t ShareLoader::size_of_source(std::size_t tensor) const {
   return dtype == "U8" ? 1 : 2;
 }
 
-// In the order of the files, so that each is read from its beginning to its end.
+// In the order of the files, so that each is read from beginning to end.
 void ShareLoader::plan_parts() {
   std::vector<Part> parts;
   for (const StatePiece& piece : state_.share()) {
@@ -128,7 +128,7 @@ ShareLoader::Part ShareLoader::part_of(const StatePiece& piece, std::int64_t fir
   return part;
 }
 
-/// Whether the elements of a piece are not neighbours in the files, or share chunks with others.
+/// Whether the elements of a piece are not contiguous in the files, or share chunks with others.
 bool ShareLoader::lies_in_runs(const StatePiece& piece) const {
   const StateTensorInfo& target = state_.tensors()[piece.tensor];
   const bool scales = target.kind == StateKind::scales;
@@ -138,7 +138,7 @@ bool ShareLoader::lies_in_runs(const StatePiece& piece) const {
   return is_cut(piece.first()) || (is_cut(end) && end != target.elems);
 }
 
-/// The elements of `from` behind a part that lies in runs.
+/// The elements of `from` for a part that lies in runs.
 std::vector<FileRun> ShareLoader::runs_of(const Part& part) const {
   const StateTensorInfo& target = info(part);
   const bool blocks = target.kind == StateKind::scales && part.recipe->how == How::convert;
@@ -154,7 +154,7 @@ std::vector<FileRun> ShareLoader::runs_of(const Part& part) const {
   return runs;
 }
 
-/// Those of `beside`, for each of the former. A scale of a block that begins in another run is
+/// The elements of `beside` for each of those runs. A scale whose block begins in another run is
 /// summed there.
 std::vector<FileRun> ShareLoader::runs_beside(const Part& part) const {
   const std::int64_t block = block_beside(info(part));
@@ -183,8 +183,8 @@ void ShareLoader::append(Round& round, Part part) const {
   round.parts.push_back(part);
 }
 
-/// Gives elements from `first` on a place in the buffer. What lies end to end in a file lies so in
-/// the buffer; all else lies in pages of its own, in which it begins as in those of the file.
+/// Places elements from `first` on in the buffer. Data that is contiguous in a file stays
+/// contiguous; other data gets pages of its own, with the same offset in the page as in the file.
 std::size_t ShareLoader::append(Round& round, const TensorSource& from, std::int64_t first,
                                 std::size_t bytes) const {
   const ManifestTensor& tensor = source_.manifest().tensors[from.tensor];
@@ -214,7 +214,8 @@ void ShareLoader::take_memory() {
       if (part.recipe->how == How::convert) { elems = std::max(elems, part.from_count); }
     }
   }
-  // All of it end to end: disks read much faster into large pages of memory than into small ones.
+  // One contiguous allocation: disks read much faster into large pages of memory than into small
+  // ones.
   stride_ = page_after(bytes);
   const std::size_t count = std::min(rounds_.size(), kBuffers);
   buffers_ = world_.allocate_host(Category::workspace, bytes == 0 ? 0 : count * stride_ + kFilePage,
@@ -275,7 +276,7 @@ void ShareLoader::fill_runs(const Part& part, std::byte* buffer, SumTable& sums)
   if (part.recipe->beside) { read(*part.recipe->beside, runs_beside(part), part.beside_at); }
 }
 
-/// Reads whole pages where that goes past the system's cache: edges that go through it cost more.
+/// Reads whole pages where that bypasses the system's cache: edges through the cache cost more.
 void ShareLoader::read(const Run& run, std::byte* to) {
   if (run.bytes < kLeastPastCache) { return source_.read(*run.file, run.first, {to, run.bytes}); }
   const std::size_t before = run.first % kFilePage;
@@ -288,7 +289,7 @@ void ShareLoader::sum(const Part& part, const std::byte* buffer, SumTable& sums)
   const TensorRecipe& recipe = *part.recipe;
   sum(recipe.from, part.from_first, part.from_count, buffer + part.from_at, sums);
   if (!recipe.beside) { return; }
-  // A scale of a block that begins in another piece is summed there.
+  // A scale whose block begins in another piece is summed there.
   const std::int64_t skipped = part.from_first % block_beside(info(part)) != 0 ? 1 : 0;
   sum(*recipe.beside, part.beside_first + skipped, part.beside_count - skipped,
       buffer + part.beside_at +

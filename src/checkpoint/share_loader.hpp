@@ -20,43 +20,43 @@
 namespace tessera {
 
 /// Fills this rank's share of the training state: reads what it needs, converts it where formats
-/// differ, and sums what it reads. Several threads read and sum ahead of the rank's own, which
-/// converts and writes.
+/// differ, and sums what it reads. Several threads read and sum ahead of the rank's own thread,
+/// which converts and writes.
 ///
 /// Memory: while it lives, kBuffers buffers of about kMostBytes in the host pool, and two of the
-///         same size where something is converted.
+///         same size if anything is converted.
 class ShareLoader {
  public:
   /// The most bytes of one buffer.
   static constexpr std::size_t kMostBytes = std::size_t{4} << 20;
-  /// A thread sums one buffer while others read: a disk gives its full rate to several reads at a
-  /// time only.
+  /// A thread sums one buffer while others read: a disk reaches its full rate only with several
+  /// reads at a time.
   static constexpr std::size_t kReaders = 4;
   static constexpr std::size_t kBuffers = kReaders + 1;
 
-  /// All outlive it.
+  /// All of them outlive it.
   ShareLoader(World& world, engine::TrainingState& state, const LoadPlan& plan, LoadSource& source);
 
-  /// Goes on filling the share, for about `longest`: after begin_write and before end_write.
-  /// Returns whether all of it is filled, and has then added the sums of all that was read to
-  /// `sums`, once. After an error it is not called again.
+  /// Continues to fill the share, for about `longest`; called after begin_write and before
+  /// end_write. Returns whether the share is complete; the sums of everything read are then added
+  /// to `sums`, once. It must not be called again after an error.
   [[nodiscard]] bool load(SumTable& sums, std::chrono::milliseconds longest);
 
  private:
-  /// Elements of a piece, and the bytes from which they are made, in a buffer.
+  /// Elements of a piece, and the bytes in a buffer that they are made from.
   struct Part {
     const engine::StatePiece* piece = nullptr;
     const TensorRecipe* recipe = nullptr;
-    std::int64_t first = 0;  // within the piece
+    std::int64_t first = 0;  // index within the piece
     std::int64_t count = 0;
-    bool in_runs = false;         // in the file, or not at the begin and the end of chunks
+    bool in_runs = false;  // whether it is split in the file, or does not begin and end at chunks
     std::int64_t from_first = 0;  // elements of the recipe's `from`; the first one of the runs
     std::int64_t from_count = 0;
     std::int64_t beside_first = 0;
     std::int64_t beside_count = 0;
     std::size_t from_bytes = 0;
     std::size_t beside_bytes = 0;
-    std::size_t from_at = 0;  // in the buffer
+    std::size_t from_at = 0;  // offset in the buffer
     std::size_t beside_at = 0;
   };
   /// Bytes of a file that are read at once.
@@ -64,13 +64,13 @@ class ShareLoader {
     const std::string* file = nullptr;
     std::uint64_t first = 0;
     std::size_t bytes = 0;
-    std::size_t at = 0;  // in the buffer
+    std::size_t at = 0;  // offset in the buffer
   };
-  /// What a buffer is filled with at a time.
+  /// What fills a buffer at a time.
   struct Round {
     std::vector<Part> parts;
     std::vector<Run> runs;
-    std::size_t end = 0;  // in the buffer
+    std::size_t end = 0;  // offset in the buffer
   };
   void plan_parts();
   [[nodiscard]] bool lies_in_runs(const engine::StatePiece& piece) const;

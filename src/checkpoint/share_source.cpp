@@ -14,10 +14,10 @@
 namespace tessera {
 namespace {
 
-// What is summed and written at a time stays in a cache between the two.
+// Data that is summed and written at a time stays in a cache in between.
 constexpr std::uint64_t kWrittenAtOnce = std::uint64_t{1} << 20;
 
-/// Where the copy of each piece begins in a snapshot, and behind them where the last one ends.
+/// The offset of each piece's copy in a snapshot, followed by the end of the last one.
 std::vector<std::size_t> snapshot_places(const SavePlan& plan) {
   std::vector<std::size_t> places;
   std::size_t used = 0;
@@ -32,7 +32,7 @@ std::vector<std::size_t> snapshot_places(const SavePlan& plan) {
   return places;
 }
 
-// Ranks hold the same, whatever their shares are: it is planned for one of them.
+// Equal on all ranks, whatever their shares are: it is planned for one of them.
 std::size_t snapshot_bytes(const engine::TrainingState& state) {
   const std::size_t bytes = state.most_share_bytes(kFilePage + Device::kAlignment);
   return bytes == 0 ? 0 : bytes + kFilePage;
@@ -100,7 +100,7 @@ StagedSource::StagedSource(World& world, engine::TrainingState& state, const Sav
 }
 
 void StagedSource::begin() {
-  state_.begin_write();  // nothing that is enqueued changes it any more
+  state_.begin_write();  // enqueued work no longer changes it
 }
 
 void StagedSource::write(TensorWriter& writer) {
@@ -129,7 +129,7 @@ void StagedSource::write(TensorWriter& writer) {
   finish_writing();
 }
 
-// In the order of the files, so that each is written from its beginning to its end.
+// In the order of the files, so that each is written from beginning to end.
 std::vector<StagedSource::Round> StagedSource::rounds() const {
   std::vector<const PlannedPiece*> order;
   for (const PlannedPiece& piece : plan_.pieces()) { order.push_back(&piece); }
@@ -146,7 +146,8 @@ std::vector<StagedSource::Round> StagedSource::rounds() const {
   return rounds;
 }
 
-// Appends as much as there is room for of the piece, from byte `written` on. False: there is none.
+// Appends as much of the piece as there is room for, from byte `written` on. Returns false if there
+// is no room.
 bool StagedSource::append(Round& round, const PlannedPiece& piece, std::uint64_t& written) const {
   if (piece.cut != nullptr) { return append_runs(round, piece, written); }
   const TensorPlace& place = plan_.layout().places()[piece.tensor];
@@ -173,7 +174,7 @@ bool StagedSource::append(Round& round, const PlannedPiece& piece, std::uint64_t
   return true;
 }
 
-// The same of a piece that lies in several runs in the file. Each of them ends within a buffer or
+// The same for a piece that lies in several runs in the file. Each of them ends within a buffer or
 // at a chunk.
 bool StagedSource::append_runs(Round& round, const PlannedPiece& piece,
                                std::uint64_t& written) const {
@@ -188,7 +189,7 @@ bool StagedSource::append_runs(Round& round, const PlannedPiece& piece,
   return true;
 }
 
-// What is not summed on its way may be divided at any element.
+// Data that is not summed while it is written may be split at any element.
 std::uint64_t StagedSource::chunk_of(const PlannedPiece& piece) const {
   return piece.whole_chunks ? plan_.layout().tensors()[piece.tensor].chunk_bytes : piece.elem_bytes;
 }
@@ -205,7 +206,7 @@ void StagedSource::fill(const Round& parts, std::byte* buffer) {
   lane_.get().wait();
 }
 
-// What lies end to end in the file and in the buffer is written at once.
+// Bytes that are contiguous both in the file and in the buffer are written at once.
 void StagedSource::write(const Round& parts, const std::byte* buffer, TensorWriter& writer) {
   for (std::size_t first = 0; first < parts.size();) {
     if (const Part& part = parts[first]; part.piece->cut != nullptr) {

@@ -13,31 +13,31 @@
 
 namespace tessera {
 
-/// Brings this rank's share of the training state to host memory, and from there into files.
+/// Copies this rank's share of the training state to host memory, and writes it to files.
 ///
-/// Threads: `begin` is the rank's, `write` a background thread's.
+/// Threads: the rank calls `begin`, a background thread `write`.
 class ShareSource {
  public:
   virtual ~ShareSource() = default;
   ShareSource(const ShareSource&) = delete;
   ShareSource& operator=(const ShareSource&) = delete;
 
-  /// Between steps: what is written is the state as it is now.
+  /// Called between steps: the current state is what is written.
   virtual void begin() = 0;
-  /// Writes all of the share.
+  /// Writes the whole share.
   virtual void write(TensorWriter& writer) = 0;
 
  protected:
   ShareSource() = default;
 };
 
-/// A copy of the whole share in the host pool. Each unit's next update waits for the copy of the
-/// unit alone. `state` ends first, since it ends the copies.
+/// A copy of the whole share in the host pool. Each unit's next update waits only for that unit's
+/// copy. `state` is destroyed first, since it ends the copies.
 class SnapshotSource final : public ShareSource {
  public:
   SnapshotSource(World& world, engine::TrainingState& state, const SavePlan& plan);
 
-  /// Enqueues the copies, in the order of units, and returns.
+  /// Enqueues the copies, in unit order, and returns.
   void begin() override;
   /// Waits for one unit's copy after the other.
   void write(TensorWriter& writer) override;
@@ -47,7 +47,7 @@ class SnapshotSource final : public ShareSource {
   const SavePlan& plan_;
   Buffer memory_;
   std::vector<void*> copies_;             // by piece
-  std::vector<std::size_t> first_piece_;  // by unit, and one more
+  std::vector<std::size_t> first_piece_;  // by unit, plus one entry for the end
   std::vector<OwnedEvent> copied_;        // by unit
 };
 
@@ -55,7 +55,7 @@ class SnapshotSource final : public ShareSource {
 /// change until `write` has returned.
 class StagedSource final : public ShareSource {
  public:
-  /// The most bytes of one buffer, a multiple of a page, which is added for its alignment.
+  /// The most bytes of one buffer, a multiple of a page; another page is added for its alignment.
   static constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 
   StagedSource(World& world, engine::TrainingState& state, const SavePlan& plan);
@@ -64,17 +64,17 @@ class StagedSource final : public ShareSource {
   void write(TensorWriter& writer) override;
 
  private:
-  /// Bytes of a piece in a buffer. Files are cut at pages, sums at chunks: what is copied begins at
-  /// a chunk, and so up to one chunk before what is written.
+  /// Bytes of a piece in a buffer. Files are cut at pages, sums at chunks: copied bytes begin at a
+  /// chunk, up to one chunk before the bytes to be written.
   struct Part {
     const PlannedPiece* piece = nullptr;
-    std::uint64_t first_byte = 0;  // of the piece
+    std::uint64_t first_byte = 0;  // offset in the piece
     std::size_t bytes = 0;
-    std::size_t at = 0;            // in the buffer
-    std::size_t summed_bytes = 0;  // of `bytes`, the first ones
-    std::size_t unwritten = 0;     // of `bytes`, the first ones
+    std::size_t at = 0;            // offset in the buffer
+    std::size_t summed_bytes = 0;  // how many of `bytes` are summed, from the first
+    std::size_t unwritten = 0;     // how many of `bytes` are not written, from the first
     std::size_t file = 0;
-    std::uint64_t first_in_file = 0;  // of what is written
+    std::uint64_t first_in_file = 0;  // file offset of the first byte written
 
     [[nodiscard]] std::size_t end() const { return at + bytes; }
     [[nodiscard]] std::uint64_t end_in_file() const { return first_in_file + bytes - unwritten; }

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Adds to `writer` the sums of chunks that lie in parts on several ranks: of those that begin in
-/// this rank's pieces, read from the files in `folder`. All ranks have written and flushed theirs.
+/// Adds to `writer` the sums of the chunks that begin in this rank's pieces and lie in parts on
+/// several ranks, read from the files in `folder`. All ranks must have written and flushed theirs.
 void sum_split_chunks(const SavePlan& plan, const std::filesystem::path& folder,
                       TensorWriter& writer);
 

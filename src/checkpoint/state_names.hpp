@@ -11,22 +11,22 @@
 
 namespace tessera {
 
-/// The name of a parameter's weight in the files: what `name` says, or "unit.name".
+/// The name of a parameter's weight in the files: the result of `name`, or "unit.name".
 [[nodiscard]] std::string weight_name(const ParameterInfo& parameter, const WeightName& name);
 
 /// The name of an array that belongs to the weight `weight`: "weight.master",
-/// "weight.moment_0.scales". The weight's own is `weight`.
+/// "weight.moment_0.scales". The weight's own name is `weight`.
 [[nodiscard]] std::string state_name(const std::string& weight, engine::StateKind kind, int index);
 
 /// "weight", "master", "remainder", "moment", "scales".
 [[nodiscard]] std::string_view role_of(engine::StateKind kind) noexcept;
 
-/// The dtype as safetensors has it: "F32", "BF16", "F16", "U16", "U8".
+/// The dtype as in safetensors: "F32", "BF16", "F16", "U16", "U8".
 [[nodiscard]] std::string_view dtype_name(engine::StateFormat format) noexcept;
-/// The same: "F32", "BF16", "F16", "F64".
+/// The dtype as in safetensors: "F32", "BF16", "F16", "F64".
 [[nodiscard]] std::string_view dtype_name(DType dtype) noexcept;
 
-/// The array in a checkpoint.
+/// The array of a state tensor in a checkpoint.
 [[nodiscard]] CheckpointTensor checkpoint_tensor(const engine::StateTensorInfo& info,
                                                  const WeightName& name);
 

@@ -64,7 +64,7 @@ std::optional<StepFolder> parse_step_folder(std::string_view entry) {
     found.part = number_of<int>(entry.substr(infix + kPartInfix.size()));
     if (!found.part) { return {}; }
   }
-  // A number is written in one way only: no two names are one step's.
+  // A number is written in one way only: no two names belong to one step.
   found.name = found.part ? part_name(found.step, *found.part) : step_name(found.step);
   if (found.name != entry) { return {}; }
   return found;
@@ -82,7 +82,8 @@ std::set<std::string> names_in(const fs::path& folder) {
     names.insert(entry->path().filename().string());
   }
   if (error && error != std::errc::no_such_file_or_directory) {
-    throw Error(fmt::format("cannot list the folder {}: {}", folder.string(), error.message()));
+    throw Error(
+        fmt::format("the folder {} cannot be listed: {}", folder.string(), error.message()));
   }
   return names;
 }

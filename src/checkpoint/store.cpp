@@ -34,10 +34,10 @@ std::vector<CheckpointStore::Entry> entries_in(const fs::path& folder, StepKind 
   return entries;
 }
 
-/// Those that `keep` does not keep. The newest is kept.
+/// The entries that `keep` does not keep. The newest is kept.
 std::vector<CheckpointStore::Entry> old_ones(const std::vector<CheckpointStore::Entry>& entries,
                                              const Retention& keep) {
-  expects(keep.last >= 0 && keep.every >= 0, "CheckpointStore: retain takes no negative numbers");
+  expects(keep.last >= 0 && keep.every >= 0, "CheckpointStore: retain takes numbers of 0 or more");
   std::set<std::int64_t> newer;
   std::vector<CheckpointStore::Entry> old;
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
@@ -65,17 +65,17 @@ std::vector<CheckpointStore::Entry> CheckpointStore::list_parts() const {
 }
 
 fs::path CheckpointStore::begin(std::int64_t step) {
-  expects(step >= 0, "CheckpointStore: a step is 0 at least");
+  expects(step >= 0, "CheckpointStore: the step must be 0 or more");
   return begin_as(step_name(step));
 }
 
 fs::path CheckpointStore::begin_part(std::int64_t step, int part) {
-  expects(step >= 0 && part >= 0, "CheckpointStore: a step and a part are 0 at least");
+  expects(step >= 0 && part >= 0, "CheckpointStore: step and part must be 0 or more");
   return begin_as(part_name(step, part));
 }
 
 fs::path CheckpointStore::begin_as(const std::string& name) {
-  claim_.reset();  // what an earlier save of this object has left is dead
+  claim_.reset();  // leftovers of this object's earlier save count as dead
   make_run_folder();
   clean_up();
   check_target(name);
@@ -87,11 +87,13 @@ fs::path CheckpointStore::begin_as(const std::string& name) {
     claim_ = files_.claim(partial_ / claim_of(name));
   }
   if (claim_) { return partial_; }
-  throw Error(fmt::format("cannot save to {}: other processes remove the folders that it makes",
-                          folder_.string()));
+  throw Error(
+      fmt::format("cannot save to {}: other processes remove the folders that it makes; save to a "
+                  "folder of your own",
+                  folder_.string()));
 }
 
-/// Flushes what it makes: with the folder all would be lost that is saved to it.
+/// Flushes the folders that it makes: with one of them, everything saved in it would be lost.
 void CheckpointStore::make_run_folder() {
   std::vector<fs::path> missing;
   for (fs::path path = folder_; !path.empty() && !name_is_taken(path); path = path.parent_path()) {
@@ -101,7 +103,7 @@ void CheckpointStore::make_run_folder() {
     files_.make_folder(*path);
     files_.flush_folder(path->has_parent_path() ? path->parent_path() : ".");
   }
-  if (missing.empty()) { files_.make_folder(folder_); }  // says so if it is no folder
+  if (missing.empty()) { files_.make_folder(folder_); }  // throws if it is not a folder
 }
 
 /// A damaged checkpoint may be replaced, a user's own folder may not.
@@ -111,8 +113,8 @@ void CheckpointStore::check_target(const std::string& name) const {
   const bool is_checkpoint = is_file(path / claim_of(name)) || is_file(path / kProvenanceName);
   if (!name_is_taken(path) || is_checkpoint || fs::is_empty(path, ignored)) { return; }
   throw Error(
-      fmt::format("cannot save to {}: what is there is no checkpoint, for it has neither {} nor "
-                  "{}; remove it, or save to another folder",
+      fmt::format("cannot save to {}: the existing folder is not a checkpoint, as it has neither "
+                  "{} nor {}; remove it, or save to another folder",
                   path.string(), claim_of(name), kProvenanceName));
 }
 
@@ -121,7 +123,7 @@ void CheckpointStore::clean_up() {
     try {
       clean_up(name);
     } catch (const Error&) {
-      // It hinders no save. It may be another user's.
+      // It does not prevent a save. It may belong to another user.
     }
   }
 }
@@ -138,7 +140,7 @@ void CheckpointStore::clean_up(const std::string& name) {
 
 void CheckpointStore::clean_up_partial(const fs::path& path) {
   using Writer = PartialFolder::Writer;
-  // Of a folder that is not empty, the second look says whether there is a claim.
+  // For a folder that is not empty, the second look tells whether there is a claim.
   if (PartialFolder{path}.writer() == Writer::none && files_.remove_empty(path)) { return; }
   const PartialFolder partial{path};
   const bool lost_claim = partial.writer() == Writer::none && partial.is_own_or_old();
@@ -149,7 +151,7 @@ CheckpointStore::Committed CheckpointStore::commit(const fs::path& partial,
                                                    const Manifest& manifest,
                                                    const std::string& provenance) {
   expects(claim_ && partial == partial_ && name_ == step_name(manifest.step),
-          "CheckpointStore: commit ends the save that this object has begun");
+          "CheckpointStore: commit must end the save that this object has begun");
   commit_text(format_manifest(manifest), provenance);
   const fs::path folder = folder_ / name_;
   const bool one_file = manifest.files.contains(std::string{kWeightsName});
@@ -160,7 +162,7 @@ CheckpointStore::Committed CheckpointStore::commit_part(const fs::path& partial,
                                                         const CheckpointPart& part,
                                                         const std::string& provenance) {
   expects(claim_ && partial == partial_ && name_ == part_name(part.manifest.step, part.part),
-          "CheckpointStore: commit_part ends the save that this object has begun");
+          "CheckpointStore: commit_part must end the save that this object has begun");
   commit_text(format_part(part), provenance);
   return {folder_ / name_, ""};
 }
@@ -180,7 +182,8 @@ void CheckpointStore::write(const fs::path& path, std::string_view text) {
   file->flush();
 }
 
-/// Gives the folder of the save its name. From the first rename on it is there.
+/// Renames the folder of the save to its final name. The checkpoint exists from the first rename
+/// on.
 void CheckpointStore::publish() {
   const fs::path target = folder_ / name_;
   settle(name_);
@@ -194,7 +197,7 @@ void CheckpointStore::publish() {
   settle(name_);
 }
 
-/// Replaces NAME by NAME.new, if there is one. At least one of them is there at any time.
+/// Replaces NAME by NAME.new, if there is one. At least one of them exists at any time.
 void CheckpointStore::settle(const std::string& name) {
   const fs::path target = folder_ / name;
   const fs::path fresh = target.string() + std::string{kNewEnd};
@@ -205,7 +208,7 @@ void CheckpointStore::settle(const std::string& name) {
   try {
     files_.rename(fresh, target);
   } catch (const Error&) {
-    // Another process has done it, and this one has moved away what is new.
+    // Another process has done so, and this one has moved the new folder away.
     if (replaces && !name_is_taken(fresh) && !name_is_taken(target)) { files_.rename(old, target); }
     throw;
   }
@@ -227,7 +230,7 @@ std::string CheckpointStore::link_weights(const fs::path& weights) {
   } catch (const Error& error) { return error.what(); }
 }
 
-/// An older checkpoint's would be taken for the newest ones. A user's link stays.
+/// An older checkpoint's weights would be taken for the newest ones. A user's link stays.
 std::string CheckpointStore::unlink_weights() {
   const fs::path target = folder_ / kWeightsName;
   if (!is_plain_file(target)) { return {}; }
@@ -271,7 +274,7 @@ void CheckpointStore::remove_if_possible(const fs::path& path) noexcept {
   }
 }
 
-/// What this object has committed last, else `newest`.
+/// This object's last commit, else `newest`.
 const fs::path& CheckpointStore::committed_or(const Entry& newest) const {
   return committed_.empty() ? newest.folder : committed_;
 }

@@ -19,46 +19,46 @@ namespace tessera {
 /// them.
 class SumTable {
  public:
-  /// Adds bytes from `first_byte` of tensor `tensor` on, of which `bytes_in_all` and `chunk_bytes`
-  /// are as TensorSums takes them.
+  /// Adds bytes from `first_byte` of tensor `tensor` on; `bytes_in_all` and `chunk_bytes` are those
+  /// of TensorSums.
   void add(std::size_t tensor, std::uint64_t bytes_in_all, std::uint64_t chunk_bytes,
            std::uint64_t first_byte, std::span<const std::byte> bytes);
-  /// Adds what another table holds.
+  /// Adds the sums of another table.
   void add(const SumTable& more);
-  /// What this table holds, for other ranks: 16 bytes for a block.
+  /// The sums as a text for other ranks: 16 bytes for a block.
   [[nodiscard]] std::string text() const;
 
  private:
   std::map<std::size_t, TensorSums> sums_;
 };
 
-/// Calls `visit(tensor, block, sum)` for what SumTable::text says.
+/// Calls `visit(tensor, block, sum)` for each sum in a SumTable::text.
 template <class Visit>
 void for_each_sum(std::string_view text, const Visit& visit);
 
-/// Writes tensors into the files of a layout, in any order, each rank its own ranges, and adds up
-/// their sums.
+/// Writes tensors into the files of a layout, in any order, each rank its own ranges, and sums
+/// them.
 ///
-/// Threads: one at a time writes; sums may be added by another one at the same time.
+/// Threads: one at a time writes; another may add sums at the same time.
 class TensorWriter {
  public:
-  /// All outlive it.
+  /// All of them outlive it.
   TensorWriter(const CheckpointLayout& layout, std::filesystem::path folder, FileSystem& files)
       : layout_{layout}, folder_{std::move(folder)}, files_{files} {}
 
-  /// Adds up the sums of bytes of tensor `tensor`, from `first_byte` on.
+  /// Sums bytes of tensor `tensor`, from `first_byte` on.
   void sum(std::size_t tensor, std::uint64_t first_byte, std::span<const std::byte> bytes);
-  /// Writes them.
+  /// Writes bytes of tensor `tensor`, from `first_byte` on.
   void write(std::size_t tensor, std::uint64_t first_byte, std::span<const std::byte> bytes);
-  /// Writes bytes of tensors that lie end to end in a file, from byte `first_byte` of the file on.
+  /// Writes bytes of tensors that are contiguous in a file, from byte `first_byte` of the file on.
   void write_in_file(std::size_t file, std::uint64_t first_byte, std::span<const std::byte> bytes) {
     open(file).write_at(first_byte, bytes);
   }
-  /// Writes the headers of all files and the indices: one rank's part.
+  /// Writes the headers of all files and the indices; one rank does this.
   void write_headers();
-  /// Makes all files and indices, with their sizes: what nobody here writes of them is a hole.
+  /// Creates all files and indices with their sizes: bytes that no rank here writes are a hole.
   void make_files();
-  /// Flushes and closes what this rank has written.
+  /// Flushes and closes the files that this rank has written.
   void flush();
 
   [[nodiscard]] std::string sums() const { return sums_.text(); }
@@ -73,7 +73,7 @@ class TensorWriter {
   SumTable sums_;
 };
 
-/// A block's sum on its way between ranks.
+/// A block's sum as exchanged between ranks.
 struct BlockSum {
   std::uint32_t tensor = 0;
   std::uint32_t block = 0;

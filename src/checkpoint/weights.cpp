@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-// What export_state will hand out, in its order.
+// What export_state will deliver, in its order.
 std::vector<SafetensorsWriter::Declared> declare(const ShardedModel& model,
                                                  const WeightName& name) {
   std::vector<SafetensorsWriter::Declared> tensors;
@@ -42,8 +42,8 @@ void make_folder_of(const std::filesystem::path& path) {
   }
 }
 
-// Rank 0's file. A failure is kept until the collective is over, so that no rank is left alone in
-// the middle of it.
+// Rank 0's file. A failure is kept until the collective is over, so that no other rank waits alone
+// in the middle of it.
 class WeightsFile {
  public:
   WeightsFile(const ShardedModel& model, const std::filesystem::path& path, const WeightName& name)
@@ -85,7 +85,7 @@ std::string text_of(const std::exception_ptr& failure) {
   }
 }
 
-// The file, shared by the copies of one initialiser.
+// The file, shared by the copies of one initializer.
 struct SharedReader {
   explicit SharedReader(const std::filesystem::path& path) : reader{path} {}
   std::mutex mutex;
@@ -96,11 +96,12 @@ void check_entry(const SafetensorsReader& reader, const ParameterInfo& parameter
                  const std::string& tensor) {
   const auto found = reader.entries().find(tensor);
   if (found == reader.entries().end()) {
-    throw FormatError(fmt::format("{}: there is no tensor '{}' for parameter '{}'",
-                                  reader.path().string(), tensor, parameter.full_name()));
+    throw FormatError(fmt::format(
+        "{}: there is no tensor '{}' for parameter '{}'; check that the file is of this model",
+        reader.path().string(), tensor, parameter.full_name()));
   }
   if (found->second.shape != parameter.shape) {
-    throw FormatError(fmt::format("{}: byte {}: tensor '{}' has shape {}, the model expects {}",
+    throw FormatError(fmt::format("{}: byte {}: tensor '{}' has shape {}, but the model expects {}",
                                   found->second.file.string(), found->second.first_byte, tensor,
                                   found->second.shape.to_string(), parameter.shape.to_string()));
   }

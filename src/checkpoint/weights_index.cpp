@@ -23,8 +23,8 @@ std::string format_index(std::vector<std::pair<std::string_view, std::string_vie
   const auto twice = std::adjacent_find(
       files.begin(), files.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
   if (twice != files.end()) {
-    throw ContractError(
-        fmt::format("safetensors: the name '{}' is taken; give each tensor its own", twice->first));
+    throw ContractError(fmt::format(
+        "safetensors: the name '{}' is used twice; give each tensor its own", twice->first));
   }
   std::string text = fmt::format(
       "{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{", total_bytes);

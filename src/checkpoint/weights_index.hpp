@@ -13,18 +13,18 @@ namespace tessera {
 inline constexpr std::string_view kIndexEnd = ".safetensors.index.json";
 
 /// The text of NAME.safetensors.index.json, as Hugging Face writes it: `files` are pairs of a
-/// tensor's name and the name of its file, `total_bytes` the size of all tensors.
-/// ContractError if a name is repeated or not UTF-8.
+/// tensor's name and its file's name, `total_bytes` the size of all tensors. Throws ContractError
+/// if a name is repeated or not UTF-8.
 [[nodiscard]] std::string format_index(
     std::vector<std::pair<std::string_view, std::string_view>> files, std::uint64_t total_bytes);
 
-/// The names of files by names of tensors that the text of an index declares. FormatError, with
-/// `path` and the place, for text that is no index, a tensor that is listed twice, and files that
-/// are not named plainly: an index never leads out of its folder.
+/// The file names by tensor name that the text of an index declares. Throws FormatError, with
+/// `path` and the place, for text that is not an index, a tensor that is listed twice, and file
+/// names with a folder: an index never leads out of its folder.
 [[nodiscard]] std::map<std::string, std::string> parse_index(const std::string& path,
                                                              std::string_view text);
 
-/// Whether `name` is a file's name alone: not empty, no folder, not hidden.
+/// Whether `name` is a plain file name: not empty, no folder, not hidden.
 [[nodiscard]] bool is_plain_name(std::string_view name);
 
 }  // namespace tessera

@@ -12,7 +12,7 @@ struct Overloaded : Cases... {
 template <class... Cases>
 Overloaded(Cases...) -> Overloaded<Cases...>;
 
-/// The largest number where the product is larger: what another rank says may be anything.
+/// Saturates where the product overflows: another rank may send any number.
 std::int64_t times(std::int64_t elems, int ranks) noexcept {
   std::int64_t product = 0;
   const bool over = __builtin_mul_overflow(elems, std::int64_t{ranks}, &product);

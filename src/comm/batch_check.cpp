@@ -43,16 +43,18 @@ bool overlap(ConstView a, ConstView b) {
 }
 
 void check_view(ConstView view, const char* name, const Place& place) {
-  if (view.elems < 0) { place.refuse(fmt::format("{} has {} elements", name, view.elems)); }
+  if (view.elems < 0) {
+    place.refuse(fmt::format("{} has {} elements; a count cannot be negative", name, view.elems));
+  }
   if (view.elems > 0 && view.data == nullptr) {
     place.refuse(fmt::format("{} is null but has {} elements", name, view.elems));
   }
   if (reinterpret_cast<std::uintptr_t>(view.data) % size_of(view.dtype) != 0) {
-    place.refuse(fmt::format("{} is not aligned to its elements", name));
+    place.refuse(fmt::format("{} is not aligned to its element size", name));
   }
 }
 
-/// `part` is one rank's piece of `full`: sizes, dtypes, and overlap only in place.
+/// `part` is one rank's piece of `full`. Checks sizes, dtypes, and that they overlap only in place.
 void check_part(ConstView part, const char* part_name, ConstView full, const Place& place) {
   check_view(part, part_name, place);
   check_view(full, "full", place);
@@ -60,14 +62,17 @@ void check_part(ConstView part, const char* part_name, ConstView full, const Pla
     place.refuse(fmt::format("{} is {} but full is {}", part_name, to_string(part.dtype),
                              to_string(full.dtype)));
   }
-  // By division: the product could overflow.
+  // Uses division: the product could overflow.
   if (full.elems % place.ranks != 0 || full.elems / place.ranks != part.elems) {
-    place.refuse(fmt::format("full has {} elements, but {} has {} and there are {} ranks",
-                             full.elems, part_name, part.elems, place.ranks));
+    place.refuse(fmt::format(
+        "full has {} elements, but {} has {} and there are {} ranks; full must be their product",
+        full.elems, part_name, part.elems, place.ranks));
   }
   const ConstView own = full.slice(place.rank * part.elems, part.elems);
   if (overlap(part, full) && part.data != own.data) {
-    place.refuse(fmt::format("{} overlaps full, but is not part {} of it", part_name, place.rank));
+    place.refuse(fmt::format(
+        "{} overlaps full, but is not part {} of it; pass the rank's own part, or separate memory",
+        part_name, place.rank));
   }
 }
 
@@ -105,7 +110,7 @@ void check_op(const Gather& op, const Place& place, Ranges& ranges) {
   ranges.push_back(range_of(op.full, true, place.entry));
 }
 
-/// Broadcast and Reduce.
+/// Checks Broadcast and Reduce.
 template <class Op>
 void check_op(const Op& op, const Place& place, Ranges& ranges) {
   check_root(op.root, place);

@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-/// The contract of Batch, as rank `rank` of `ranks` sees it. ContractError that names the batch and
-/// the entry.
+/// Checks the contract of Batch as rank `rank` of `ranks` sees it. Throws ContractError naming the
+/// batch and the entry.
 void check(const Batch& batch, int rank, int ranks);
 
 }  // namespace tessera

@@ -8,10 +8,10 @@
 namespace tessera {
 namespace {
 
-/// One entry, whatever its operation. No padding: its bytes are compared and hashed.
+/// One entry of any operation. No padding: its bytes are compared and hashed.
 struct Entry {
-  std::int64_t elems = 0;       // of what the operation is given
-  std::int64_t full_elems = 0;  // where it is given a part and a whole
+  std::int64_t elems = 0;       // elements of the operation's data
+  std::int64_t full_elems = 0;  // elements of the whole, for operations with a part and a whole
   std::int32_t root = 0;
   std::uint8_t operation = 0;
   std::uint8_t dtype = 0;
@@ -26,7 +26,7 @@ Entry entry_of(const AllGather& op) {
 Entry entry_of(const ReduceScatter& op) {
   return {.elems = op.shard.elems, .full_elems = op.full.elems};
 }
-Entry entry_of(const Gather& op) {  // `full` means something on the root only
+Entry entry_of(const Gather& op) {  // `full` is used on the root only
   return {.elems = op.part.elems};
 }
 template <class Op>
@@ -48,23 +48,22 @@ Entry entry_of(const CommOp& any) {
   return entry;
 }
 
-/// Whether it is that of an operation: what means nothing in one is 0 there.
+/// Whether the entry is valid for its operation: fields that the operation does not use are 0.
 bool is_sound(const Entry& entry, const CommOp& op) {
   const Entry again = entry_of(op);
   return std::memcmp(&again, &entry, sizeof entry) == 0;
 }
 
 void add(Batch& batch, const Entry& entry) {
-  expects(entry.dtype <= static_cast<std::uint8_t>(DType::fp64),
-          "decode: no dtype has this number");
+  expects(entry.dtype <= static_cast<std::uint8_t>(DType::fp64), "decode: unknown dtype number");
   expects(entry.reduction <= static_cast<std::uint8_t>(ReduceOp::max),
-          "decode: no reduction has this number");
-  expects(entry.elems >= 0 && entry.full_elems >= 0, "decode: fewer than no elements");
+          "decode: unknown reduction number");
+  expects(entry.elems >= 0 && entry.full_elems >= 0, "decode: negative number of elements");
   const auto dtype = static_cast<DType>(entry.dtype);
   const auto reduction = static_cast<ReduceOp>(entry.reduction);
   const View given{nullptr, entry.elems, dtype};
   const View full{nullptr, entry.full_elems, dtype};
-  switch (entry.operation) {  // the order of CommOp's alternatives
+  switch (entry.operation) {  // in the order of CommOp's alternatives
     case 0:
       batch.all_gather(given, full);
       return;
@@ -84,7 +83,7 @@ void add(Batch& batch, const Entry& entry) {
       batch.gather(given, full, entry.root);
       return;
     default:
-      expects(false, "decode: no operation has this number");
+      expects(false, "decode: unknown operation number");
   }
 }
 
@@ -102,18 +101,19 @@ void encode(const Batch& batch, std::string& code) {
 
 Batch decode(std::string_view code) {
   std::uint64_t label_bytes = 0;
-  expects(code.size() >= sizeof label_bytes, "decode: cut short");
+  expects(code.size() >= sizeof label_bytes, "decode: the code is cut short");
   std::memcpy(&label_bytes, code.data(), sizeof label_bytes);
   code.remove_prefix(sizeof label_bytes);
-  expects(label_bytes <= code.size(), "decode: cut short");
+  expects(label_bytes <= code.size(), "decode: the code is cut short");
   Batch batch{std::string{code.substr(0, label_bytes)}};
   code.remove_prefix(label_bytes);
-  expects(code.size() % sizeof(Entry) == 0, "decode: cut short");
+  expects(code.size() % sizeof(Entry) == 0, "decode: the code is cut short");
   for (; !code.empty(); code.remove_prefix(sizeof(Entry))) {
     Entry entry;
     std::memcpy(&entry, code.data(), sizeof entry);
     add(batch, entry);
-    expects(is_sound(entry, batch.ops().back()), "decode: an entry says what means nothing");
+    expects(is_sound(entry, batch.ops().back()),
+            "decode: an entry sets a field that its operation does not use");
   }
   return batch;
 }

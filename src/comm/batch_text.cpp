@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// What must agree across ranks beside operation, size and dtype.
+/// What must agree across ranks besides operation, size and dtype.
 struct Traits {
   std::optional<ReduceOp> reduction;
   std::optional<int> root;
@@ -31,7 +31,7 @@ bool agree(const CommOp& a, const CommOp& b, int ranks) {
          dtype_of(a) == dtype_of(b) && traits_of(a) == traits_of(b);
 }
 
-/// Index of the first entry in which the lists differ; their common length if they do not.
+/// Index of the first entry in which the lists differ; their common length if they agree.
 std::size_t common_entries(const Batch& a, const Batch& b, int ranks) {
   const std::size_t shorter = std::min(a.ops().size(), b.ops().size());
   for (std::size_t i = 0; i < shorter; ++i) {

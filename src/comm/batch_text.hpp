@@ -9,16 +9,16 @@
 
 namespace tessera {
 
-/// One entry without addresses: "reduce of 12 fp32 (sum, root 1)". Two entries may meet in a
+/// One entry without addresses: "reduce of 12 fp32 (sum, root 1)". Two entries match in a
 /// collective exactly if these texts are equal.
 [[nodiscard]] std::string describe(const CommOp& op, int ranks);
 
-/// What a batch is called in errors: `all_gather and 2 more of batch "gather h.0"`.
+/// The name of a batch in errors: `all_gather and 2 more of batch "gather h.0"`.
 [[nodiscard]] std::string describe(const Batch& batch);
 
 /// Compares what the ranks issued under one sequence number (`batches` by rank). Empty if all
-/// agree; otherwise says what the first differing entry is: "entry 1 of batch "x": rank 2 issued
-/// ... where rank 0 issued ...". `job_ranks`: what the ranks are called, if not what they are here.
+/// agree; otherwise describes the first differing entry: "entry 1 of batch "x": rank 2 issued ...
+/// where rank 0 issued ...". `job_ranks`: the ranks' numbers in the job, if these differ.
 [[nodiscard]] std::optional<std::string> first_difference(std::span<const Batch* const> batches,
                                                           std::span<const int> job_ranks = {});
 

@@ -10,10 +10,10 @@
 namespace tessera {
 namespace {
 
-/// Every rank's of what it tells the others.
+/// Exchanges texts: returns every rank's, by rank.
 using Tell = std::function<std::vector<std::string>(const std::string& text)>;
 
-// All ranks see that there is a difference, and only then say all.
+// All ranks detect a difference by hash, and only then exchange their full codes.
 void expect_same_split(std::uint64_t hash, const std::string& code, const Tell& tell,
                        const std::function<int(int)>& job_rank) {
   const std::string brief(reinterpret_cast<const char*>(&hash), sizeof hash);

@@ -5,10 +5,10 @@
 
 namespace tessera {
 
-/// What a communicator is, besides, whose backend counts the bytes that pass between two ranks.
+/// A second interface of communicators whose backend counts the bytes between each two ranks.
 class CountsTraffic {
  public:
-  /// As peer_traffic, of the whole job.
+  /// The same as peer_traffic, for the whole job.
   [[nodiscard]] virtual std::vector<std::size_t> sent_to_each() const = 0;
 
  protected:

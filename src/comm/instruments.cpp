@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-/// SplitMix64's finaliser: neighbouring counters give unrelated numbers.
+/// SplitMix64's finaliser: consecutive counters give unrelated numbers.
 std::uint64_t mix(std::uint64_t x) noexcept {
   x += 0x9E3779B97F4A7C15U;
   x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9U;
@@ -16,7 +16,8 @@ std::uint64_t mix(std::uint64_t x) noexcept {
 }  // namespace
 
 Instruments Instruments::of_split(std::uint64_t nth) const {
-  constexpr std::uint64_t kSplits = 1000;  // of one communicator, until two share their delays
+  constexpr std::uint64_t kSplits =
+      1000;  // splits of one communicator before two share their delays
   Instruments split = *this;
   split.number = kSplits * number + kOffloadNumber + 1 + nth;
   return split;

@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-/// What the instruments of a rank's channels count them by.
+/// The numbers of the instruments of a rank's channels.
 inline constexpr std::uint64_t kGatherNumber = 0;
 inline constexpr std::uint64_t kReduceNumber = 1;
 inline constexpr std::uint64_t kOffloadNumber = 2;
-// Beyond all that are split.
+// Above the numbers of all split channels.
 inline constexpr std::uint64_t kStatesNumber = std::uint64_t{1} << 40U;
 inline constexpr std::uint64_t kHostNumber = kStatesNumber + 1;
 inline constexpr std::uint64_t kSnapshotsNumber = kStatesNumber + 2;
@@ -21,27 +21,27 @@ inline constexpr std::uint64_t kHostCopiesNumber = kStatesNumber + 3;
 inline constexpr std::uint64_t kStatesInNumber = kStatesNumber + 4;
 inline constexpr std::uint64_t kUpdateNumber = kStatesNumber + 5;
 
-/// What is attached to a communicator to watch or disturb it. Used by every backend, on the thread
+/// What is attached to a communicator to observe or delay it. Every backend uses it, on the thread
 /// where a batch runs.
 struct Instruments {
   trace::Recorder* recorder = nullptr;  ///< outlives the communicator's streams
   std::optional<DelayInjection> delays = {};
-  const char* stream = "";   ///< what records call the communicator's: "gather", "reduce"
-  std::uint64_t number = 0;  ///< tells its delays from those of others
+  const char* stream = "";   ///< the communicator's name in records: "gather", "reduce"
+  std::uint64_t number = 0;  ///< distinguishes its delays from those of others
 
-  /// For the `nth` communicator that is split from this one, counting from 0.
+  /// The instruments of the `nth` communicator split from this one, counting from 0.
   [[nodiscard]] Instruments of_split(std::uint64_t nth) const;
 };
 
 enum class DelayPoint : std::uint8_t { before, after };
 
-/// Sleeps as the delays say: for a length that depends on seed, number, rank (of the job), sequence
-/// and moment.
+/// Sleeps for a time that depends on seed, number, rank (of the job), sequence and moment, as the
+/// delay options say.
 void inject_delay(const Instruments& instruments, int rank, std::uint64_t sequence,
                   DelayPoint point);
 
-/// Adds one record for each entry of `batch`, which moved its data from `begin_ns` to `end_ns`
-/// between `ranks` ranks, this one being `rank` of them.
+/// Adds one record for each entry of `batch`, which moved data from `begin_ns` to `end_ns` between
+/// `ranks` ranks as rank `rank` of them.
 void record_collectives(const Instruments& instruments, const Batch& batch, int rank, int ranks,
                         std::int64_t begin_ns, std::int64_t end_ns);
 

@@ -12,21 +12,21 @@
 
 namespace tessera {
 
-/// What the CUDA module makes a rank's communicators of. All of it outlives them.
+/// What the CUDA module needs to make a rank's communicators. All of it outlives them.
 struct NcclJoin {
   std::shared_ptr<TcpControlPlane> control;
   Device* device = nullptr;
-  int ordinal = 0;  ///< the device's
+  int ordinal = 0;  ///< ordinal of the device
   MemoryTracker* memory = nullptr;
   NcclOptions options = {};
-  std::array<Instruments, 2> instruments = {};  ///< of the gather and the reduce channel
+  std::array<Instruments, 2> instruments = {};  ///< for the gather and the reduce channel
 };
 struct NcclChannels {
   std::unique_ptr<Communicator> gather;
   std::unique_ptr<Communicator> reduce;
 };
 
-/// comm/nccl: "tessera_cuda_join_nccl". *Collective.* Errors as run's.
+/// comm/nccl: "tessera_cuda_join_nccl". *Collective.* Errors as in run.
 using JoinNccl = void(const NcclJoin& join, NcclChannels& channels);
 
 }  // namespace tessera

@@ -17,7 +17,8 @@ namespace {
 constexpr const char* kAlgorithms = "NCCL_ALGO";
 constexpr const char* kTuner = "NCCL_TUNER_PLUGIN";
 
-// NCCL_ALGO may name algorithms alone, or those of a collective: "allreduce:tree,ring;reduce:ring".
+// NCCL_ALGO may name only algorithms, or those of each collective:
+// "allreduce:tree,ring;reduce:ring".
 constexpr std::array<std::string_view, 2> kInOrder{"ring", "tree"};
 constexpr std::array<std::string_view, 5> kCollectives{"allreduce", "reducescatter", "allgather",
                                                        "broadcast", "reduce"};
@@ -43,17 +44,16 @@ bool is_fixed(std::string algorithms) {
 
 std::string fixed_nccl_algorithms(const NcclChoice& choice) {
   if (choice.tuner && *choice.tuner != "none") {
-    throw ConfigError{fmt::format(
-        "deterministic: {}={} may choose other orders of sums in every run; unset it, or "
-        "do not ask for deterministic sums",
-        kTuner, *choice.tuner)};
+    throw ConfigError{
+        fmt::format("deterministic: {}={} may choose another order of sums in every run; unset it, "
+                    "or turn deterministic off",
+                    kTuner, *choice.tuner)};
   }
   const std::string algorithms = choice.algorithms.value_or("Ring");
   if (!is_fixed(algorithms)) {
     throw ConfigError{
         fmt::format("deterministic: {}={} leaves the order of sums open; unset it (Ring is then "
-                    "used), name Ring "
-                    "or Tree, or do not ask for deterministic sums",
+                    "used), name Ring or Tree, or turn deterministic off",
                     kAlgorithms, algorithms)};
   }
   return algorithms;
@@ -70,11 +70,11 @@ void fix_nccl_order(TcpControlPlane& control) {
   if (other != all.end()) {
     control.fail_and_throw(
         fmt::format(
-            "deterministic: {} is {} on rank 0 and {} on rank {}: set it alike on all ranks",
+            "deterministic: {} is {} on rank 0 and {} on rank {}: set the same on all ranks",
             kAlgorithms, all[0], *other, other - all.begin()),
         0);
   }
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): NCCL takes it from nowhere else
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): NCCL reads it only here
   (void)::setenv(kAlgorithms, mine.c_str(), /*overwrite=*/1);
 }
 

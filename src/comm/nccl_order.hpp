@@ -7,23 +7,23 @@
 
 namespace tessera {
 
-/// What the environment may say of how NCCL adds.
+/// Environment settings that affect the order of NCCL's sums.
 struct NcclChoice {
   std::optional<std::string> algorithms;  ///< NCCL_ALGO
   std::optional<std::string> tuner;       ///< NCCL_TUNER_PLUGIN
 };
 
-/// For NCCL_ALGO: the user's choice if each of its algorithms adds in an order that is the same in
-/// every run on the same machines (ring, tree), "Ring" if there is none. ConfigError, with what to
-/// change, if the choice leaves the order open: to switches (NVLS, CollNet), to NCCL (what a list
-/// of exceptions leaves), or to a tuner of the user's own.
+/// The value for NCCL_ALGO: the user's choice if each of its algorithms adds in an order that is
+/// the same in every run on the same machines (ring, tree), "Ring" without a choice. Throws
+/// ConfigError, with what to change, if the choice leaves the order open: to switches (NVLS,
+/// CollNet), to NCCL (the rest of a list of exceptions), or to a tuner plugin of the user.
 [[nodiscard]] std::string fixed_nccl_algorithms(const NcclChoice& choice);
 
-/// This process's.
+/// The choice of this process's environment.
 [[nodiscard]] NcclChoice nccl_choice();
 
-/// *Collective.* The communicators that NCCL makes in this process from here on add in a fixed
-/// order: WorldOptions::deterministic. CommError, on every rank, if their choices differ.
+/// *Collective.* Communicators that NCCL makes in this process from here on add in a fixed order:
+/// WorldOptions::deterministic. Throws CommError on every rank if their choices differ.
 void fix_nccl_order(TcpControlPlane& control);
 
 }  // namespace tessera

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// The part of `data` that rank `rank` reduces for all. Parts start on cache lines if `data` does,
-/// so that no two ranks write one; the last ones may be empty.
+/// The part of `data` that rank `rank` reduces for all ranks. If `data` starts on a cache line so
+/// do all parts, so that no two ranks write one line; the last parts may be empty.
 [[nodiscard]] inline View piece(View data, int rank, int ranks) noexcept {
   constexpr std::int64_t kPieceElems = 64;
   const std::int64_t each = round_up(ceil_div<std::int64_t>(data.elems, ranks), kPieceElems);

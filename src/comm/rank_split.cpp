@@ -17,7 +17,9 @@ namespace {
 
 RankSplit decode(const std::string& code, std::size_t ranks) {
   const std::size_t bytes = ranks * sizeof(std::int32_t);
-  if (code.size() < bytes) { throw CommError{"a rank has not said how it divides the ranks"}; }
+  if (code.size() < bytes) {
+    throw CommError{"a rank sent no groups for a split; start the same program on all ranks"};
+  }
   RankSplit split{.groups = std::vector<std::int32_t>(ranks), .name = code.substr(bytes)};
   std::memcpy(split.groups.data(), code.data(), bytes);
   return split;
@@ -32,8 +34,9 @@ RankSplit split_ranks(const GroupOf& group_of, int ranks, const std::string& nam
   for (int rank = 0; rank < ranks; ++rank) {
     const int group = group_of(rank);
     if (group < 0) {
-      throw ContractError{fmt::format("split \"{}\": rank {} is in group {}; groups count from 0",
-                                      name, job_rank(rank), group)};
+      throw ContractError{
+          fmt::format("split \"{}\": rank {} is in group {}; groups must be 0 or more", name,
+                      job_rank(rank), group)};
     }
     split.groups.push_back(group);
   }
@@ -65,8 +68,8 @@ std::string first_difference(std::span<const std::string> codes,
   const auto at = std::ranges::mismatch(first.groups, other.groups);
   const int where = job_rank(static_cast<int>(at.in1 - first.groups.begin()));
   return fmt::format(
-      "split \"{}\": rank {} has rank {} in group {}, but rank {} has it in group {}; every rank "
-      "gives the same rule",
+      "split \"{}\": rank {} puts rank {} in group {}, but rank {} puts it in group {}; pass the "
+      "same rule on every rank",
       first.name, culprit, where, *at.in2, job_rank(0), *at.in1);
 }
 
@@ -80,7 +83,8 @@ int agree_on_highest(int number, const std::string& name, const ExchangeTexts& e
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, theirs);
     if (error != std::errc{} || stop != end) {
-      throw CommError{"a rank has not said the number of its communicator"};
+      throw CommError{
+          "a rank sent no number for its communicator; start the same program on all ranks"};
     }
     highest = std::max(highest, theirs);
   }

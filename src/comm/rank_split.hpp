@@ -10,30 +10,30 @@
 
 namespace tessera {
 
-/// How a communicator's ranks are divided into groups, and what each group is called.
+/// How a communicator's ranks are split into groups, and the name of the groups.
 struct RankSplit {
   std::vector<std::int32_t> groups;  ///< by rank
   std::string name;
 };
 
-/// What `group_of` says of each of `ranks` ranks. ContractError if a group is negative; `job_rank`
-/// gives the names of ranks in errors, here and below.
+/// Calls `group_of` for each of `ranks` ranks. Throws ContractError if a group is negative;
+/// `job_rank` maps to the ranks' names in errors, here and below.
 [[nodiscard]] RankSplit split_ranks(const GroupOf& group_of, int ranks, const std::string& name,
                                     const std::function<int(int)>& job_rank);
 
-/// As bytes, and a hash of them.
+/// The split as bytes, and a hash of these bytes.
 [[nodiscard]] std::string encode(const RankSplit& split);
 [[nodiscard]] std::uint64_t hash_of(const std::string& code);
 
-/// What ranks that do not all divide alike differ in, by what they encoded: "rank 2 splits off
-/// "x" where rank 0 splits off "y"".
+/// Describes the difference between the encoded splits of ranks: "rank 2 splits off "x" where rank
+/// 0 splits off "y"".
 [[nodiscard]] std::string first_difference(std::span<const std::string> codes,
                                            const std::function<int(int)>& job_rank);
 
-/// Gives every rank's of what this one says.
+/// Returns every rank's text, given this rank's.
 using ExchangeTexts = std::function<std::vector<std::string>(std::string text)>;
 
-/// *Collective.* The highest of the ranks' numbers, where they make a communicator for `name`.
+/// *Collective.* The highest number of all ranks that make a communicator for `name`. Throws
 /// ContractError on all ranks if one makes another call.
 [[nodiscard]] int agree_on_highest(int number, const std::string& name,
                                    const ExchangeTexts& exchange,

@@ -21,7 +21,7 @@ bool writes_lines() noexcept {
   return has;
 }
 
-/// `to` is the beginning of a line, `bytes` a multiple of kBlock.
+/// `to` is at the start of a cache line, `bytes` a multiple of kBlock.
 [[gnu::target("avx512f")]] void stream_blocks(std::byte* to, const std::byte* from,
                                               std::size_t bytes) noexcept {
   for (std::size_t at = 0; at < bytes; at += kBlock) {
@@ -34,7 +34,7 @@ bool writes_lines() noexcept {
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at + 2 * kLine), c);
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at + 3 * kLine), d);
   }
-  _mm_sfence();  // such writes are not ordered by the lock that the reader takes
+  _mm_sfence();  // the lock that the reader takes does not order such writes
 }
 
 /// Bytes before the first line that begins at or after `p`.

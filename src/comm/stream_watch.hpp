@@ -9,15 +9,15 @@
 
 namespace tessera {
 
-/// Watches or disturbs one batch that a device's stream moves, as `Instruments` say: what it
-/// enqueues stands in the stream before the batch and after it, and refers to nothing of the
-/// communicator, which may be gone by then.
+/// Observes or delays one batch on a device's stream, as `Instruments` say. The work that it
+/// enqueues before and after the batch does not refer to the communicator, which may be destroyed
+/// by then.
 class StreamWatch {
  public:
-  /// Stands before batch `sequence` of rank `job_rank` (of the job).
+  /// Enqueued before batch `sequence` of rank `job_rank` (of the job).
   StreamWatch(const Instruments& instruments, Stream stream, int job_rank, std::uint64_t sequence);
 
-  /// Stands after the batch, which this rank has moved as `rank` of `ranks`.
+  /// Enqueued after the batch, which this rank moved as `rank` of `ranks`.
   void end(const Batch& batch, int rank, int ranks) const;
 
  private:

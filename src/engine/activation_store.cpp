@@ -23,8 +23,8 @@ struct ActivationStore::State {
   struct Entry {
     void* host = nullptr;
     Slot* slot = nullptr;  // while it is on the device
-    bool saved = false;    // the host has it, or will when the offload stream gets there
-    bool leaving = false;  // written in this slot, so that its copy reads the slot too
+    bool saved = false;    // the host holds it, or will once the offload stream gets there
+    bool leaving = false;  // written from this slot: its copy also reads the slot
   };
 
   WorldGuest guest;
@@ -67,7 +67,7 @@ struct ActivationStore::State {
                                     options.name, index)};
   }
 
-  /// The offload stream goes on when the compute stream has come here.
+  /// The offload stream waits for the work that is on the compute stream now.
   void order_after_compute() {
     world.compute_stream().record(mark.get());
     HostPool{world}.copy_stream(CopyLane::activations).wait_for(mark.get());
@@ -96,7 +96,7 @@ ActivationStoreBytes ActivationStore::bytes_needed(const ActivationStoreOptions&
 ActivationStore::ActivationStore(World& world, ActivationStoreOptions options)
     : state_{std::make_unique<State>(world, std::move(options))} {}
 
-// Copies may be under way, and kernels that read the slots.
+// Copies may be in flight, and kernels that read the slots.
 ActivationStore::~ActivationStore() {
   if (!state_->guest.world_ended()) { state_->world.quiesce(); }
 }
@@ -106,7 +106,7 @@ void* ActivationStore::open(int index) {
   State::Entry& entry = s.entry(index, "open");
   if (entry.slot != nullptr) {
     throw ContractError{
-        fmt::format("open: {} {} is open already; close it first", s.options.name, index)};
+        fmt::format("open: {} {} is already open; close it first", s.options.name, index)};
   }
   entry.slot = &s.acquire(index, s.world.compute_stream());
   entry.saved = false;
@@ -117,7 +117,7 @@ void* ActivationStore::open(int index) {
 void ActivationStore::save(int index) {
   State& s = *state_;
   State::Entry& entry = s.on_device(index, "save");
-  expects(!entry.saved, "save: the activation has been saved already");
+  expects(!entry.saved, "save: the activation is already saved");
   s.order_after_compute();
   HostPool{s.world}.copy_out(entry.host, entry.slot->data(), s.options.bytes, s.options.name,
                              CopyLane::activations);
@@ -130,7 +130,7 @@ void ActivationStore::close(int index) {
   State::Entry& entry = s.on_device(index, "close");
   Slot& slot = *std::exchange(entry.slot, nullptr);
   if (!entry.leaving) { return s.ring.release(slot, s.world.compute_stream()); }
-  s.order_after_compute();  // the stream has the copy behind it, and then the readers too
+  s.order_after_compute();  // the stream now waits for the copy, and so for the slot's readers
   s.ring.release(slot, HostPool{s.world}.copy_stream(CopyLane::activations));
 }
 
@@ -138,7 +138,8 @@ void ActivationStore::fetch(int index) {
   State& s = *state_;
   State::Entry& entry = s.entry(index, "fetch");
   if (!entry.saved) {
-    throw ContractError{fmt::format("fetch: {} {} has not been saved", s.options.name, index)};
+    throw ContractError{
+        fmt::format("fetch: {} {} was never saved; call save first", s.options.name, index)};
   }
   if (entry.slot == nullptr && s.ring.free() > 0) { s.bring_back(index, entry); }
 }
@@ -148,7 +149,8 @@ const void* ActivationStore::read(int index) {
   State::Entry& entry = s.entry(index, "read");
   if (entry.slot == nullptr) {
     if (!entry.saved) {
-      throw ContractError{fmt::format("read: {} {} has not been saved", s.options.name, index)};
+      throw ContractError{
+          fmt::format("read: {} {} was never saved; call save first", s.options.name, index)};
     }
     s.bring_back(index, entry);
   }

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-/// A managed tensor with what it points to.
+/// A managed tensor with the shape and the data that it points to.
 struct HeldView {
   DLManagedTensor managed = {};
   std::vector<std::int64_t> shape;
@@ -24,7 +24,8 @@ void end(DLManagedTensor* managed) {
 }
 
 DLDevice device_of(const Device& device) {
-  expects(device.computes(), "to_dlpack: a rank that only counts has no values to view");
+  expects(device.computes(),
+          "to_dlpack: a simulated rank has no values to view; call it on a rank that computes");
   const std::string name = device.name();
   const std::size_t colon = name.find(':');
   if (colon == std::string::npos) { return {kDLCPU, 0}; }
@@ -66,7 +67,7 @@ DLManagedTensor* make(void* data, DType dtype, const Shape& shape, const Device&
 
 DLManagedTensor* to_dlpack(const ConstTensor& tensor, const Device& device,
                            std::shared_ptr<const void> keep) {
-  // DLPack's pointer is not const; that the values are only read is the taker's part.
+  // DLPack's pointer is not const; the consumer must not write through it.
   return make(const_cast<void*>(tensor.data()), tensor.dtype(), tensor.shape(), device,
               std::move(keep));
 }

@@ -14,7 +14,7 @@ MasterWeights parse_master_weights(std::string_view name) {
   for (const MasterWeights kind : {MasterWeights::fp32, MasterWeights::remainder}) {
     if (name == to_string(kind)) { return kind; }
   }
-  throw ConfigError{fmt::format("unknown master weights \"{}\"; known are fp32, remainder", name)};
+  throw ConfigError{fmt::format("unknown master weights \"{}\": choose fp32 or remainder", name)};
 }
 
 }  // namespace tessera

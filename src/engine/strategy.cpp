@@ -108,7 +108,7 @@ StrategyTraits traits_of(Strategy strategy) noexcept {
 MeshShape mesh_of(Strategy strategy, int ranks, int shard_group) {
   if (strategy == Strategy::hybrid) {
     expects(shard_group > 0 && ranks % shard_group == 0,
-            "mesh_of: hybrid takes a shard_group that divides the ranks");
+            "mesh_of: hybrid needs a shard_group that divides the number of ranks");
     return MeshShape{{{"replicate", ranks / shard_group}, {"shard", shard_group}}};
   }
   const bool shards = traits_of(strategy).optimizer == Holding::sharded;

@@ -14,9 +14,9 @@
 namespace tessera::nn {
 namespace {
 
-/// In [0, 1), with 53 bits.
+/// Uniform in [0, 1), with 53 bits.
 double uniform(std::uint64_t seed, std::int64_t sample, std::int64_t position) {
-  constexpr std::uint32_t tag = 0x73616D70;  // apart from other uses of the seed
+  constexpr std::uint32_t tag = 0x73616D70;  // separate from other uses of the seed
   const auto p = static_cast<std::uint64_t>(position);
   const auto words =
       philox4x32({static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(p >> 32U),
@@ -30,8 +30,9 @@ void require_finite(std::span<const float> logits) {
   expects(!logits.empty(), "Sampler::draw: there are no logits");
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (std::isfinite(logits[i])) { continue; }
-    throw Error(fmt::format("the model's logit of token {} is {}: its weights are of no use", i,
-                            logits[i]));
+    throw Error(
+        fmt::format("the model's logit of token {} is {}: its weights are unusable, load others", i,
+                    logits[i]));
   }
 }
 
@@ -49,7 +50,7 @@ std::vector<std::int32_t> most_likely(std::span<const float> logits, std::int64_
   return tokens;
 }
 
-/// Sums of what each token's probability is proportional to.
+/// Running sums of numbers proportional to each token's probability.
 std::vector<double> running_weights(std::span<const float> logits,
                                     std::span<const std::int32_t> tokens, double temperature) {
   const auto logit = [&](std::int32_t token) {
@@ -96,8 +97,8 @@ void check(const GPT& gpt, const Generation& generation) {
   }
 }
 
-/// What sample `sample` goes on with. Every rank is at work on one; one that has none left follows
-/// with a single token.
+/// The tokens that sample `sample` continues. Every rank computes one sample; a rank without one
+/// follows with a single token.
 std::vector<std::int32_t> continued(GPT& gpt, const Generation& generation, std::int64_t sample) {
   const bool idle = sample >= generation.samples;
   const auto window = static_cast<std::size_t>(gpt.config().seq);
@@ -137,7 +138,8 @@ std::int32_t Sampler::draw(std::span<const float> logits, std::int64_t sample,
   if (greedy) { return tokens.front(); }
   const std::vector<double> sums =
       running_weights(logits, tokens, static_cast<double>(temperature));
-  // The first that reach top_p, and the one among them where the running sum passes the draw.
+  // The first tokens that together reach top_p, and among them the token where the running sum
+  // passes the draw.
   const auto last =
       std::lower_bound(sums.begin(), sums.end() - 1, static_cast<double>(top_p) * sums.back());
   const double drawn = uniform(seed, sample, position) * *last;

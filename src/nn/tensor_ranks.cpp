@@ -51,12 +51,12 @@ struct TensorRanks::State {
   void begin(Batch batch) const {
     if (batch.ops().empty()) { return; }
     world.compute_stream().record(ready.get());
-    expects(channel.has_value(), "TensorRanks: made without a channel");
+    expects(channel.has_value(), "TensorRanks: it was made without a channel");
     channel->stream.wait_for(ready.get());
     channel->communicator.submit(std::move(batch), channel->stream);
   }
   void end() const {
-    expects(channel.has_value(), "TensorRanks: made without a channel");
+    expects(channel.has_value(), "TensorRanks: it was made without a channel");
     channel->stream.record(moved.get());
     world.compute_stream().wait_for(moved.get());
   }
@@ -111,7 +111,8 @@ TensorGradient TensorRanks::row_gradient() const noexcept {
   return options().sequence_parallel ? TensorGradient::part : TensorGradient::equal;
 }
 
-// Rows that the ranks do not divide are as many broadcasts, and reductions below: the same bytes.
+// If the ranks do not divide the rows, each part is a broadcast, and below a reduction: the same
+// bytes.
 void TensorRanks::gather(Values x, std::int64_t rows, std::int64_t columns) const {
   if (!options().sequence_parallel || columns == 0) { return; }
   Batch batch{"gather rows"};

@@ -9,13 +9,13 @@
 namespace tessera {
 namespace {
 
-constexpr double kTreeShare = 0.9;  // of the bandwidth of rings, as NCCL counts it
+constexpr double kTreeShare = 0.9;  // of the rings' bandwidth, as NCCL counts it
 
-/// How a group lies on the levels.
+/// How a group is spread over the levels.
 struct Spread {
   int ranks = 0;
-  std::vector<int> blocks;  ///< of each level that it touches, the last with 1
-  std::vector<int> fewest;  ///< of each: members in the block below that has the fewest
+  std::vector<int> blocks;  ///< for each level that it touches, the last with 1
+  std::vector<int> fewest;  ///< for each level: the members in the block below with the fewest
 };
 
 int blocks_of(const std::vector<int>& members, int size) {
@@ -44,10 +44,10 @@ int fewest_in_block(const std::vector<int>& members, int size) {
 
 Spread spread_of(const std::vector<int>& members, const MachineProfile& profile) {
   if (profile.levels.empty()) {
-    throw ConfigError{fmt::format(
-        "ranks {} to {} talk to each other, and the machine's profile has no links between ranks; "
-        "measure them (scripts/gpu_check.sh multi), or plan one rank",
-        members.front(), members.back())};
+    throw ConfigError{
+        fmt::format("ranks {} to {} communicate, but the machine's profile has no links between "
+                    "ranks; measure them (scripts/gpu_check.sh multi), or plan one rank",
+                    members.front(), members.back())};
   }
   Spread spread{static_cast<int>(members.size()), {}, {}};
   int below = 1;
@@ -58,10 +58,10 @@ Spread spread_of(const std::vector<int>& members, const MachineProfile& profile)
     if (spread.blocks.back() == 1) { return spread; }
   }
   const LinkLevel& top = profile.levels.back();
-  throw ConfigError{fmt::format(
-      "ranks {} to {} talk to each other, and the machine's profile has no link between its blocks "
-      "of {} ranks (level {}); add a level, or plan fewer ranks",
-      members.front(), members.back(), top.ranks, top.name)};
+  throw ConfigError{
+      fmt::format("ranks {} to {} communicate, but the machine's profile has no link between its "
+                  "blocks of {} ranks (level {}); add a level, or plan fewer ranks",
+                  members.front(), members.back(), top.ranks, top.name)};
 }
 
 bool is(const trace::CollectiveWork& work, std::string_view name) {
@@ -78,7 +78,7 @@ class Links {
   [[nodiscard]] double bytes_per_second() const {
     double least = 0;
     for (std::size_t i = 0; i < spread_.blocks.size(); ++i) {
-      if (below(i) == spread_.blocks[i]) { continue; }  // nothing passes over it
+      if (below(i) == spread_.blocks[i]) { continue; }  // no traffic passes over it
       const double rate = profile_.levels[i].bytes_per_second * spread_.fewest[i];
       least = least == 0 ? rate : std::min(least, rate);
     }

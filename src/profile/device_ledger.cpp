@@ -16,14 +16,14 @@ std::string_view whose(DeviceUse::Of of) {
     case DeviceUse::Of::process:
       return "in use by this job, as NVML counts";
     case DeviceUse::Of::newcomers:
-      return "in use by all, less what was when the job came";
+      return "in use by all, less what was in use when the job started";
     case DeviceUse::Of::everybody:
-      return "in use by all; context holds what others held when the job came";
+      return "in use by all; context includes what others held when the job started";
   }
   return "";
 }
 
-/// What two processes use of one device.
+/// What two processes together use of one device.
 DeviceUse together(const DeviceUse& a, const DeviceUse& b) {
   DeviceUse both{a.id,
                  std::max(a.of, b.of),
@@ -35,7 +35,7 @@ DeviceUse together(const DeviceUse& a, const DeviceUse& b) {
   if (both.of == DeviceUse::Of::process) {
     both.used_bytes = a.used_bytes + b.used_bytes;
   } else {
-    // Each has looked at the whole device; who came first found the least on it.
+    // Each has seen the whole device; the first to start found the least in use.
     both.used_bytes = std::max(a.used_bytes, b.used_bytes);
   }
   if (both.of == DeviceUse::Of::everybody) {
@@ -58,7 +58,8 @@ std::string to_text(World& world) {
   return mine.text();
 }
 
-/// Adds what a rank said to the ledger of its device. `is_first`: of its process there.
+/// Adds a rank's report to the ledger of its device. `is_first`: the first rank of its process
+/// there.
 void add(DeviceLedger& ledger, int rank, const std::string& text, bool is_first) {
   profile::TextReader reader{text};
   (void)reader.number();
@@ -112,9 +113,10 @@ std::string DeviceLedger::text() const {
 }
 
 std::vector<DeviceLedger> gather_device_ledgers(World& world) {
-  expects(world.process().ranks > 0,
-          "gather_device_ledgers: a simulated rank holds no memory of a device; gather_memory says "
-          "what it would hold");
+  expects(
+      world.process().ranks > 0,
+      "gather_device_ledgers: a simulated rank holds no memory on a device; gather_memory tells "
+      "what it would hold");
   const std::optional<DeviceUse> own = use_of(world.device());
   if (!own) { return {}; }
   const std::vector<std::string> ids = world.exchange(own->id);
@@ -122,8 +124,8 @@ std::vector<DeviceLedger> gather_device_ledgers(World& world) {
   world.compute_stream().wait();
   const std::vector<std::string> texts = world.exchange(to_text(world));
   std::vector<DeviceLedger> ledgers;
-  std::vector<std::string> of;  // whose each is
-  int process = 0;              // the first rank of the one that `rank` is in
+  std::vector<std::string> of;  // by ledger: the id of its device
+  int process = 0;              // the first rank of the process of `rank`
   for (int rank = 0; rank < world.size(); ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     profile::TextReader reader{texts[r]};

@@ -21,9 +21,9 @@ struct Span {
   std::int64_t end_ns;
 };
 
-/// An instant that opens what a span on the compute stream tells of.
+/// An instant that opens the scope of a span on the compute stream.
 struct Opening {
-  std::size_t instant;  // which of the instants, in order
+  std::size_t instant;  // index among the instants
   std::int64_t host_ns;
   std::int64_t step;
   Span span;
@@ -75,7 +75,7 @@ std::vector<Record> in_device_time(std::vector<Record> records) {
   const std::vector<Opening> openings = Spans{records}.openings(instants);
   if (openings.empty()) { return records; }
   std::size_t next = 0;
-  const Opening* open = &openings.front();  // what comes before it moves with it
+  const Opening* open = &openings.front();  // earlier instants move with it
   std::int64_t last = instants.front()->begin_ns;
   for (std::size_t i = 0; i < instants.size(); ++i) {
     Record& record = *instants[i];
@@ -84,7 +84,7 @@ std::vector<Record> in_device_time(std::vector<Record> records) {
       open = &openings[next++];
       at = open->span.begin_ns;
     } else {
-      // The next step begins when the update of this one has ended.
+      // The next step begins when this step's update has ended.
       if (next > 0 && record.step > open->step) { at = std::max(at, open->span.end_ns); }
       if (next < openings.size()) { at = std::min(at, openings[next].span.begin_ns); }
     }

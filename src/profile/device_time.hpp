@@ -6,10 +6,10 @@
 
 namespace tessera::profile {
 
-/// `records` of a rank with its instants moved to the device's time. Spans have it already;
-/// instants have the host's, which is ahead by as much as the device has still to do: a scope's
-/// opening moves to the begin of its span, and what follows it, in order, stays between that and
-/// the next.
+/// A rank's `records` with the times of instants converted to the device's time. Spans already have
+/// it. Instants have the host's time, which is ahead by the device's pending work. So a scope's
+/// opening moves to the begin of its span, and later instants stay, in order, between that and the
+/// next opening.
 [[nodiscard]] std::vector<trace::Record> in_device_time(std::vector<trace::Record> records);
 
 }  // namespace tessera::profile

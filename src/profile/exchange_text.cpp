@@ -11,7 +11,9 @@
 namespace tessera::profile {
 namespace {
 
-constexpr const char* kOtherCall = "gathering memory: another rank made another call";
+constexpr const char* kOtherCall =
+    "gathering memory: another rank made another call; every rank must make the same collective "
+    "calls in the same order";
 
 }  // namespace
 

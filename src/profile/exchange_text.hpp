@@ -8,7 +8,7 @@
 
 namespace tessera::profile {
 
-/// Numbers and texts as one text, for World::exchange: "12 5:h.0.a ".
+/// Writes numbers and texts as one text, for World::exchange: "12 5:h.0.a ".
 class TextWriter {
  public:
   void add(std::uint64_t number);
@@ -20,8 +20,8 @@ class TextWriter {
   std::string text_;
 };
 
-/// Takes them out again, in order. ContractError if the text is no TextWriter's: another rank has
-/// made another call.
+/// Reads them in order. Throws ContractError if no TextWriter wrote the text: another rank has made
+/// another call.
 class TextReader {
  public:
   explicit TextReader(std::string_view text) noexcept : rest_{text} {}

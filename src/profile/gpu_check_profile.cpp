@@ -1,4 +1,5 @@
-// A machine's profile from the figures of scripts/gpu_check.sh (gpu.json, in docs/gpu-check.md).
+// Makes a machine's profile from the figures of scripts/gpu_check.sh (docs/gpu-check.md describes
+// gpu.json).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,9 +24,9 @@ using trace::KernelWork;
 constexpr double kGiga = 1e9;
 constexpr double kTera = 1e12;
 constexpr double kMicro = 1e-6;
-constexpr std::int64_t kHeadSize = 64;  // of the benchmark's attention, as GPT-2's
+constexpr std::int64_t kHeadSize = 64;  // the head size of the benchmark's attention, as in GPT-2
 constexpr double kNarrow = 2;           // bytes of bf16
-constexpr double kWide = 4;             // of fp32
+constexpr double kWide = 4;             // bytes of fp32
 
 [[noreturn]] void refuse(const std::string& what) {
   constexpr std::size_t kMostShown = 1000;
@@ -40,14 +41,14 @@ struct Figure {
   std::string unit;
 };
 
-/// The figures of a document, and what was looked for in vain.
+/// The figures of a document, and those that were needed but missing.
 class Figures {
  public:
   explicit Figures(std::string_view json) {
     try {
       read(Json::parse(json));
     } catch (const Json::exception& error) {
-      refuse(fmt::format("are none of scripts/gpu_check.sh: {}", error.what()));
+      refuse(fmt::format("do not come from scripts/gpu_check.sh: {}", error.what()));
     }
   }
 
@@ -62,7 +63,7 @@ class Figures {
     }
     return {};
   }
-  /// Notes what is missing.
+  /// Notes a missing figure.
   std::optional<Figure> need(std::string_view part, std::string_view name, std::string_view unit) {
     std::optional<Figure> found = find(part, name, unit);
     if (!found) { miss(part, fmt::format("{} ({})", name, unit)); }
@@ -71,7 +72,7 @@ class Figures {
   void miss(std::string_view part, std::string what) {
     missing_[std::string{part}].push_back(std::move(what));
   }
-  /// ConfigError if something was.
+  /// Throws ConfigError if a figure was missing.
   void require_none_missing() const {
     std::string text;
     for (const auto& [part, names] : missing_) {
@@ -84,11 +85,12 @@ class Figures {
  private:
   void read(const Json& json) {
     if (!json.is_object() || json.value("format", "") != "tessera gpu_check") {
-      refuse("are none of scripts/gpu_check.sh: they have no \"format\": \"tessera gpu_check\"");
+      refuse(
+          "do not come from scripts/gpu_check.sh: they have no \"format\": \"tessera gpu_check\"");
     }
     if (json.at("version") != 1) {
-      refuse(
-          fmt::format("are of version {}; this build reads version 1", json.at("version").dump()));
+      refuse(fmt::format("are of version {}, but this build reads version 1",
+                         json.at("version").dump()));
     }
     for (const Json& part : json.at("parts")) {
       const auto name = part.at("name").get<std::string>();
@@ -103,13 +105,12 @@ class Figures {
   void add(const std::string& part, const Json& one) {
     Figure figure{part, one.at("name").get<std::string>(), one.at("shape").get<std::string>(),
                   one.at("value").get<double>(), one.at("unit").get<std::string>()};
-    // What counts things may be 0; a rate may not.
+    // A count may be 0; a rate may not.
     const bool rate = figure.unit.ends_with("/s") || figure.unit == "us";
     if (rate && !(figure.value > 0 && std::isfinite(figure.value))) {
       refuse(
           fmt::format("have {} {} as '{}' of shape '{}' in part {}; it must be above 0: measure "
-                      "that part again "
-                      "(`scripts/gpu_check.sh {}`), or take the row out",
+                      "that part again (`scripts/gpu_check.sh {}`), or remove the row",
                       figure.value, figure.unit, figure.name, figure.shape, part, part));
     }
     all_.push_back(std::move(figure));
@@ -143,7 +144,8 @@ template <std::size_t N>
 std::array<std::int64_t, N> sizes_of(const Figure& figure) {
   const auto found = numbers_in<N>(figure.shape);
   if (!found) {
-    refuse(fmt::format("have no {} sizes in the shape of {}: '{}'", N, figure.name, figure.shape));
+    refuse(
+        fmt::format("do not have {} sizes in the shape of {}: '{}'", N, figure.name, figure.shape));
   }
   return *found;
 }
@@ -152,7 +154,7 @@ double times(std::int64_t a, std::int64_t b, double c = 1) {
   return static_cast<double>(a) * static_cast<double>(b) * c;
 }
 
-/// A kernel that took as long as the figure's rate says.
+/// A kernel with the time that the figure's rate gives.
 KernelSample sample(KernelWork work, const Figure& figure) {
   const double amount = figure.unit == "TFLOP/s" ? work.flops / kTera : work.bytes / kGiga;
   return {.work = std::move(work), .seconds = amount / figure.value};
@@ -161,7 +163,7 @@ KernelSample sample(KernelWork work, const Figure& figure) {
 // --- Products
 // ---------------------------------------------------------------------------------------
 
-/// As a layer multiplies in this pass; the tied table is transposed.
+/// The product as a layer computes it in this pass; the tied table is transposed.
 std::string product_name(const std::string& weight, const std::string& pass) {
   if (pass == "dW") { return "matmul_tn"; }
   return (pass == "forward") == (weight == "wte") ? "matmul_nt" : "matmul_nn";
@@ -210,7 +212,7 @@ void add_attention(Figures& figures, MachineProfile& profile) {
   }
 }
 
-/// A kernel over rows of a layer's width, or of its elements in one row. FLOPs and bytes of an
+/// A kernel over rows of a layer's width, or over its elements as one row. FLOPs and bytes per
 /// element are those that the benchmark and plans count.
 struct MemoryBound {
   const char* figure;
@@ -258,12 +260,16 @@ void add_memory_bound(Figures& figures, MachineProfile& profile) {
   }
 }
 
-/// The update, and with it what a copy reaches.
+/// Adds the update, and with it the rate of a device copy.
 void add_update(Figures& figures, MachineProfile& profile) {
   const auto update = figures.need("kernels", "AdamW, fp32 gradients", "GB/s");
   const auto of_copy = figures.need("kernels", "AdamW, fp32 gradients / device copy", "ratio");
   if (!update || !of_copy) { return; }
-  if (!(of_copy->value > 0)) { refuse("have no ratio above 0 of AdamW to a device copy"); }
+  if (!(of_copy->value > 0)) {
+    refuse(
+        "have no ratio above 0 of AdamW to a device copy; measure it again (`scripts/gpu_check.sh "
+        "kernels`)");
+  }
   constexpr double kUpdateBytes = 28;
   constexpr double kUpdateFlops = 16;
   const auto [elems] = sizes_of<1>(*update);
@@ -276,7 +282,7 @@ void add_update(Figures& figures, MachineProfile& profile) {
                                    *update));
 }
 
-/// No kernel was measured that only computes: what those reach that memory bounds is the least.
+/// No purely computing kernel was measured: the rates of memory-bound kernels are a lower bound.
 void set_vector_rate(MachineProfile& profile) {
   for (const KernelSample& one : profile.kernels) {
     if (one.work.name.starts_with("matmul") || one.work.name.starts_with("attention")) { continue; }
@@ -306,7 +312,7 @@ struct Collective {
   double value;
 };
 
-/// Those of one collective, over the most ranks; the smallest tensor first.
+/// The figures of one collective, over the most ranks; the smallest tensor first.
 std::vector<Collective> collectives(const Figures& figures, const std::string& name,
                                     std::string_view unit) {
   std::vector<Collective> all;
@@ -322,8 +328,8 @@ std::vector<Collective> collectives(const Figures& figures, const std::string& n
   return all;
 }
 
-/// One level and one protocol: the bus bandwidth of the largest tensors, and what the smallest
-/// take.
+/// One level and one protocol: the bus bandwidth of the largest tensors, and the time of the
+/// smallest.
 void add_links(const Figures& figures, MeasuredDevice& device) {
   std::vector<double> rates;
   std::map<std::string, double> least;
@@ -333,8 +339,8 @@ void add_links(const Figures& figures, MeasuredDevice& device) {
     const auto latencies = collectives(figures, fmt::format("{}, a call", name), "us");
     if (bandwidths.empty() || latencies.empty()) {
       device.not_measured.emplace_back(
-          "links between ranks: plans of several are refused; `scripts/gpu_check.sh multi` "
-          "measures them on a machine of 2 and more GPUs");
+          "links between ranks: plans of several ranks are rejected; `scripts/gpu_check.sh multi` "
+          "measures them on a machine with 2 or more GPUs");
       return;
     }
     ranks = bandwidths.front().ranks;
@@ -342,7 +348,7 @@ void add_links(const Figures& figures, MeasuredDevice& device) {
     least[name] = latencies.front().value * kMicro;
   }
   std::ranges::sort(rates);
-  // A ring passes n - 1 links, and twice as many where all ranks get the sum.
+  // A ring passes n - 1 links, and twice as many if all ranks get the sum.
   const double links = static_cast<double>(std::max<std::int64_t>(ranks - 1, 1));
   const double once = (least["all_gather"] + least["reduce_scatter"]) / 2;
   const double step = std::clamp(least["all_reduce"] - once, 0.0, once) / links;
@@ -367,7 +373,7 @@ MeasuredDevice profile_of_gpu_check(std::string_view json) {
   add_links(figures, device);
   device.not_measured.emplace_back(
       "products in fp32 and fp16, and copies between device and host: plans with these products "
-      "are refused, such copies count as the device's own");
+      "are rejected, and such copies are planned as the device's own");
   profile.name = figures.device();
   profile.source = fmt::format("scripts/gpu_check.sh, commit {}", figures.commit());
   profile.validate();

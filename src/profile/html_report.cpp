@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-// In JSON "<" stands only within strings, where this means the same. Without it no string can end
-// the element, or begin a comment in it.
+// In JSON "<" occurs only within strings, where the escape means the same. Without it no string can
+// end the element, or begin a comment in it.
 std::string without_less_than(std::string_view json) {
   std::string text;
   text.reserve(json.size() + json.size() / 64);

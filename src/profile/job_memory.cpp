@@ -23,8 +23,9 @@ void add_moment(profile::TextWriter& writer, const trace::Moment& moment) {
 trace::Moment moment_from(profile::TextReader& reader) {
   trace::Moment moment;
   const std::uint64_t phase = reader.number();
-  expects(phase <= static_cast<std::uint64_t>(trace::Phase::evaluation),
-          "gathering memory: a rank tells of a phase that is none");
+  expects(
+      phase <= static_cast<std::uint64_t>(trace::Phase::evaluation),
+      "gathering memory: a rank reported an unknown phase; start the same program on all ranks");
   moment.phase = static_cast<trace::Phase>(phase);
   moment.unit = reader.text();
   moment.step = static_cast<std::int64_t>(reader.number());
@@ -86,7 +87,7 @@ Skew skew_of(const std::vector<MemoryReport>& ranks,
   return skew_of(all);
 }
 
-/// Neighbouring ranks that are alike.
+/// Neighbouring ranks with equal memory.
 struct RankSpan {
   std::size_t first;
   std::size_t last;
@@ -114,7 +115,7 @@ std::string name_of(RankSpan span) {
                                  : fmt::format("{}-{}", span.first, span.last);
 }
 
-// For "524288-1048575", of a job of the largest size.
+// For "524288-1048575", in a job of the largest size.
 constexpr int kNameWidth = 14;
 
 using Cells = std::vector<std::string>;
@@ -125,7 +126,7 @@ std::string line(const std::string& name, const Cells& cells) {
   return text + "\n";
 }
 
-/// Every job sets up and trains; evaluation is shown where there was one.
+/// Every job sets up and trains; evaluation is shown only if there was one.
 std::vector<trace::Phase> shown_phases(const std::vector<MemoryReport>& ranks) {
   using enum trace::Phase;
   std::vector<trace::Phase> shown{setup, forward, backward, update};

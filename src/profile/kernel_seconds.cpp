@@ -16,7 +16,8 @@ struct Roofline {
   bool memory = false;
 };
 
-/// Of matrix units, where there are some. "unit" is a stack's, which --params plans.
+/// Whether matrix units compute it, if there are any. "unit" is a unit of the stack that --params
+/// plans.
 bool multiplies(const trace::KernelWork& work) {
   return work.name.starts_with("matmul") || work.name.starts_with("attention") ||
          work.name == "unit";
@@ -26,7 +27,7 @@ double flops_rate(const trace::KernelWork& work, const MachineProfile& profile) 
   if (profile.vector_flops_per_second > 0 && !multiplies(work)) {
     return profile.vector_flops_per_second;
   }
-  // Bookkeeping in fp64 (the sums of a step) is no machine's product.
+  // Bookkeeping in fp64 (the sums of a step) is not a matrix product.
   const DType dtype = work.dtype == DType::fp64 ? DType::fp32 : work.dtype;
   const auto rate = profile.flops_per_second.find(dtype);
   if (rate != profile.flops_per_second.end()) { return rate->second; }
@@ -59,13 +60,13 @@ struct Neighbour {
   const KernelSample* sample;
 };
 
-/// Whether `name` is what samples called `sampled` are of, or a variant of it.
+/// Whether samples named `sampled` apply to `name`, or to a variant of it.
 bool covers(std::string_view sampled, std::string_view name) {
   return name.starts_with(sampled) &&
          (name.size() == sampled.size() || name[sampled.size()] == '_');
 }
 
-/// The samples' name that says most of the kernel's; empty: none does.
+/// The most specific samples' name for the kernel; empty if there is none.
 std::string_view sampled_name(const trace::KernelWork& work, const MachineProfile& profile) {
   std::string_view longest;
   for (const KernelSample& sample : profile.kernels) {

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// In both pools, which the system does not tell apart; on a GPU in the one that is the host's.
+/// Counts both pools together, which the system cannot distinguish; on a GPU only the host pool.
 CategoryBytes counted_by(World& world) {
   const bool apart = world.device().memory().has_value();
   CategoryBytes counted = apart ? CategoryBytes{} : world.memory().report().live;
@@ -21,7 +21,7 @@ CategoryBytes counted_by(World& world) {
   return counted;
 }
 
-/// One ledger a process, without what is resident.
+/// One ledger a process, without resident memory.
 std::vector<ProcessLedger> counted_by_process(World& world) {
   profile::TextWriter mine;
   mine.add(static_cast<std::uint64_t>(world.process().ranks));
@@ -79,9 +79,9 @@ std::string ProcessLedger::text() const {
 std::vector<ProcessLedger> gather_ledgers(World& world) {
   expects(world.process().ranks > 0,
           "gather_ledgers: a simulated rank holds no memory that the system could count; "
-          "gather_memory says what it would hold");
+          "gather_memory tells what it would hold");
   std::vector<ProcessLedger> processes = counted_by_process(world);
-  // Read while the ranks of this process are here, so that none allocates meanwhile.
+  // Read while the ranks of this process are here, so that none of them allocates.
   profile::TextWriter mine;
   mine.add(tessera::resident_bytes());
   const std::vector<std::string> resident = world.exchange(mine.text());
@@ -89,10 +89,10 @@ std::vector<ProcessLedger> gather_ledgers(World& world) {
     profile::TextReader reader{resident[static_cast<std::size_t>(process.first_rank)]};
     process.resident_bytes = reader.number();
     if (process.resident_bytes == 0) {
-      throw Error{fmt::format(
-          "the system does not tell how much memory the process of rank {} holds: neither "
-          "/proc/self/smaps_rollup nor /proc/self/statm can be read there",
-          process.first_rank)};
+      throw Error{
+          fmt::format("the memory of the process of rank {} is unknown: neither "
+                      "/proc/self/smaps_rollup nor /proc/self/statm can be read there",
+                      process.first_rank)};
     }
   }
   return processes;

@@ -10,10 +10,10 @@
 namespace tessera::profile {
 
 void add_row(std::vector<LedgerRow>& rows, std::string_view name, std::size_t bytes);
-/// A row for each category of its own; the other two stand for what no tracker counts.
+/// Adds a row for each category that a tracker counts; the other two have rows of their own.
 void add_category_rows(std::vector<LedgerRow>& rows, const CategoryBytes& counted);
 
-/// A row as a line, with its part of `whole`.
+/// A row as a line, with its share of `whole`.
 [[nodiscard]] std::string ledger_line(const LedgerRow& row, std::size_t whole);
 
 }  // namespace tessera::profile

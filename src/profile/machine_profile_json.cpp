@@ -22,7 +22,7 @@ using Sizes = std::array<std::int64_t, 3>;
 
 constexpr const char* kVersionKey = "tessera_machine";
 
-/// Whether `value` is a T that it holds without loss: a conversion of nlohmann's cuts off.
+/// Whether T holds `value` without loss: nlohmann's conversion truncates.
 template <class T>
 bool fits(const Json& value) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -37,11 +37,11 @@ bool fits(const Json& value) {
     return value.is_array() && value.size() == Sizes{}.size() &&
            std::all_of(value.begin(), value.end(), fits<Sizes::value_type>);
   } else {
-    return true;  // its own conversion says
+    return true;  // its own conversion reports the error
   }
 }
 
-/// One object of the document, whose keys are all known.
+/// One object of the document, which may only have known keys.
 class Object {
  public:
   Object(const Json& json, std::string where, std::initializer_list<const char*> keys)
@@ -80,8 +80,7 @@ class Object {
     } catch (const Json::exception&) { throw_another_type(key); }
   }
   [[noreturn]] void throw_another_type(const char* key) const {
-    refuse_profile(
-        fmt::format("has a '{}' in {} of another type or size than it must have", key, where_));
+    refuse_profile(fmt::format("has a '{}' in {} of the wrong type or size", key, where_));
   }
 
   const Json& json_;
@@ -91,7 +90,7 @@ class Object {
 CollectiveWay way_of(const std::string& name) {
   if (name == "ring") { return CollectiveWay::ring; }
   if (name == "direct") { return CollectiveWay::direct; }
-  refuse_profile(fmt::format("has collectives '{}'; use ring or direct", name));
+  refuse_profile(fmt::format("has collectives '{}'; choose ring or direct", name));
 }
 
 std::string_view name_of(CollectiveWay way) {
@@ -145,7 +144,7 @@ MachineProfile profile_of(const Json& json) {
        "kernels", "measured"}};
   const int version = object.get<int>(kVersionKey);
   if (version != MachineProfile::kVersion) {
-    refuse_profile(fmt::format("is of version {}; this build reads version {}", version,
+    refuse_profile(fmt::format("is of version {}, but this build reads version {}", version,
                                MachineProfile::kVersion));
   }
   MachineProfile profile;

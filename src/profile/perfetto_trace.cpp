@@ -25,7 +25,7 @@ using trace::Record;
 constexpr std::array<std::string_view, 6> kStreams{"compute", "gather", "reduce",
                                                    "offload", "update", "host"};
 constexpr std::size_t kAlwaysShown = 3;  // the others only if there is a host pool
-// Thread numbers: ten for each stream, so that its further lanes stand below it.
+// Thread numbers: ten for each stream, so that its further lanes are shown below it.
 constexpr int kLanes = 10;
 constexpr int kIssued = 1;
 constexpr int kFirstStream = 10;
@@ -76,10 +76,10 @@ std::string title_of(const Record& record) {
   return record.unit.empty() ? record.what : record.what + " " + record.unit;
 }
 
-/// Spans in which each is beside the others or within one.
+/// Spans that are disjoint or nested.
 struct Lane {
   std::vector<const Record*> spans;
-  std::vector<std::int64_t> open;  // the ends of the spans that hold the moment, innermost last
+  std::vector<std::int64_t> open;  // the ends of the spans open at this moment, innermost last
 
   bool take(const Record& record) {
     while (!open.empty() && open.back() <= record.begin_ns) { open.pop_back(); }
@@ -95,7 +95,7 @@ std::vector<Lane> lanes_of(const std::vector<Record>& records, std::string_view 
   for (const Record& record : records) {
     if (is_span(record) && record.stream == stream) { spans.push_back(&record); }
   }
-  // Of two that begin together the longer holds the other.
+  // Of two that begin together, the longer contains the other.
   std::stable_sort(spans.begin(), spans.end(), [](const Record* a, const Record* b) {
     return a->begin_ns != b->begin_ns ? a->begin_ns < b->begin_ns : a->end_ns > b->end_ns;
   });
@@ -110,7 +110,7 @@ std::vector<Lane> lanes_of(const std::vector<Record>& records, std::string_view 
 
 Json span_event(const Writer& out, const Record& record, int rank, int thread) {
   Json args = {{"unit", record.unit}};
-  if (record.kind == Kind::compute) { args["step"] = record.step + 1; }  // others know none
+  if (record.kind == Kind::compute) { args["step"] = record.step + 1; }  // other kinds have no step
   if (record.bytes > 0) { args[record.kind == Kind::copy ? "bytes" : "sent_bytes"] = record.bytes; }
   return {{"name", title_of(record)},
           {"cat", record.what},

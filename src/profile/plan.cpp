@@ -58,7 +58,7 @@ void join(PlannedRank& one, const PlannedRank& other) {
   one.count += other.count;
 }
 
-/// Adds the next kind of rank of a list, or joins it with the last one where that holds the same.
+/// Adds the next kind of rank of a list, or joins it with the last one if that holds the same.
 void add(std::vector<PlannedRank>& kinds, PlannedRank next) {
   if (kinds.empty() || !alike(kinds.back(), next)) { return kinds.push_back(std::move(next)); }
   join(kinds.back(), next);
@@ -68,7 +68,7 @@ void add(std::vector<PlannedRank>& kinds, PlannedRank next) {
 
 std::vector<PlannedRank> plan(const PlanOptions& options, const std::function<void(World&)>& body) {
   std::vector<PlannedRank> all;
-  bool whole = false;  // the last of `all` is all of a place along pipe
+  bool whole = false;  // whether the last of `all` is a whole place along pipe
   for (const auto& stage : ranks_by_place(options)) {
     std::vector<PlannedRank> kinds;
     for (std::vector<int> ranks : stage) {

@@ -14,14 +14,14 @@ Category category_named(std::string_view name) {
   for (std::size_t c = 0; c < kCategories; ++c) {
     if (to_string(static_cast<Category>(c)) == name) { return static_cast<Category>(c); }
   }
-  throw ContractError{fmt::format("a record of memory names '{}', which is no category", name)};
+  throw ContractError{fmt::format("a record of memory names '{}', which is not a category", name)};
 }
 
 [[noreturn]] void refuse_release(const Record& record, std::size_t in_use) {
-  throw ContractError{fmt::format(
-      "the records give back {} bytes of {} ({}) where {} are in use; hand over all records since "
-      "the World was made, in order",
-      record.bytes, record.what, record.unit, in_use)};
+  throw ContractError{
+      fmt::format("the records release {} bytes of {} ({}), but {} are in use; pass all records "
+                  "since the World was made, in order",
+                  record.bytes, record.what, record.unit, in_use)};
 }
 
 }  // namespace

@@ -12,14 +12,14 @@ namespace tessera::profile {
 /// Whether `record` changes the memory in use.
 [[nodiscard]] bool is_memory(const trace::Record& record) noexcept;
 
-/// Whether `first` and `second` tell of one change: memory that is divided into parts is taken, and
-/// given back, as one record that counts all of it and one that takes that back.
+/// Whether `first` and `second` describe one change. Memory that is used in parts is taken, and
+/// released, as two records: one counts all of it, the other subtracts that again.
 [[nodiscard]] bool one_change(const trace::Record& first, const trace::Record& second) noexcept;
 
 /// A rank's state, followed through its instants in order: memory in use, phase and unit.
 class Progress {
  public:
-  /// Takes `record` in. Errors: ContractError if more is given back than there is in use.
+  /// Applies `record`. Throws ContractError if more is released than is in use.
   void apply(const trace::Record& record);
 
   [[nodiscard]] const CategoryBytes& in_use() const noexcept { return in_use_; }

@@ -54,7 +54,7 @@ void StepSimulation::play() {
   }
 }
 
-/// Whether anything that takes no time happened, or something began.
+/// Whether work without duration was done, or any work began.
 bool StepSimulation::progress() {
   bool moved = false;
   for (SimulatedKind& kind : kinds_) {
@@ -71,7 +71,7 @@ bool StepSimulation::progress_host(SimulatedKind& kind) {
   const WorkEntry& entry = entry_of(kind, kind.next);
   if (!kind.enqueued) {
     kind.enqueued = true;
-    // Marks and ends of steps are for the log; what is enqueued in truth are the others.
+    // Marks and ends of steps exist only in the log; all other entries are really enqueued.
     if (entry.kind != WorkKind::step && profile_.enqueue_seconds > 0) {
       static const std::string what = "enqueue";
       begin(kind.host, {.left = profile_.enqueue_seconds, .what = &what}, now_);
@@ -109,7 +109,8 @@ bool StepSimulation::execute_inline(SimulatedKind& kind, std::size_t index) {
     case WorkKind::host_wait:
       break;
   }
-  throw ContractError{"step_time: a collective on the stream of computation"};
+  throw ContractError{
+      "step_time: a collective is on the compute stream; give it a stream of its own"};
 }
 
 bool StepSimulation::progress_stream(SimulatedKind& kind, SimulatedStream& stream) {
@@ -142,8 +143,9 @@ bool StepSimulation::progress_stream(SimulatedKind& kind, SimulatedStream& strea
   return true;
 }
 
-// A communicator's batches are in the same order on all ranks, and each is driven by one stream.
-// Ranks make communicators in the same order too: one number is the same split everywhere.
+// A communicator's batches are in the same order on all ranks, and one stream drives each
+// communicator. Ranks also make communicators in the same order: equal numbers mean the same split
+// everywhere.
 bool StepSimulation::begin_batches(SimulatedKind& kind, const trace::BatchWork& work) {
   std::vector<SimulatedStream*> meeting;
   std::size_t members = 0;

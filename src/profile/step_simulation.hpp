@@ -14,15 +14,15 @@
 
 namespace tessera::profile {
 
-/// What runs on a stream, or on the host.
+/// Work that is running on a stream, or on the host.
 struct Running {
   double fixed = 0;   ///< seconds that pass whatever else runs
   double left = 0;    ///< seconds of work, at full speed
-  double shared = 1;  ///< how many times as long with all cores busy
+  double shared = 1;  ///< slowdown when all cores are busy
   bool computes = false;
   bool memory = false;
-  bool moves = false;  ///< a collective
-  int level = 0;       ///< of a collective
+  bool moves = false;  ///< whether it is a collective
+  int level = 0;       ///< level of a collective
   double began = 0;
   const std::string* what = nullptr;
 };
@@ -31,7 +31,7 @@ struct Running {
 struct SimulatedStream {
   std::deque<std::size_t> queue;  ///< entries of the log
   bool busy = false;
-  bool arrived = false;  ///< at a batch that other ranks have not come to
+  bool arrived = false;  ///< waiting at a batch that other ranks have not reached
   Running running;
 };
 
@@ -46,9 +46,9 @@ struct StepEnd {
 struct SimulatedKind {
   const trace::WorkLog* log = nullptr;
   int count = 1;
-  int rank = 0;           ///< of the job
-  std::size_t next = 0;   ///< entry that the host enqueues
-  bool enqueued = false;  ///< it has taken its time
+  int rank = 0;           ///< its rank in the job
+  std::size_t next = 0;   ///< next entry that the host enqueues
+  bool enqueued = false;  ///< whether the host has spent the time for it
   SimulatedStream host;
   std::vector<SimulatedStream> streams;
   std::vector<bool> marks;
@@ -60,7 +60,7 @@ struct SimulatedKind {
   [[nodiscard]] bool ended() const;
 };
 
-/// The state of step_time between two moments at which something ends.
+/// The state of step_time between two moments at which some work ends.
 class StepSimulation {
  public:
   StepSimulation(std::span<const RankWork> ranks, const MachineProfile& profile);
@@ -95,7 +95,7 @@ class StepSimulation {
   double now_ = 0;
   std::vector<WorkSpan> spans_;
   std::map<std::pair<std::string, std::array<double, 6>>, KernelSeconds> kernels_;
-  // By name, bytes, rank and group.
+  // Keyed by name, bytes, rank and group.
   std::map<std::tuple<std::string, double, int, std::size_t>, CollectiveSeconds> collectives_;
 };
 

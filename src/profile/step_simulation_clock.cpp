@@ -5,7 +5,7 @@
 #include "profile/step_simulation.hpp"
 #include "tessera/base/error.hpp"
 
-// How time passes between two moments at which something ends.
+// How time passes between two moments at which some work ends.
 namespace tessera::profile {
 
 template <class Visit>
@@ -58,10 +58,11 @@ void StepSimulation::advance() {
     all.emplace_back(&running, rate);
     least = std::min(least, running.fixed > 0 ? running.fixed : running.left / rate);
   });
-  expects(!all.empty(), "step_time: every stream waits for what never comes");
+  expects(!all.empty(),
+          "step_time: every stream waits for work that never comes; the logs do not fit together");
   if (!std::isfinite(least)) {
     throw ConfigError{
-        "the machine's profile makes something take for ever; check its rates and seconds"};
+        "the machine's profile makes some work take forever; check its rates and seconds"};
   }
   account(least);
   now_ += least;

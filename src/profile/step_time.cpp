@@ -24,7 +24,7 @@ StepTime StepSimulation::run() {
   play();
   StepTime time;
   for (const SimulatedKind& kind : kinds_) {
-    expects(kind.steps.size() >= 2, "step_time: the logs must hold two steps at least");
+    expects(kind.steps.size() >= 2, "step_time: each log must hold at least two steps");
     const StepEnd& last = kind.steps.back();
     const StepEnd& before = kind.steps[kind.steps.size() - 2];
     RankTime& rank = time.ranks.emplace_back();
@@ -59,7 +59,7 @@ std::string_view bound_of(const TimeShares& shares) noexcept {
 }
 
 StepTime step_time(std::span<const RankWork> ranks, const MachineProfile& profile) {
-  expects(!ranks.empty(), "step_time: no ranks");
+  expects(!ranks.empty(), "step_time: no ranks were given");
   return profile::StepSimulation{ranks, profile}.run();
 }
 

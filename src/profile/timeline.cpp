@@ -21,17 +21,17 @@ struct Window {
   std::int64_t end;
 };
 
-// What moves data, and what the host computes, does not know the step it belongs to.
+// Transfers, and work of the host, do not know the step that they belong to.
 bool is_beside_the_program(const Record& record) {
   return record.kind == Kind::collective || record.kind == Kind::copy || record.kind == Kind::host;
 }
 
-// What is set up before the first has the first's.
+// Records of the setup before the first step count as part of it.
 bool belongs_to_a_step(const Record& record) {
   return !is_beside_the_program(record) && record.phase != "setup";
 }
 
-// The end of the last step: of its scopes and its update, and of what had begun beside them.
+// The end of the last step: of its scopes and its update, and of work that had begun beside them.
 std::int64_t last_end(const std::vector<Record>& records, std::int64_t step) {
   std::int64_t end = std::numeric_limits<std::int64_t>::min();
   for (const Record& record : records) {
@@ -120,7 +120,7 @@ bool lower(const TimelinePoint& a, const TimelinePoint& b) {
   return a.in_use.total() < b.in_use.total();
 }
 
-// Two points of each interval of time: its first, and its highest.
+// Two points of each interval of time: the first, and the highest.
 std::vector<TimelinePoint> thinned(const std::vector<TimelinePoint>& points,
                                    std::int64_t duration_ns, std::size_t most) {
   std::vector<TimelinePoint> kept;
@@ -169,7 +169,7 @@ StepTimeline step_timeline(const std::vector<Record>& recorded, std::int64_t ste
 }
 
 StepTimeline thinned(StepTimeline timeline, std::size_t most) {
-  expects(most >= 4, "thinned: a timeline needs 4 points or more");
+  expects(most >= 4, "thinned: a timeline needs at least 4 points");
   if (timeline.points.size() > most) {
     timeline.points = thinned(timeline.points, timeline.duration_ns, most);
   }

@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Tenths of a microsecond: short to write, and finer than anything that can be seen.
+// Tenths of a microsecond: short to write, and finer than a reader can see.
 double microseconds(std::int64_t ns) {
   return std::round(static_cast<double>(ns) / 100) / 10;
 }

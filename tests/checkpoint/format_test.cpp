@@ -289,7 +289,7 @@ TEST(Manifest, DamageIsRefusedWithItsPlace) {
       {"\"model.safetensors\": ", "\"model.safetensors\": -", {"size of model.safetensors"}},
       {"\"file\": \"model.safetensors\"",
        "\"file\": \"other\"",
-       {"'h.weight'", "not among 'files'"}},
+       {"'h.weight'", "not listed in 'files'"}},
       {"\"role\": \"weight\"", "\"role\": \"wait\"", {"'h.weight'", "role 'wait'"}},
       {"\"dtype\": \"BF16\"", "\"dtype\": \"F4\"", {"'h.weight'", "dtype F4"}},
       {"\"dtype\": \"BF16\"", "\"dtype\": \"F32\"", {"'h.weight'", "70 bytes", "35 elements"}},

@@ -344,8 +344,9 @@ TEST(Meshes, OverMachinesThatShareNoFilesRefuseToSumWhatTheyShare) {
     });
   };
   EXPECT_NO_THROW(saves(formats().back().second));
-  EXPECT_THAT(message_of<Error>([&] { saves(MeshJob{}); }),
-              AllOf(HasSubstr("rank 2 does not find"), HasSubstr("give all machines one folder")));
+  EXPECT_THAT(
+      message_of<Error>([&] { saves(MeshJob{}); }),
+      AllOf(HasSubstr("rank 2 does not find"), HasSubstr("give all machines one shared folder")));
 }
 
 }  // namespace

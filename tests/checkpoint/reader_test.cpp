@@ -126,7 +126,7 @@ TEST(CheckpointReader, FoldersThatAreNotWholeAreRefused) {
          fs::resize_file(f / "optimizer-00002-of-00002.safetensors",
                          fs::file_size(f / "optimizer-00002-of-00002.safetensors") - 1);
        },
-       {"optimizer-00002-of-00002.safetensors", "bytes, and the manifest says"}},
+       {"optimizer-00002-of-00002.safetensors", "bytes, but the manifest says"}},
       {"a file that is empty",
        [](const fs::path& f) { fs::resize_file(f / "extras.safetensors", 0); },
        {"extras.safetensors", "has 0 bytes"}},

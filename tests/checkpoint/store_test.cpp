@@ -256,8 +256,9 @@ TEST_F(Store, WhatCannotBeWrittenIsNamedAndWhatIsThereStays) {
   EXPECT_TRUE(fs::is_symlink(run_));
   fs::remove(run_);
   folder_.write("a/run/step-00000001/notes", "a user's");
-  EXPECT_THAT(refusal_of_a_save(1), AllOf(HasSubstr((run_ / "step-00000001").string()),
-                                          HasSubstr("no checkpoint"), HasSubstr("remove it")));
+  EXPECT_THAT(refusal_of_a_save(1),
+              AllOf(HasSubstr((run_ / "step-00000001").string()), HasSubstr("is not a checkpoint"),
+                    HasSubstr("remove it")));
   EXPECT_EQ(text_of(run_ / "step-00000001/notes"), "a user's");
   EXPECT_EQ(names_in(run_), Names{"step-00000001"});
 }
@@ -362,7 +363,7 @@ TEST_F(Store, ResumingNamesNewerOnesThatAreDamaged) {
 }
 
 TEST_F(Store, WithoutAWholeCheckpointResumingSaysWhatThereIs) {
-  EXPECT_THAT(refusal_to_resume(), AllOf(HasSubstr(run_.string()), HasSubstr("no folder")));
+  EXPECT_THAT(refusal_to_resume(), AllOf(HasSubstr(run_.string()), HasSubstr("does not exist")));
   folder_.write("a/run", "a file");
   EXPECT_THAT(refusal_to_resume(), AllOf(HasSubstr(run_.string()), HasSubstr("a file")));
   fs::remove(run_);
@@ -373,7 +374,7 @@ TEST_F(Store, WithoutAWholeCheckpointResumingSaysWhatThereIs) {
   EXPECT_THAT(refusal_to_resume(), AllOf(HasSubstr("killed"), HasSubstr(".step-00000001.")));
   const fs::path step = save(4).folder;
   EXPECT_THAT(message_of<Error>([&] { (void)newest_checkpoint(step); }),
-              AllOf(HasSubstr("one checkpoint"), HasSubstr("(" + run_.string() + ")")));
+              AllOf(HasSubstr("is a single checkpoint"), HasSubstr("(" + run_.string() + ")")));
   fs::remove(step / "model.safetensors");
   EXPECT_THAT(message_of<FormatError>([&] { (void)newest_checkpoint(run_); }),
               AllOf(HasSubstr("damaged"), HasSubstr((step / "model.safetensors").string())));

@@ -278,7 +278,7 @@ TEST_F(CheckpointMerge, PartsThatDoNotMakeAWholeAreRefused) {
   parts_[1] = good;
   parts_[1].manifest.values["note"] = "another";
   save_parts();
-  refused(merge(), {"what they list differs"});
+  refused(merge(), {"list different contents"});
   parts_[1] = good;
   parts_[1].manifest.tensors[0].sums[0] += 1;
   save_parts();

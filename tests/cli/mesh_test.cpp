@@ -273,7 +273,7 @@ TEST_F(MeshCommand, RefusesWhatHasNoEffectOrCannotBe) {
       {{"--mesh", "pipe=4", "--layers", "3"}, "3 layers"},
       {{"--mesh", "pipe=4", "--offload", "activations"},
        "--offload activations cannot be combined"},
-      {{"--mesh", "pipe=2,tensor=2", "--strategy", "dp"}, "under dp rank 0 has the whole model"},
+      {{"--mesh", "pipe=2,tensor=2", "--strategy", "dp"}, "under dp rank 0 keeps the whole model"},
       {{"--mesh", "pipe=2,shard=2"}, "ddp shards nothing"},
       {{"--mesh", "pipe=2,tensor=4"}, "8 ranks"},
   };

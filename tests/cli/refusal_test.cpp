@@ -74,7 +74,8 @@ TEST_F(Refusal, DevicesThatCannotBe) {
   train_refused({"--graph"}, {"--graph: only a CUDA device"});
   refused(small("compare", {"--graph"}), {"--graph: only a CUDA device"});
   train_refused({"--deterministic", "--nondeterministic-attention"},
-                {"--nondeterministic-attention gives up the same bits", "--deterministic insists"});
+                {"--nondeterministic-attention cannot be combined with --deterministic",
+                 "--deterministic insists"});
 }
 
 TEST_F(Refusal, ACudaDeviceWithoutAModule) {
@@ -289,7 +290,7 @@ TEST_F(Refusal, PlansThatCannotBe) {
     plan({"--params", text},
          {"--params: ", std::string{"'"} + text + "'", "from 1 to 1125899906842624"});
   }
-  plan({"--params", "1125899906842624", "--ranks", "1000"}, {"more than 2^50 elements"});
+  plan({"--params", "1125899906842624", "--ranks", "1000"}, {"above 2^50 elements"});
   for (const char* text : {"0", "-4", "1048577", "many"}) {
     plan({"--ranks", text}, {"--ranks: ", text, "from 1 to 1048576"});
   }

@@ -138,7 +138,7 @@ TEST_F(Resume, TakesPartsThatLieBesideEachOther) {
   divided.write(1, path("d"));
   refused(
       all + Words{"--steps", "6", "--checkpoint", path("d"), "--resume"},
-      {"part 0 is missing", "bring the parts of all machines there", "tessera checkpoint merge"});
+      {"part 0 is missing", "copy the parts of all machines there", "tessera checkpoint merge"});
   // A newer step of which a part is missing is passed over and set aside.
   train(all + Words{"--steps", "3", "--checkpoint", path("e")});
   fs::rename(path("e/" + step_name(3)), path("d/" + step_name(3)));
@@ -440,7 +440,7 @@ TEST_F(Resume, WhatCouldNotBeWrittenIsTold) {
   const Words all = {"--checkpoint", path("a"), "--checkpoint-every", "2"};
   const Outcome outcome = trained(all + Words{"--steps", "3"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("what is there is no checkpoint"));
+  EXPECT_THAT(outcome.err, HasSubstr("the existing folder is not a checkpoint"));
   EXPECT_THAT(outcome.out, HasSubstr("weights in " + path("a/model.safetensors")));
 
   // A name for the weights that cannot be renewed.

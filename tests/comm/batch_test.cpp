@@ -111,7 +111,7 @@ TEST(BatchCheck, RefusalNamesBatchEntryAndOperation) {
   const Batch batch = Batch{"gather h.0"}.all_reduce(fp32(1)).all_gather(fp32(4), fp32(11));
   EXPECT_EQ(refusal(batch, 0, 3),
             "batch \"gather h.0\", entry 1 (all_gather): full has 11 elements, but shard has 4 and "
-            "there are 3 ranks");
+            "there are 3 ranks; full must be their product");
 }
 
 TEST(BatchCheck, RefusesWhatBreaksTheContract) {

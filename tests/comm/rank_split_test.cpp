@@ -29,7 +29,7 @@ TEST(RankSplit, NegativeGroupsAreRefusedWithTheRankThatHasOne) {
             (std::vector<std::int32_t>{0, 0, 1, 1}));
   EXPECT_THAT([] { (void)split_ranks([](int rank) { return 1 - rank; }, 4, "shard", tenfold); },
               testing::ThrowsMessage<ContractError>(
-                  "split \"shard\": rank 20 is in group -1; groups count from 0"));
+                  "split \"shard\": rank 20 is in group -1; groups must be 0 or more"));
 }
 
 TEST(RankSplit, EverythingThatMustAgreeChangesTheCode) {
@@ -49,8 +49,8 @@ TEST(RankSplit, TheFirstDifferenceIsNamed) {
   EXPECT_EQ(difference({pairs, pairs, code_of(kPairs, "replica"), pairs}),
             "rank 20 splits off \"replica\" where rank 0 splits off \"shard\"");
   EXPECT_EQ(difference({pairs, pairs, pairs, code_of([](int rank) { return rank % 2; })}),
-            "split \"shard\": rank 30 has rank 10 in group 1, but rank 0 has it in group 0; every "
-            "rank gives the same rule");
+            "split \"shard\": rank 30 puts rank 10 in group 1, but rank 0 puts it in group 0; pass "
+            "the same rule on every rank");
 }
 
 TEST(RankSplit, TheHighestOfTheRanksNumbersIsTaken) {
@@ -64,7 +64,7 @@ TEST(RankSplit, TheHighestOfTheRanksNumbersIsTaken) {
   EXPECT_THAT([&] { (void)agree(TextCall::exchange); },
               testing::ThrowsMessage<ContractError>(
                   "rank 10 exchanges texts where rank 0 makes a communicator for \"shard\"; every "
-                  "rank makes the same collective calls in the same order"));
+                  "rank must make the same collective calls in the same order"));
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST(RunRanks, ManyMoreRanksThanProcessorsMeet) {
 TEST(RunRanks, RefusesANumberOfRanksThatCannotBe) {
   for (const int ranks : {-1, 0, 1025}) {
     EXPECT_EQ(error_of<ConfigError>([&] { run_ranks(ranks, [](World&) { FAIL(); }); }),
-              "ranks must be from 1 to 1024, but is " + std::to_string(ranks));
+              "the number of ranks must be from 1 to 1024, but is " + std::to_string(ranks));
   }
 }
 
@@ -96,8 +96,8 @@ TEST(RunRanks, RefusesOptionsThatMakeNoSense) {
               run_ranks(2, [](World&) { FAIL(); },
                         {.deterministic = true, .nondeterministic_attention = true});
             }),
-            "`nondeterministic_attention` gives up the same bits in every run, on which "
-            "`deterministic` insists: choose one of them");
+            "`nondeterministic_attention` cannot be combined with `deterministic`, which requires "
+            "the same bits in every run: choose one of them");
 }
 
 TEST(RunRanks, TheCauseKeepsItsTypeAndIsPrecededByItsRank) {
@@ -191,7 +191,7 @@ TEST(RunRanks, ARankThatEndsWithoutACollectiveItsPeersMakeIsNamedAtOnce) {
         if (!never) { world.barrier(); }
       });
     } catch (const CommError& error) { text = error.what(); }
-    EXPECT_NE(text.find("rank 1, which has ended"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank 1, whose program has ended"), std::string::npos) << text;
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{60});
   }
 }

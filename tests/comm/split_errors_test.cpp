@@ -102,7 +102,7 @@ TEST_P(SplitErrors, WhoIsMissingIsFollowedToTheRankThatWaitsForNobody) {
                                "sequence 0): rank "));
   EXPECT_THAT(error, HasSubstr(" waited 600 ms for rank 0, held up by rank 1, which did not "
                                "call all_reduce of batch \"h.3\" (channel shard reduce, "
-                               "sequence 0); every rank makes the same collective calls"));
+                               "sequence 0); every rank must make the same collective calls"));
 }
 
 TEST_P(SplitErrors, RanksThatWaitForEachOtherAreEachMissing) {
@@ -239,7 +239,7 @@ TEST_P(SplitErrors, ARankThatHasEndedIsMissedByItsGroup) {
   });
   EXPECT_THAT(error,
               AllOf(HasSubstr("rank 1: all_reduce of batch \"alone\" (channel odd and even"),
-                    HasSubstr("rank 1 waits for rank"), HasSubstr("which has ended its program")));
+                    HasSubstr("rank 1 waits for rank"), HasSubstr("whose program has ended")));
   EXPECT_THAT(error, Not(HasSubstr("rank 0")));
 }
 

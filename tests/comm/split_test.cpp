@@ -349,17 +349,17 @@ TEST_P(SplitConformance, WhatRanksDoNotAgreeOnIsRefusedOnAllAndTheWholeStaysUsab
     const auto split = [&](const GroupOf& group_of, const char* name) {
       return refusal([&] { (void)world.split(whole, group_of, name); });
     };
-    EXPECT_EQ(
-        split([&](int rank) { return rank == last ? -3 : rank; }, "shard"),
-        "split \"shard\": rank " + std::to_string(last) + " is in group -3; groups count from 0");
+    EXPECT_EQ(split([&](int rank) { return rank == last ? -3 : rank; }, "shard"),
+              "split \"shard\": rank " + std::to_string(last) +
+                  " is in group -3; groups must be 0 or more");
     if (last == 0) { return; }
     EXPECT_EQ(split([](int rank) { return rank; }, odd_one ? "shard" : "replica"),
               "rank " + std::to_string(last) +
                   " splits off \"shard\" where rank 0 splits off \"replica\"");
     EXPECT_EQ(split([&](int rank) { return odd_one && rank == 1 ? 5 : rank; }, "shard"),
               "split \"shard\": rank " + std::to_string(last) +
-                  " has rank 1 in group 5, but rank 0 has it in group 1; every rank gives the same "
-                  "rule");
+                  " puts rank 1 in group 5, but rank 0 puts it in group 1; pass the same rule on "
+                  "every rank");
     expect_usable(world, whole);
     expect_usable(world, world.split(whole, [](int rank) { return rank; }, "shard"));
   });
@@ -383,10 +383,10 @@ TEST_P(SplitConformance, ASplitWhereAnotherCallIsMadeIsRefusedOnAllAndTheWholeSt
     const bool is_last = world.rank() == world.size() - 1;
     EXPECT_EQ(call(!is_last), "rank " + last +
                                   " exchanges texts where rank 0 splits off \"shard\"; every rank "
-                                  "makes the same collective calls in the same order");
+                                  "must make the same collective calls in the same order");
     EXPECT_EQ(call(is_last), "rank " + last +
                                  " splits off \"shard\" where rank 0 exchanges texts; every rank "
-                                 "makes the same collective calls in the same order");
+                                 "must make the same collective calls in the same order");
     expect_usable(world, whole);
     EXPECT_EQ(call(true), "accepted");
   });
@@ -402,7 +402,7 @@ TEST_P(SplitConformance, TheWorldDividesNoCommunicatorOfTheUsersOwn) {
       const Channel channel{*own, whole.stream};
       const GroupOf pairs = [](int rank) { return rank / 2; };
       EXPECT_THAT(refusal([&] { (void)world.split(channel, pairs, "pairs"); }),
-                  testing::HasSubstr("divide another communicator with its own split"));
+                  testing::HasSubstr("split another communicator with its own split"));
       expect_usable(world, channel);
       expect_usable(world, {*own->split(pairs, "pairs"), whole.stream});
     }

@@ -135,11 +135,12 @@ TEST(Listening, SaysOfEachAddressWhyItIsNone) {
   try {
     (void)listen_at({kName, port});
   } catch (const ConfigError& error) { said = error.what(); }
-  EXPECT_EQ(said, "rank 0 cannot listen on port " + std::to_string(port) +
-                      ", where the ranks are to meet: another program does; set MASTER_PORT to a "
-                      "free one, the same for all ranks (tried " +
-                      kNotHere + ": Cannot assign requested address; " + own[0] +
-                      ": Address already in use)");
+  EXPECT_EQ(said,
+            "rank 0 cannot listen on port " + std::to_string(port) +
+                ", where the ranks are to meet: another program uses it; set MASTER_PORT to a "
+                "free one, the same for all ranks (tried " +
+                kNotHere + ": Cannot assign requested address; " + own[0] +
+                ": Address already in use)");
 }
 
 // Its own rank 0 listens on the second; on the first is another program, which answers.
@@ -179,8 +180,8 @@ TEST(Joining, SaysOfEachAddressWhatCameOfItAndWhereRankZeroListens) {
               AllOf(HasSubstr("rank 1 did not find rank 0 at node0.tessera.test:"),
                     HasSubstr("(127.0.0.2: Connection refused; 127.0.0.3: "
                               "Connection refused)"),
-                    HasSubstr("MASTER_ADDR and MASTER_PORT are to name")));
-  EXPECT_THAT(meeting.error(0), AllOf(HasSubstr("rank 1 of 2 did not come to the rendezvous"),
+                    HasSubstr("MASTER_ADDR and MASTER_PORT must name")));
+  EXPECT_THAT(meeting.error(0), AllOf(HasSubstr("rank 1 of 2 did not reach the rendezvous"),
                                       HasSubstr("which listens at 127.0.0.1:" + port + ":")));
 }
 

@@ -34,7 +34,7 @@ TEST(ControlText, TheFirstRankThatMakesAnotherCallIsNamedWithBothCalls) {
   const std::string text = seal(TextCall::exchange, "1");
   const std::string split = seal(TextCall::split, "1", "shard");
   const std::string number = seal(TextCall::number, "1", "replica");
-  constexpr const char* kEnd = "; every rank makes the same collective calls in the same order";
+  constexpr const char* kEnd = "; every rank must make the same collective calls in the same order";
   EXPECT_EQ(refusal({text, text, split, number}),
             std::string{"rank 20 splits off \"shard\" where rank 0 exchanges texts"} + kEnd);
   EXPECT_EQ(

@@ -72,9 +72,10 @@ TEST_F(ControlPathWithoutMemory, TheThreadThatHearsFailsTheRankAndTellsTheOthers
     while (Clock::now() < end) { (void)control.note_batch(CallKind::gather_batch, "a batch"); }
   } catch (const CommError& error) { failure = error.what(); }
   refused = 0;
-  EXPECT_EQ(failure, "out of memory on the thread that hears from other ranks");
-  EXPECT_THAT(coordinator.heard(FrameType::failure),
-              HasSubstr("rank 1: out of memory on the thread that hears from other ranks"));
+  EXPECT_EQ(failure, "out of memory on the thread that receives messages of other ranks");
+  EXPECT_THAT(
+      coordinator.heard(FrameType::failure),
+      HasSubstr("rank 1: out of memory on the thread that receives messages of other ranks"));
 }
 
 TEST_F(ControlPathWithoutMemory, ACallThatWaitsForOtherRanksEndsAtOnce) {
@@ -98,7 +99,7 @@ TEST_F(ControlPathWithoutMemory, ACallThatWaitsForOtherRanksEndsAtOnce) {
   refused = 0;
   waiting.join();
   EXPECT_LT(Clock::now() - begin, 15s) << "not at the deadline";
-  EXPECT_EQ(failure, "out of memory on the thread that hears from other ranks");
+  EXPECT_EQ(failure, "out of memory on the thread that receives messages of other ranks");
 }
 
 // Whatever is refused: the text of a rank that has arrived, or all.

@@ -52,15 +52,15 @@ std::vector<Wrong> wrong_words() {
   cut.call = CallKind::gather_batch;
   Frame welcome;
   welcome.type = FrameType::welcome;
-  return {{"a rank's batches are not in order", words_of({late})},
-          {"a rank has come to a call twice", words_of({text, text})},
-          {"a rank's calls are not in order", words_of({early})},
-          {"a message between ranks says what none does", words_of({end})},
-          {"a rank issues no whole number of batches", words_of({no_batch})},
-          {"a rank names a group of ranks that do not exist", words_of({group})},
+  return {{"a rank's report of batches is out of order", words_of({late})},
+          {"a rank made the same call twice", words_of({text, text})},
+          {"a rank's calls are out of order", words_of({early})},
+          {"a message between ranks has an invalid value", words_of({end})},
+          {"a rank's report of batches has an odd length", words_of({no_batch})},
+          {"a rank announced a group with invalid members", words_of({group})},
           {"a message between ranks was cut short", words_of({cut})},
-          {"a rank says what only the coordinator does", words_of({welcome})},
-          {"it sends what is no message of ranks", "GET / HTTP/1.1\r\n\r\n"}};
+          {"a rank sent a message that only the coordinator may send", words_of({welcome})},
+          {"it sent bytes that are not a message between ranks", "GET / HTTP/1.1\r\n\r\n"}};
 }
 
 TEST(ControlProtocol, ARankThatBreaksItIsNamedWithWhatItSaid) {
@@ -75,8 +75,7 @@ TEST(ControlProtocol, ARankThatBreaksItIsNamedWithWhatItSaid) {
     odd.say(words);
     meeting.join();
     const std::string text =
-        std::string{
-            "rank 1 (a process of the test's) does not keep to what ranks say to each other: "} +
+        std::string{"rank 1 (a process of the test's) sent an invalid message to other ranks: "} +
         problem;
     EXPECT_THAT(odd.heard(FrameType::differ), HasSubstr(text));
     for (const int rank : {0, 2}) {
@@ -99,7 +98,7 @@ TEST(ControlProtocol, ACoordinatorThatBreaksItIsToldFromOneThatIsGone) {
       (void)control.exchange(CallKind::setup, {});
     } catch (const CommError& error) { failure = error.what(); }
     EXPECT_THAT(failure, AllOf(HasSubstr("rank 0 (at 127.0.0.1:"),
-                               HasSubstr("does not keep to what ranks say to each other: "),
+                               HasSubstr("sent an invalid message to other ranks: "),
                                Not(HasSubstr("has left"))));
     EXPECT_THAT(coordinator.heard(FrameType::failure), HasSubstr("rank 0 (at 127.0.0.1:"));
   }

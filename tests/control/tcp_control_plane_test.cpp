@@ -152,7 +152,7 @@ TEST(TcpControlPlane, ARankThatEndsItsRunWithoutACallIsNamedAtOnce) {
     (void)control.exchange(CallKind::gather_text, {});
   });
   EXPECT_LT(Clock::now() - begin, 5s);
-  EXPECT_THAT(meeting.error(0), HasSubstr("waits for rank 2, which has ended its program"));
+  EXPECT_THAT(meeting.error(0), HasSubstr("waits for rank 2, whose program has ended"));
   EXPECT_NE(meeting.error(2), "");
 }
 

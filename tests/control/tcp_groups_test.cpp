@@ -110,10 +110,11 @@ TEST(TcpGroups, WhoHoldsUpAMemberInAnotherGroupIsNamed) {
                   HasSubstr("rank 0 waited 70 ms for rank 1, which did not call it"));
     } else if (rank == 2) {
       for (int i = 0; i < 2; ++i) {
-        EXPECT_EQ(control.late_text(across, 1, "the call", 70ms),
-                  "the call: rank 2 waited 70 ms, held up by rank 1, which did not call the batch "
-                  "(channel pair, sequence 1); every rank makes the same collective calls in the "
-                  "same order");
+        EXPECT_EQ(
+            control.late_text(across, 1, "the call", 70ms),
+            "the call: rank 2 waited 70 ms, held up by rank 1, which did not call the batch "
+            "(channel pair, sequence 1); every rank must make the same collective calls in the "
+            "same order");
       }
     }
     (void)control.exchange(CallKind::setup, {});
@@ -156,8 +157,9 @@ TEST(TcpGroups, ARankThatHasEndedIsMissedByItsGroupsAlone) {
     end_run(control);
   });
   EXPECT_LT(Clock::now() - begin, 5s);
-  EXPECT_THAT(meeting.error(1), AllOf(HasSubstr("exchange (channel every second, sequence 0)"),
-                                      HasSubstr("rank 1 waits for rank 3, which has ended")));
+  EXPECT_THAT(meeting.error(1),
+              AllOf(HasSubstr("exchange (channel every second, sequence 0)"),
+                    HasSubstr("rank 1 waits for rank 3, whose program has ended")));
 }
 
 TEST(RankGroups, RefusesWhatCannotBe) {

@@ -38,7 +38,7 @@ TEST(TcpRendezvous, ARankThatDoesNotComeByTheDeadlineIsNamedEverywhere) {
   meeting.join();
   EXPECT_LT(Clock::now() - begin, 3s);
   for (const int rank : {0, 2}) {
-    EXPECT_THAT(meeting.error(rank), HasSubstr("ranks 1, 3 of 4 did not come to the rendezvous"));
+    EXPECT_THAT(meeting.error(rank), HasSubstr("ranks 1, 3 of 4 did not reach the rendezvous"));
   }
 }
 
@@ -61,7 +61,7 @@ TEST(TcpRendezvous, ATakenPortIsSaid) {
   meeting.start(0, [](TcpControlPlane&) {});
   meeting.join();
   EXPECT_THAT(meeting.error(0), AllOf(HasSubstr("cannot listen on port"),
-                                      HasSubstr("another program does; set MASTER_PORT")));
+                                      HasSubstr("another program uses it; set MASTER_PORT")));
 }
 
 TEST(TcpRendezvous, APortOfAnotherProgramIsNotTakenForRankZero) {
@@ -78,8 +78,9 @@ TEST(TcpRendezvous, APortOfAnotherProgramIsNotTakenForRankZero) {
   meeting.join();
   stop = true;
   answers.join();
-  EXPECT_THAT(meeting.error(1), AnyOf(HasSubstr("what listens there is not rank 0 of a job"),
-                                      HasSubstr("has closed the connection")));
+  EXPECT_THAT(meeting.error(1),
+              AnyOf(HasSubstr("the program that listens there is not rank 0 of a job"),
+                    HasSubstr("has closed the connection")));
 }
 
 TEST(TcpRendezvous, WhatAllMustShareIsComparedBeforeTheStart) {
@@ -90,7 +91,7 @@ TEST(TcpRendezvous, WhatAllMustShareIsComparedBeforeTheStart) {
   const std::vector<Case> cases{
       {"was started as one of 4 processes, but rank 0 as one of 3",
        [](JobPlace& place) { place.job.size = 4; }},
-      {"is of another build (another) than rank 0 (a build)",
+      {"is another build (another) than rank 0 (a build)",
        [](JobPlace& place) { place.job.build = "another"; }},
       {"two processes say that they are rank 2: process ", [](JobPlace& place) { place.rank = 2; }},
   };

@@ -27,7 +27,7 @@ TEST(TcpStrangers, ARankOfAnotherLaunchIsTurnedAwayAndTheJobGoesOn) {
     const TcpControlPlane control{other, 500ms, 500ms};
     ADD_FAILURE() << "a rank of another job was let in";
   } catch (const CommError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("rank 0 that listens there is of another job"));
+    EXPECT_THAT(error.what(), HasSubstr("rank 0 at this address belongs to another job"));
   }
   meeting.start(1, end_run);
   meeting.join();
@@ -46,7 +46,7 @@ TEST(TcpStrangers, WhoDoesNotKnowTheSecretIsTurnedAwayAndTheJobGoesOn) {
       const TcpControlPlane control{other, 300ms, 300ms};
       ADD_FAILURE() << "a stranger was let in";
     } catch (const CommError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("or was given another secret (TESSERA_JOB_SECRET)"));
+      EXPECT_THAT(error.what(), HasSubstr("or has another secret (TESSERA_JOB_SECRET)"));
     }
   }
   meeting.start(1, end_run);

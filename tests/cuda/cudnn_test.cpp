@@ -222,7 +222,7 @@ TEST_F(CudnnTest, AnOldVersionIsRefusedAtTheStart) {
   const CudaMachine machine = cuda_machine();
   EXPECT_THAT(machine.libraries, ::testing::Contains(HasSubstr("cuDNN 9.14.0 (built with 9.15.1")));
   EXPECT_THAT(machine.devices, ::testing::IsEmpty());
-  EXPECT_THAT(machine.problem, HasSubstr("cuDNN 9.14.0 is too old: needed is 9.15.1 or later"));
+  EXPECT_THAT(machine.problem, HasSubstr("cuDNN 9.14.0 is too old: 9.15.1 or later is needed"));
   try {
     (void)make_cuda_device();
     ADD_FAILURE() << "nothing was thrown";

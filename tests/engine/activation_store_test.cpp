@@ -205,18 +205,18 @@ TEST(ActivationStore, CallsOutOfOrderAreRefused) {
     EXPECT_THAT(refused([&] { (void)store.open(2); }), HasSubstr("there are 2 inputs"));
     EXPECT_THAT(refused([&] { store.save(0); }), HasSubstr("inputs 0 is not on the device"));
     EXPECT_THAT(refused([&] { store.close(0); }), HasSubstr("inputs 0 is not on the device"));
-    EXPECT_THAT(refused([&] { (void)store.read(0); }), HasSubstr("inputs 0 has not been saved"));
-    EXPECT_THAT(refused([&] { store.fetch(0); }), HasSubstr("inputs 0 has not been saved"));
+    EXPECT_THAT(refused([&] { (void)store.read(0); }), HasSubstr("inputs 0 was never saved"));
+    EXPECT_THAT(refused([&] { store.fetch(0); }), HasSubstr("inputs 0 was never saved"));
     (void)store.open(0);
-    EXPECT_THAT(refused([&] { (void)store.open(0); }), HasSubstr("open already"));
+    EXPECT_THAT(refused([&] { (void)store.open(0); }), HasSubstr("already open"));
     EXPECT_THAT(refused([&] { (void)store.open(1); }), HasSubstr("inputs 0"));  // the only slot
     store.save(0);
-    EXPECT_THAT(refused([&] { store.save(0); }), HasSubstr("saved already"));
+    EXPECT_THAT(refused([&] { store.save(0); }), HasSubstr("already saved"));
     store.close(0);
     // Without a save it is gone, and what was saved before too.
     (void)store.open(0);
     store.close(0);
-    EXPECT_THAT(refused([&] { (void)store.read(0); }), HasSubstr("has not been saved"));
+    EXPECT_THAT(refused([&] { (void)store.read(0); }), HasSubstr("was never saved"));
   });
 }
 

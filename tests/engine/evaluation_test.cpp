@@ -185,7 +185,7 @@ TEST(Evaluation, TrainingCallsAreRefusedWhileItLivesAndWorkAfterIt) {
         refused([&] { (void)exported(model, StateTensor::parameters); });
         const auto scope = model.forward(toy.blocks().front());
         EXPECT_THAT(refusal<ContractError>([&] { (void)model.forward(toy.blocks().front()); }),
-                    HasSubstr("open already"));
+                    HasSubstr("already open"));
         EXPECT_THAT(refusal<ContractError>([&] { evaluation.end_pass(); }), HasSubstr("'block.0'"));
       }
       (void)toy.forward_backward(0, kRows);

@@ -243,7 +243,8 @@ TEST(MeshModel, IsRefusedUnderDp) {
   const std::string text = refusal<ConfigError>(2, [](World& world) {
     ShardedModel model{world, {.strategy = dp, .mesh = {{"tensor", 2}}}};
   });
-  EXPECT_THAT(text, AllOf(HasSubstr("mesh tensor 2"), HasSubstr("under dp rank 0 has the whole")));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("mesh tensor 2"), HasSubstr("under dp rank 0 keeps the whole")));
 }
 
 TEST(MeshModel, RefusesAUnitBeyondTheLastPlaceAlongPipe) {
@@ -275,8 +276,9 @@ TEST(MeshModel, RefusesToOpenAUnitOfAnotherPlace) {
     EXPECT_EQ(model.has(unit), world.rank() == 1);
     (void)model.forward(unit);
   });
-  EXPECT_THAT(text, HasSubstr("forward of unit 'block': it is at place 1 along pipe, and this "
-                              "rank at place 0"));
+  EXPECT_THAT(text,
+              HasSubstr("forward of unit 'block': the unit is at place 1 along pipe, and this "
+                        "rank at place 0"));
 }
 
 TEST(MeshModel, RefusesToTieParametersThatAreCutDifferently) {
@@ -285,7 +287,7 @@ TEST(MeshModel, RefusesToTieParametersThatAreCutDifferently) {
     model.add_unit("a", {{.name = "w", .shape = {3}, .cut = TensorCut{}}});
     model.add_unit("b", {{.name = "w", .shape = {3}, .tied_to = TiedTo{"a", "w"}}});
   });
-  EXPECT_THAT(text, HasSubstr("'b.w' is tied to 'a.w', and `tensor` cuts them differently"));
+  EXPECT_THAT(text, HasSubstr("'b.w' is tied to 'a.w', but the two are cut differently"));
 }
 
 /// A rank along tensor that has no element of the only trained parameter decides as the others do.

@@ -49,7 +49,7 @@ TEST(OptionRules, AValueOutOfItsRangeIsNamedWithTheRange) {
       {{.prefetch = 1025}, "`prefetch` is 1025: choose a number of units from 0 to 1024"},
       {{.strategy = kZero3, .prefetch_backward = -1}, "`prefetch_backward` is -1: choose"},
       {{.strategy = kZero3, .persist_elems = -1}, "`persist_elems` is -1: choose"},
-      {{.accumulate = 0}, "`accumulate` is 0: a step has at least 1 micro-batch"},
+      {{.accumulate = 0}, "`accumulate` is 0: choose at least 1 micro-batch a step"},
       {{.bucket_bytes = 0}, "`bucket_bytes` is 0: choose 1 byte or more"},
       {{.first_bucket_bytes = 0}, "`first_bucket_bytes` is 0: choose 1 byte or more"},
       {{.gradient_slots = 1}, "`gradient_slots` is 1: choose a number of blocks from 2"},
@@ -134,15 +134,15 @@ TEST(OptionRules, OptionsThatExcludeEachOtherAreBothNamed) {
   };
   const ModelOptions remainders{.compute = DType::bf16, .master_weights = MasterWeights::remainder};
   EXPECT_THAT(update(remainders, AdamW{}, {.rounding = Rounding::stochastic}),
-              StartsWith("`rounding` stochastic is incompatible with `master_weights` remainder: a "
-                         "remainder completes only the parameter that is nearest to its master"));
+              StartsWith("`rounding` stochastic is incompatible with `master_weights` remainder, "
+                         "which completes only parameters rounded to nearest"));
   const CustomOptimizer own{.name = "own", .states = 1, .update = [](const ShardUpdate&) {}};
   EXPECT_THAT(update(remainders, own, {}), StartsWith("the optimizer 'own' updates fp32 weights"));
   EXPECT_THAT(update({}, AdamW{}, {.moments = MomentFormat::int8}),
-              AllOf(StartsWith("`moments` int8 come in blocks of 256 elements"),
-                    HasSubstr("ModelOptions::align_elems 256")));
+              AllOf(StartsWith("`moments` int8 needs blocks of 256 elements"),
+                    HasSubstr("ModelOptions::align_elems to 256")));
   EXPECT_THAT(update({.align_elems = 192}, AdamW{}, {.moments = MomentFormat::int8}),
-              HasSubstr("ModelOptions::align_elems 768"));
+              HasSubstr("ModelOptions::align_elems to 768"));
   EXPECT_EQ(update(remainders, AdamW{}, {.moments = MomentFormat::bf16}), "");
   EXPECT_EQ(update({.align_elems = 512}, AdamW{}, {.moments = MomentFormat::int8}), "");
 }
@@ -196,8 +196,9 @@ TEST(UnitRules, AnOptionWithoutEffectOnTheUnitsIsNamed) {
   EXPECT_THAT(units_of({.strategy = kZero3, .persist_elems = 99}),
               StartsWith("`persist_elems` is 99, but the smallest unit has 100 elements"));
   EXPECT_EQ(units_of({.strategy = kZero3, .persist_elems = 100}), "");
-  EXPECT_THAT(units_of({.offload = Offload::optimizer, .offload_keep = 0.4F}),
-              StartsWith("`offload_keep` is 0.4, but the last unit has 128 of the 256 elements"));
+  EXPECT_THAT(
+      units_of({.offload = Offload::optimizer, .offload_keep = 0.4F}),
+      StartsWith("`offload_keep` is 0.4, but the last unit has 128 of the 256 trained elements"));
   EXPECT_EQ(units_of({.offload = Offload::optimizer, .offload_keep = 0.5F}), "");
 }
 
@@ -235,17 +236,18 @@ TEST(UnitRules, AnUpdateNeedsSomethingToRoundOrToTakeAway) {
   const OptimizerOptions moments{.moments = MomentFormat::bf16, .rounding = Rounding::stochastic};
   const SGD plain{.momentum = 0.0F};
   using enum Offload;
-  EXPECT_THAT(update(DType::fp32, none, AdamW{}, stochastic),
-              StartsWith("`rounding` stochastic has no effect: neither parameters"));
+  EXPECT_THAT(
+      update(DType::fp32, none, AdamW{}, stochastic),
+      StartsWith("`rounding` stochastic has no effect, because neither trained parameters"));
   EXPECT_EQ(update(DType::bf16, none, AdamW{}, stochastic), "");
   EXPECT_EQ(update(DType::fp32, none, AdamW{}, moments), "");
   EXPECT_THAT(update(DType::fp32, optimizer, plain, {}),
-              StartsWith("`offload` optimizer has no effect: SGD lr 0.01 momentum 0 "
+              StartsWith("`offload` optimizer has no effect, because SGD lr 0.01 momentum 0 "
                          "weight_decay 0 keeps no state"));
   EXPECT_THAT(update(DType::fp32, optimizer, AdamW{}, {}, /*trains=*/false),
-              StartsWith("`offload` optimizer has no effect: nothing is trained"));
+              StartsWith("`offload` optimizer has no effect, because nothing is trained"));
   EXPECT_THAT(update(DType::fp32, state, plain, {}),
-              StartsWith("`offload` state has no effect: SGD lr 0.01 momentum 0 "));
+              StartsWith("`offload` state has no effect, because SGD lr 0.01 momentum 0 "));
   EXPECT_EQ(update(DType::bf16, optimizer, plain, {}), "");
   EXPECT_EQ(update(DType::bf16, state, plain, {}), "");
   EXPECT_EQ(update(DType::fp32, optimizer, SGD{.momentum = 0.9F}, {}), "");
@@ -261,7 +263,7 @@ TEST(UnitRules, AModelHasAtMost2To50Elements) {
   EXPECT_EQ(elems(most - 128, 100), most);
   for (const std::int64_t extent : {std::int64_t{129}, most, std::int64_t{1} << 60}) {
     EXPECT_THAT(refusal<ConfigError>([&] { (void)elems(most - 128, extent); }),
-                StartsWith("unit 'a' brings the model to more than 2^50 elements"));
+                StartsWith("unit 'a' takes the model above 2^50 elements"));
   }
 }
 

@@ -114,7 +114,7 @@ std::string refusal(const std::function<void(ShardedModel&, Unit)>& program) {
 }
 
 TEST(MovableScopes, RefuseUsesAfterTheirEnd) {
-  constexpr const char* kEnded = "a scope is used that has ended or has been moved from";
+  constexpr const char* kEnded = "a scope is used after it ended or was moved from";
   EXPECT_THAT(refusal([](ShardedModel& model, Unit a) {
                 ForwardScope scope = model.forward(a);
                 scope.close();

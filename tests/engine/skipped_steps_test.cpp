@@ -222,7 +222,7 @@ TEST(StopOfAJob, SaysThatTheOriginWasNotLookedForIfTheOptimizerCameLate) {
       model.step();
       ADD_FAILURE() << "went on";
     } catch (const NumericError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("was not looked for"));
+      EXPECT_THAT(error.what(), HasSubstr("was not searched for"));
     }
   });
 }

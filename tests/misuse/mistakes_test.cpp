@@ -81,7 +81,7 @@ std::vector<Mistake> lifetimes() {
                })},
       {"ModelBeforeItsEvaluation",
        Kind::contract,
-       {"destroyed while it was being evaluated"},
+       {"destroyed during an evaluation"},
        trainer(kPlain,
                [](Trainer& t) {
                  const auto evaluation = t.model->evaluate();
@@ -89,7 +89,7 @@ std::vector<Mistake> lifetimes() {
                })},
       {"TensorAfterTheModel",
        Kind::contract,
-       {"tensor of unit 'a' is used after the scope"},
+       {"tensor of unit 'a' is used after its scope ended"},
        trainer(kPlain,
                [](Trainer& t) {
                  std::optional<ConstTensor> kept;
@@ -163,7 +163,7 @@ std::vector<Mistake> units() {
           })},
       {"APlaceWithoutUnit",
        Kind::contract,
-       {"the model has 2 units, and none at place 2"},
+       {"the model has 2 units, and none at index 2"},
        trainer(kPlain, [](Trainer& t) { (void)t.model->unit(2); })},
       {"RatesThatDifferByRank",
        Kind::comm,
@@ -192,7 +192,7 @@ std::vector<Mistake> units() {
                })},
       {"AForgottenBackward",
        Kind::contract,
-       {"step 1, micro-batch 1 of 1: unit 'a' has had 1 forward scopes and 0 backward scopes"},
+       {"step 1, micro-batch 1 of 1: unit 'a' had 1 forward scopes and 0 backward scopes"},
        trainer(kStrict,
                [](Trainer& t) {
                  t.forward();
@@ -217,7 +217,7 @@ std::vector<Mistake> others() {
   return {
       {"ATensorAfterItsScope",
        Kind::contract,
-       {"a gather tensor of unit 'a' is used after the scope"},
+       {"a gather tensor of unit 'a' is used after its scope ended"},
        trainer(kPlain,
                [](Trainer& t) {
                  std::optional<ConstTensor> kept;
@@ -258,7 +258,7 @@ std::vector<Mistake> others() {
        on(1, [](World& world) { const Trainer trainer{world}; }, {.budget_bytes = 256})},
       {"AShapeWithoutThatExtent",
        Kind::contract,
-       {"shape [3, 5] has 2 extents, and none of index 2"},
+       {"shape [3, 5] has 2 extents, and none at index 2"},
        [] { (void)Shape{3, 5}[2]; }},
       {"ARankThatNeverComes",
        Kind::comm,
@@ -290,7 +290,7 @@ std::vector<Mistake> others() {
            soon)},
       {"ASlotReleasedTwice",
        Kind::contract,
-       {"workspace slot released twice; its last owner is a"},
+       {"a workspace slot was released twice; its last owner is a"},
        on(1,
           [](World& world) {
             Arena arena{world.allocate(Category::workspace, 128, "slots", BufferUse::parts)};
@@ -388,7 +388,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, MemoryMistakes,
 TEST_P(MemoryMistakes, ALateAdditionToAGradientIsNamed) {
   expect({"",
           Kind::contract,
-          {"backward scope of unit 'b': the gradient of 'w' was written after the scope had ended"},
+          {"backward scope of unit 'b': the gradient of 'w' was written after the scope ended"},
           trainer(options(), [](Trainer& t) {
             t.forward();
             float* const late = t.add(t.b, 0, 1.0F);
@@ -402,7 +402,7 @@ TEST_P(MemoryMistakes, ALateAdditionToAGradientIsNamed) {
 TEST_P(MemoryMistakes, ALateAdditionBehindTheLastScopeIsNamedByTheStep) {
   expect({"",
           Kind::contract,
-          {"backward scope of unit 'a': the gradient of 'w' was written after the scope had ended"},
+          {"backward scope of unit 'a': the gradient of 'w' was written after the scope ended"},
           trainer(options(), [](Trainer& t) {
             if (t.model->options().accumulate > 1) { t.pass(); }
             t.forward();
@@ -414,17 +414,17 @@ TEST_P(MemoryMistakes, ALateAdditionBehindTheLastScopeIsNamedByTheStep) {
 }
 
 TEST_P(MemoryMistakes, AWriteBeyondAGradientsEndIsNamed) {
-  expect(
-      {"",
-       Kind::contract,
-       {"backward scope of unit 'a': element 15 of the gradient of 'w' was written, which has 15"},
-       trainer(options(), [](Trainer& t) {
-         t.forward();
-         (void)t.add(t.b, 0, 1.0F);
-         (void)t.add(t.a, 15, 1.0F);
-         if (t.model->options().accumulate > 1) { t.pass(); }
-         t.model->step();
-       })});
+  expect({"",
+          Kind::contract,
+          {"backward scope of unit 'a': a kernel wrote element 15 of the gradient of 'w', whose "
+           "size is 15"},
+          trainer(options(), [](Trainer& t) {
+            t.forward();
+            (void)t.add(t.b, 0, 1.0F);
+            (void)t.add(t.a, 15, 1.0F);
+            if (t.model->options().accumulate > 1) { t.pass(); }
+            t.model->step();
+          })});
 }
 
 // Room behind a parameter is its kernels' to write zeros to, and nothing else.
@@ -525,9 +525,9 @@ TEST(LateReaders, AreNamedWhereTheirNaNArrives) {
   for (const bool watches : {false, true}) {
     expect({"",
             Kind::contract,
-            {watches ? "forward scope of unit 'b': what it watches"
+            {watches ? "forward scope of unit 'b': the watched output"
                      : "backward scope of unit 'b': the gradient of 'w'",
-             "is NaN at element 0, with the bits of memory that was released"},
+             "is NaN at element 0, with the bit pattern of released memory"},
             trainer(kMemory, [&](Trainer& t) {
               const float* late = nullptr;
               { late = t.model->forward(t.a)["w"]; }

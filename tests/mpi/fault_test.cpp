@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Thrown{"all-but-0", ": everybody sees it\n", 2},
                       Thrown{"split-what-one-has",
                              ": rank 1 exchanges texts where rank 0 makes a communicator for "
-                             "\"all\"; every rank makes the same collective calls in the same "
+                             "\"all\"; every rank must make the same collective calls in the same "
                              "order\n",
                              2},
                       Thrown{"front", "error: rank 1: cannot go on\n", 2}),
@@ -113,7 +113,7 @@ TEST(JobFault, AMissingCallEndsTheJobByTheDeadline) {
   EXPECT_THAT(end.output, HasSubstr("all_reduce of batch \"h.3\""));
   EXPECT_THAT(end.output, AnyOf(AllOf(HasSubstr("waited " + std::to_string(deadline) + " ms"),
                                       HasSubstr("rank 1, which did not call it")),
-                                HasSubstr("waits for rank 1, which has ended its program")));
+                                HasSubstr("waits for rank 1, whose program has ended")));
 }
 
 // The deadline is a minute away: the error comes because rank 1 has ended, not because of it.
@@ -121,7 +121,7 @@ TEST(JobFault, ARankThatEndsWithoutACollectiveItsPeersMakeIsNamedWithinSeconds) 
   for (const std::string way : {"miss", "miss-exchange"}) {
     const End end = end_of(way);
     EXPECT_EQ(end.status, 4) << way;
-    EXPECT_THAT(end.output, HasSubstr("waits for rank 1, which has ended its program")) << way;
+    EXPECT_THAT(end.output, HasSubstr("waits for rank 1, whose program has ended")) << way;
   }
 }
 
@@ -131,10 +131,11 @@ TEST(JobFault, ARankOfAMeshIsNamedWithItsCoordinates) {
   EXPECT_THAT(thrown.output, HasSubstr("error: rank 1 (pipe 0, shard 1): bad configuration\n"));
   const End missed = end_of("mesh-miss", 60'000, 4);
   EXPECT_EQ(missed.status, 4);
-  EXPECT_THAT(missed.output,
-              ContainsRegex("rank [023] .pipe [01], shard [01].: all_reduce of .*: rank [023] "
-                            ".pipe [01], shard [01]. waits for rank 1 .pipe 0, shard 1., which has "
-                            "ended its program"));
+  EXPECT_THAT(
+      missed.output,
+      ContainsRegex(
+          "rank [023] .pipe [01], shard [01].: all_reduce of .*: rank [023] "
+          ".pipe [01], shard [01]. waits for rank 1 .pipe 0, shard 1., whose program has ended"));
 }
 
 TEST(JobFault, AnAbortThatBodiesSwallowIsAFailureAllTheSame) {

@@ -127,9 +127,10 @@ TEST_P(NcclFirstCall, NamesARankThatEndsItsProgramInsteadAtOnce) {
   const End end = end_of("miss", 60'000, {}, GetParam());
   EXPECT_EQ(end.status, 4);
   EXPECT_LT(end.seconds, 10);
-  EXPECT_THAT(end.output, ContainsRegex("error: rank [0-9]: all_reduce of batch \"h.3\" .channel "
-                                        "gather, sequence 0.: rank [0-9] waits for rank 1, which "
-                                        "has ended its program"));
+  EXPECT_THAT(
+      end.output,
+      ContainsRegex("error: rank [0-9]: all_reduce of batch \"h.3\" .channel "
+                    "gather, sequence 0.: rank [0-9] waits for rank 1, whose program has ended"));
 }
 
 TEST_P(NcclFirstCall, NamesARankThatIsKilledMeanwhileAndTheCall) {
@@ -235,7 +236,7 @@ TEST_F(NcclFault, RefusesThatGroupsShareWhatTheyWereSplitFromHas) {
     const End end = end_of("succeed", 60'000, {"NCCL_COMM_SPLIT_SHARE_RESOURCES=" + value}, 1);
     EXPECT_EQ(end.status, 2);
     EXPECT_THAT(end.output, HasSubstr("NCCL_COMM_SPLIT_SHARE_RESOURCES=" + value +
-                                      " lets communicators share"));
+                                      " makes communicators share"));
   }
 }
 
@@ -257,7 +258,7 @@ TEST_F(NcclFault, RefusesALibraryThatIsTooOld) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   const End end = end_of("succeed", 60'000, {"TESSERA_EMULATED_NCCL_VERSION=21304"});
   EXPECT_EQ(end.status, 2);
-  EXPECT_THAT(end.output, AllOf(HasSubstr("NCCL 2.13.4 is too old: needed is 2.14.0 or later; "
+  EXPECT_THAT(end.output, AllOf(HasSubstr("NCCL 2.13.4 is too old: 2.14.0 or later is needed; "
                                           "loaded was /"),
                                 HasSubstr("; the CUDA module was built with 2.")));
 }
@@ -354,10 +355,11 @@ TEST_F(NcclFault, WhoGoesOnAfterAWithdrawalIsToldWhatEndedItsCommunicators) {
   const End end = end_of("withdraw", 60'000, {});
   EXPECT_EQ(end.status, 4);
   EXPECT_LT(end.seconds, 10);
-  EXPECT_THAT(end.output,
-              HasSubstr("error: rank 1: NCCL's communicator gather has been ended, as all of the "
-                        "rank's are: all_reduce of batch \"x\" (channel all, sequence 1) was "
-                        "withdrawn; a rank that takes back what is under way makes no more calls"));
+  EXPECT_THAT(
+      end.output,
+      HasSubstr("error: rank 1: NCCL's communicator gather was ended, as all of the "
+                "rank's are: all_reduce of batch \"x\" (channel all, sequence 1) was "
+                "withdrawn; a rank that withdraws work in progress can make no more calls"));
 }
 
 TEST_F(NcclFault, GroupsEndBeforeWhatTheyWereSplitFrom) {
@@ -399,7 +401,9 @@ TEST_F(NcclFault, NoGroupIsMadeWhileAGraphIsCaptured) {
   const End end = end_of("split-in-graph", 60'000, {});
   EXPECT_EQ(end.status, 2);
   EXPECT_LT(end.seconds, 10);
-  EXPECT_THAT(end.output, HasSubstr("split \"all\": a graph under way holds no new communicator"));
+  EXPECT_THAT(
+      end.output,
+      HasSubstr("split \"all\": a graph is being captured and cannot hold a new communicator"));
 }
 
 TEST_F(NcclFault, ASplitThatHangsEndsByTheDeadline) {
@@ -416,8 +420,9 @@ TEST_F(NcclFault, ALibraryThatCannotSplitSaysSo) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   const End end = end_of("split", 60'000, {"TESSERA_EMULATED_NCCL_VERSION=21703"});
   EXPECT_EQ(end.status, 2);
-  EXPECT_THAT(end.output, HasSubstr("split \"all\": NCCL 2.17.3 is too old: needed is 2.18.1 or "
-                                    "later; loaded was /"));
+  EXPECT_THAT(
+      end.output,
+      HasSubstr("split \"all\": NCCL 2.17.3 is too old: 2.18.1 or later is needed; loaded was /"));
 }
 
 TEST_F(NcclFault, RanksThatShareAGpuAreNamed) {

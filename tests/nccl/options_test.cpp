@@ -139,7 +139,7 @@ TEST_F(NcclOptionsTest, WindowsWaitForRanksWhoseArenasDiffer) {
         world.barrier();
         EXPECT_THAT(
             use_of(world.device())->communicated,
-            AllOf(HasSubstr("0 arenas"), HasSubstr("not yet 1, as the ranks' arenas differ")));
+            AllOf(HasSubstr("0 arenas"), HasSubstr("not yet 1, because the ranks' arenas differ")));
       },
       on_cuda({.windows = true}));
   EXPECT_EQ(all().windows, before_.windows);

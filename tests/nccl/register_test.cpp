@@ -285,7 +285,7 @@ TEST_F(NcclRegister, FailureOnOneRankLeavesAllWithout) {
     const Variable fails{"TESSERA_EMULATED_NCCL_REGISTER_FAILS_AT", done + ":1"};
     const EmulatedNcclCounts before = counts();
     EXPECT_THAT(with_an_arena(),
-                AllOf(HasSubstr("through buffers of its own: rank 1: ncclCommRegister failed: "),
+                AllOf(HasSubstr("through its own buffers: rank 1: ncclCommRegister failed: "),
                       HasSubstr("unhandled system error")));
     EXPECT_EQ(counts().direct_calls, before.direct_calls);
   }
@@ -328,7 +328,8 @@ TEST_F(NcclRegister, GoesOnWithoutWhereTheDriverDoesNotSayWhatItTakes) {
   using Fail = void(const char* call, int nth, int error);
   CudaModule::get().function<Fail>("emulated_cuda_fail")("cudaGetDriverEntryPoint", 1,
                                                          kNotSupported);
-  EXPECT_THAT(with_an_arena(), HasSubstr("rank 0: the driver does not say what ncclMemAlloc"));
+  EXPECT_THAT(with_an_arena(),
+              HasSubstr("rank 0: the driver does not say how much of the device ncclMemAlloc"));
   expect_all_undone();
 }
 

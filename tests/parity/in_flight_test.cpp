@@ -220,7 +220,8 @@ TEST(InFlightRefusals, AReadInAMicroBatchThatIsNotInFlight) {
                 (void)model.forward(a, 0);
                 (void)model.read(a, 1);
               }),
-              HasSubstr("read of unit 'a' in micro-batch 1, which is not in flight"));
+              HasSubstr("read of unit 'a' in micro-batch 1, which is not in flight; open its "
+                        "forward scope first"));
 }
 
 TEST(InFlightRefusals, BeginNoMicroBatch) {
@@ -304,12 +305,13 @@ TEST(InFlightRefusals, NameMicroBatchAndUnit) {
               HasSubstr("micro-batches begin in order, and the next is 0"));
   EXPECT_THAT(refusal([](ShardedModel& model, Unit a, Unit) { (void)model.forward(a, -1); }),
               HasSubstr("forward of micro-batch -1"));
-  EXPECT_THAT(refusal([](ShardedModel& model, Unit a, Unit) {
-                (void)model.forward(a, 0);
-                (void)model.forward(a, 1);
-                (void)model.forward(a);
-              }),
-              HasSubstr("2 micro-batches are in flight, 0 to 1 of the step: say which one"));
+  EXPECT_THAT(
+      refusal([](ShardedModel& model, Unit a, Unit) {
+        (void)model.forward(a, 0);
+        (void)model.forward(a, 1);
+        (void)model.forward(a);
+      }),
+      HasSubstr("2 micro-batches are in flight, 0 to 1 of the step: name the scope's micro-batch"));
   EXPECT_THAT(
       refusal([](ShardedModel& model, Unit a, Unit b) {
         (void)model.forward(a, 0);
@@ -331,7 +333,7 @@ TEST(InFlightRefusals, NameMicroBatchAndUnit) {
                 (void)model.backward(a, 0);
                 (void)model.forward(b, 0);
               }),
-              HasSubstr("forward of micro-batch 0: it is on its way back"));
+              HasSubstr("forward of micro-batch 0: its backward pass has begun"));
   EXPECT_THAT(refusal([](ShardedModel& model, Unit a, Unit) {
                 for (int micro = 0; micro < 4; ++micro) { (void)model.forward(a, micro); }
               }),

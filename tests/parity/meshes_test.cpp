@@ -301,14 +301,14 @@ TEST(MeshRefusals, NameWhatToDoInstead) {
   const auto nothing = [](Sharded<nn::GPT>&) {};
   MeshRun run = run_on(2, 1, 1, 1);
   EXPECT_THAT(refusal(run, [&](auto& gpt) { gpt.forward_backward(tokens, tokens); }),
-              HasSubstr("GPT::forward: the mesh has a dimension `pipe`: call run"));
+              HasSubstr("GPT::forward: the mesh has a dimension `pipe`; call run instead"));
   run.gpt = {.boundaries = nn::Boundaries::host};
   EXPECT_THAT(refusal(run, nothing), HasSubstr("Boundaries::host on a mesh with `pipe`"));
   run.gpt = {.gather_logits = nn::GatherLogits::on_rank0};
   EXPECT_THAT(refusal(run, nothing), HasSubstr("GatherLogits::on_rank0 on a mesh with `pipe`"));
   run.gpt = {.schedule = [](int ranks, int) { return pipeline::gpipe(ranks, 5); }};
   EXPECT_THAT(refusal(run, nothing),
-              HasSubstr("schedule gpipe is one of 5 micro-batches on 2 ranks; the model has 2"));
+              HasSubstr("schedule gpipe has 5 micro-batches on 2 ranks, but the model has 2"));
   run.gpt = {.schedule = [](int ranks, int m) { return pipeline::interleaved(ranks, 3, m); }};
   EXPECT_THAT(refusal(run, nothing), HasSubstr("6 stages of a pipeline for 5 layers"));
   run = run_on(1, 1, 2, 1);

@@ -172,7 +172,7 @@ TEST(MachineProfileDocument, IsRefusedWithWhatIsWrong) {
   EXPECT_THAT(refusal([](Json& j) { j["colour"] = 1; }), HasSubstr("unknown key 'colour'"));
   EXPECT_THAT(refusal([](Json& j) { j.erase("bytes_per_second"); }),
               HasSubstr("no 'bytes_per_second'"));
-  EXPECT_THAT(refusal([](Json& j) { j["cores"] = "two"; }), HasSubstr("another type"));
+  EXPECT_THAT(refusal([](Json& j) { j["cores"] = "two"; }), HasSubstr("the wrong type"));
   EXPECT_THAT(refusal([](Json& j) { j["bytes_per_second"] = -1; }), HasSubstr("above 0"));
   EXPECT_THAT(refusal([](Json& j) { j["levels"] = Json::array(); }), HasSubstr("no levels"));
   EXPECT_THAT(refusal([](Json& j) { j["levels"][1]["ranks"] = 6; }), HasSubstr("6 ranks"));
@@ -181,9 +181,9 @@ TEST(MachineProfileDocument, IsRefusedWithWhatIsWrong) {
     j["levels"][1]["ranks"] = 8;
   };
   EXPECT_THAT(refusal(any_then_8), HasSubstr("8 ranks"));
-  EXPECT_THAT(refusal([](Json& j) { j["cores"] = 0.5; }), HasSubstr("another type"));
+  EXPECT_THAT(refusal([](Json& j) { j["cores"] = 0.5; }), HasSubstr("the wrong type"));
   EXPECT_THAT(refusal([](Json& j) { j["cores"] = std::int64_t{1} << 32; }),
-              HasSubstr("another type or size"));
+              HasSubstr("the wrong type or size"));
   const auto with_sizes = [](const Json& sizes) {
     return refusal([&](Json& j) {
       j["kernels"] = Json::array({{{"kernel", "gelu"},
@@ -195,9 +195,9 @@ TEST(MachineProfileDocument, IsRefusedWithWhatIsWrong) {
     });
   };
   EXPECT_EQ(with_sizes({1, 2, 3}), "nothing");
-  EXPECT_THAT(with_sizes({1e300, 2, 3}), HasSubstr("another type or size"));
-  EXPECT_THAT(with_sizes({1, 2, 3, 4}), HasSubstr("another type or size"));
-  EXPECT_THAT(refusal([](Json& j) { j["bytes_per_second"] = true; }), HasSubstr("another type"));
+  EXPECT_THAT(with_sizes({1e300, 2, 3}), HasSubstr("the wrong type or size"));
+  EXPECT_THAT(with_sizes({1, 2, 3, 4}), HasSubstr("the wrong type or size"));
+  EXPECT_THAT(refusal([](Json& j) { j["bytes_per_second"] = true; }), HasSubstr("the wrong type"));
   EXPECT_THAT(refusal([](Json& j) { j["levels"][0]["step_seconds"] = Json::array(); }),
               HasSubstr("0 step_seconds"));
   EXPECT_THAT(refusal([](Json& j) { j["collectives"] = "magic"; }), HasSubstr("'magic'"));

@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// The CommError of a rank that is told of another's trouble: an echo, never the cause.
+/// The CommError of a rank that hears of another rank's failure: an echo, never the cause.
 class Aborted : public CommError {
  public:
   using CommError::CommError;

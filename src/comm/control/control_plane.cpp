@@ -47,7 +47,7 @@ void ControlPlane::tell_failure() noexcept {
   wake();
   if (size_ == 1) { return; }
   try {
-    // As it is now: another thread may have heard of a lower rank's.
+    // Read again here: another thread may have received a lower rank's failure.
     tell(failure_->failure());
   } catch (const std::exception&) {  // the end of the process tells them
   }
@@ -65,7 +65,7 @@ void ControlPlane::give_way() noexcept {
       listen();
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
-  } catch (const std::exception&) {  // the transport has failed: nobody will be heard
+  } catch (const std::exception&) {  // the transport has failed: no message can arrive
   }
 }
 

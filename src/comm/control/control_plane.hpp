@@ -14,17 +14,18 @@
 namespace tessera {
 
 /// One rank's part in the control plane of its job: how the ranks fail together. A communicator
-/// moves data; it asks its rank's control plane whether the job is alive, and tells it what fails.
-/// The rules are here and in FailureState and WaitGraph, once for every kind of job. A transport
-/// carries what ranks tell each other: shared memory (LocalRanks), messages of MPI
-/// (MpiControlPlane), or connections of TCP (TcpControlPlane, for jobs of NCCL).
+/// moves data; it asks its rank's control plane whether the job is alive, and reports failures to
+/// it. The rules are here and in FailureState and WaitGraph, once for every kind of job. A
+/// transport carries the ranks' messages: shared memory (LocalRanks), MPI (MpiControlPlane), or
+/// TCP connections (TcpControlPlane, for jobs of NCCL).
 ///
-/// - The first failure stays, and reaches every rank. One rank reports it (CommError); what the
-///   others throw is an echo (Aborted).
-/// - What one rank finds, it reports. What several ranks find alike, the lowest of them reports.
-/// - Ranks that fail by themselves at the same time give way to the lowest of them.
-/// - A call that is not complete by the deadline fails the job. Ranks that wait themselves are not
-///   to blame for it (WaitGraph).
+/// - The first failure stays, and reaches every rank. One rank reports it (CommError); the others
+///   throw an echo (Aborted).
+/// - A rank reports the problem that it finds. If several ranks find the same problem, the lowest
+///   of them reports it.
+/// - Of ranks that fail independently at the same time, the lowest reports.
+/// - A call that is not complete by the deadline fails the job. Ranks that are waiting themselves
+///   are not to blame for it (WaitGraph).
 ///
 /// Threads: any.
 class ControlPlane {
@@ -35,37 +36,37 @@ class ControlPlane {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
-  /// What the ranks are called in what tells of a failure.
+  /// The names of ranks in failure texts.
   [[nodiscard]] RankNames& names() const noexcept { return failure_->names(); }
   /// Returns how long a collective call may take.
   [[nodiscard]] std::chrono::milliseconds deadline() const noexcept { return deadline_; }
   /// Returns how long the end of a run is waited for. It is longer than `deadline`, so that ranks
-  /// that wait within the run, and can say where, report first.
+  /// that wait within the run, and know where, report first.
   [[nodiscard]] std::chrono::milliseconds end_deadline() const noexcept { return 2 * deadline_; }
 
-  /// Ends the job because the program asks for it, and tells the other ranks. `status` is the exit
-  /// status of the job. Does not wait, and does nothing if the job has failed.
+  /// Ends the job at the program's request, and tells the other ranks. `status` is the exit status
+  /// of the job. Does not wait; does nothing if the job has failed.
   void abort(std::string_view reason, int status = kCommStatus) noexcept;
-  /// Ends the job for an error of this rank alone, so that its peers do not wait for it.
+  /// Ends the job for an error of this rank only, so that its peers do not wait for it.
   void abort_for(const std::exception& error) noexcept;
-  /// Ends the job for what this rank has found, which rank `reporter` reports: this one, or the
-  /// lowest of those that find the same. The reporter tells the others.
+  /// Ends the job for a problem that this rank found. Rank `reporter` reports it and tells the
+  /// others: this rank, or the lowest of those that find the same.
   void fail(const std::string& text, int reporter) noexcept;
-  /// Does what `fail` does, and throws the job's failure.
+  /// Calls `fail` and throws the job's failure.
   [[noreturn]] void fail_and_throw(const std::string& text, int reporter);
 
-  /// Throws the job's failure if there is one, or if word of one has arrived.
+  /// Throws the job's failure if there is one, or if a message of one has arrived.
   void check_alive();
   [[nodiscard]] bool failed() const noexcept { return failure_->failed(); }
-  /// Waits a moment, after a failure of this rank, for word of a lower rank that fails by itself as
-  /// well, as with an error that all ranks find. That rank then reports.
+  /// Called after a failure of this rank: waits a moment for a failure of a lower rank, as with an
+  /// error that all ranks find. The lower rank then reports.
   void give_way() noexcept;
   [[nodiscard]] bool another_reports() const noexcept { return failure_->another_reports(rank_); }
-  /// Returns the exit status that came with another rank's failure, or 0 if none did.
+  /// Returns the exit status that another rank's failure carried, or 0 without one.
   [[nodiscard]] int told_status() const noexcept { return failure_->status_from_others(rank_); }
 
  protected:
-  /// The ranks find what all of them find within this time of each other.
+  /// Ranks that all find the same problem find it within this time of each other.
   static constexpr std::chrono::milliseconds kTurn{300};
 
   /// Ranks of one process share `failure`.
@@ -73,13 +74,13 @@ class ControlPlane {
                std::shared_ptr<FailureState> failure = std::make_shared<FailureState>());
 
   [[nodiscard]] FailureState& failure() const noexcept { return *failure_; }
-  /// Does what `fail` does, but tells nobody, because every rank finds the same.
+  /// Does what `fail` does without telling the others, because every rank finds the same.
   void fail_untold(const std::string& text, int reporter) noexcept;
 
  private:
-  /// Tells the other ranks. What it throws is ignored: the end of this process tells them then.
+  /// Tells the other ranks. Exceptions are ignored: the end of this process tells them then.
   virtual void tell(const Failure& failure) = 0;
-  /// Takes in what other ranks have said, where no other thread does.
+  /// Takes messages of other ranks, where no other thread does.
   virtual void listen() {}
   /// Wakes the threads of this process that wait for other ranks.
   virtual void wake() noexcept {}
@@ -91,13 +92,13 @@ class ControlPlane {
   const std::shared_ptr<FailureState> failure_;
 };
 
-/// Does `work` on behalf of a call of several ranks. An error of this rank alone aborts the job:
-/// the peers must not wait for it.
+/// Does `work` on behalf of a call of several ranks. An error of this rank only aborts the job: its
+/// peers must not wait for it.
 template <class Work>
 void do_or_abort(ControlPlane& control, Work&& work) {
   try {
     std::forward<Work>(work)();
-  } catch (const CommError&) {  // the job's
+  } catch (const CommError&) {  // the job's failure
     throw;
   } catch (const std::exception& error) {
     control.abort_for(error);

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// What a rank says in a call.
+/// A rank's text with its call.
 struct Said {
   explicit Said(const std::string& sealed) {
     PayloadReader reader{sealed};
@@ -18,11 +18,14 @@ struct Said {
     name = reader.text();
     text = reader.text();
     const bool known = number >= 0 && number <= static_cast<std::int64_t>(TextCall::number);
-    if (!known || !reader.empty()) { throw CommError{"a rank has said its text in no call"}; }
+    if (!known || !reader.empty()) {
+      throw CommError{
+          "a rank sent a text that belongs to no call; start the same program on all ranks"};
+    }
     call = static_cast<TextCall>(number);
   }
 
-  /// What the rank does, in words.
+  /// What the rank does in the call, in words.
   [[nodiscard]] std::string doing() const {
     switch (call) {
       case TextCall::split:
@@ -51,14 +54,14 @@ std::vector<std::string> unseal(std::span<const std::string> sealed,
   std::vector<std::string> texts;
   texts.reserve(sealed.size());
   for (const std::string& other : sealed) {
-    if (other == sealed.front()) {  // of a million simulated ranks all do
+    if (other == sealed.front()) {  // always true for a million simulated ranks
       texts.push_back(first.text);
       continue;
     }
     Said said{other};
     if (said.call != first.call) {
       throw ContractError{fmt::format(
-          "rank {} {} where rank {} {}; every rank makes the same collective calls in the same "
+          "rank {} {} where rank {} {}; every rank must make the same collective calls in the same "
           "order",
           job_rank(static_cast<int>(texts.size())), said.doing(), job_rank(0), first.doing())};
     }

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// Calls in which ranks exchange texts: one's text means nothing in another.
+/// Calls in which ranks exchange texts. A text is only valid in its own call.
 enum class TextCall : std::uint8_t {
   exchange,  ///< The program itself exchanges texts.
   split,     ///< Ranks of a split tell each other their groups.
@@ -20,8 +20,8 @@ enum class TextCall : std::uint8_t {
 [[nodiscard]] std::string seal(TextCall call, std::string_view text, std::string_view name = {});
 
 /// Returns the texts that all ranks have sealed. Throws a ContractError, the same on all ranks,
-/// unless all are of one call: "rank 2 exchanges texts where rank 0 splits off "x"; ...". The error
-/// names a rank by its `job_rank`. Throws CommError where a text is not a sealed one.
+/// unless all belong to one call: "rank 2 exchanges texts where rank 0 splits off "x"; ...". The
+/// error names a rank by its `job_rank`. Throws CommError if a text was not sealed.
 [[nodiscard]] std::vector<std::string> unseal(std::span<const std::string> sealed,
                                               const std::function<int(int)>& job_rank);
 

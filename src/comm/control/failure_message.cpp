@@ -7,8 +7,9 @@
 namespace tessera {
 namespace {
 
-// Ranks that a message names beside its text, which FailureState bounds: a message leaves at once,
-// whether or not its receiver is in MPI, as libraries send up to 4 KiB without waiting.
+// The most ranks that a message lists besides its text, which FailureState bounds. Such a message
+// is sent at once, even if its receiver is not in MPI: MPI libraries send up to 4 KiB without
+// waiting.
 constexpr std::size_t kMostNamed = 200;
 constexpr std::size_t kTextBytes = 3000;
 
@@ -17,7 +18,7 @@ void append_number(std::string& message, std::int32_t number) {
 }
 
 FailureMessage of_no_message() {
-  return {.text = "a rank has failed, and says why in no message that ranks send"};
+  return {.text = "a rank has failed, and its message with the reason cannot be read"};
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Libraries of MPI send messages of up to 4 KiB at once, whether or not the receiver is in MPI.
+// MPI libraries send messages of up to 4 KiB at once, whether or not the receiver is in MPI.
 constexpr std::size_t kReasonBytes = 3000;
 
 void assign(std::string& text, std::string_view from) noexcept {

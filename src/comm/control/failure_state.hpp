@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// How a rank came to fail the job: by what it found out, or because its program said so.
+/// How a rank came to fail the job: it found a problem, or its program asked for it.
 enum class FailureKind : std::uint8_t { found, requested };
 
 /// Why a job cannot go on.
@@ -26,34 +26,34 @@ struct Failure {
 ///
 ///   alive --set, hear--> failed --hear of a lower rank--> failed, with that rank's reason
 ///
-/// The first failure stays. Ranks that fail by themselves at the same time hear of each other: of
-/// these the lowest reports.
+/// The first failure stays. Ranks that fail on their own at the same time hear of each other; the
+/// lowest of them reports.
 ///
 /// Threads: any.
 class FailureState {
  public:
-  /// Fails the job. Returns false, without effect, if it has failed before. The text is cut off
-  /// after 3,000 bytes, and is lost where there is no memory for it.
+  /// Fails the job. Returns false, without effect, if it has already failed. The text is cut off
+  /// after 3,000 bytes, and is lost if there is no memory for it.
   bool set(std::string_view text, int status, int reporter,
            FailureKind kind = FailureKind::found) noexcept;
-  /// Fails the job with a text that was made beforehand. It takes no memory.
+  /// Fails the job with a text made beforehand. Allocates nothing.
   bool set_prepared(std::string&& text, int status, int reporter) noexcept;
-  /// Notes that rank `from` says that it has failed. That rank reports, unless a lower one does.
+  /// Notes the message of rank `from` that it has failed. That rank reports, unless a lower one
+  /// does.
   void hear(int from, std::string_view text, int status) noexcept;
 
   [[nodiscard]] bool failed() const noexcept { return failed_; }
-  /// Throws what rank `own` throws once the job has failed: CommError where it is to report,
-  /// Aborted where it only repeats another rank's failure or what its own program asked for.
-  /// Returns while the job is alive.
+  /// Throws what rank `own` throws once the job has failed: CommError if it is to report, Aborted
+  /// if it only repeats another rank's failure or its own program's request. Returns while the job
+  /// is alive.
   void check(int own) const;
   /// Returns whether a rank other than `own` reports the failure.
   [[nodiscard]] bool another_reports(int own) const noexcept;
-  /// Returns the failure. The job has failed.
+  /// Returns the failure. Requires that the job has failed.
   [[nodiscard]] Failure failure() const;
-  /// Returns the exit status that came with the failure of a rank other than `own`, or 0 if none
-  /// did.
+  /// Returns the exit status that the failure of a rank other than `own` carried, or 0 without one.
   [[nodiscard]] int status_from_others(int own) const noexcept;
-  /// What the ranks are called in every text of a failure.
+  /// The names of ranks in every failure text.
   [[nodiscard]] RankNames& names() noexcept { return names_; }
 
  private:

@@ -15,8 +15,8 @@ std::string batch_text(std::string_view channel, std::uint64_t sequence) {
 std::string missing_text(const RankNames& names, std::string_view call, int rank,
                          std::chrono::milliseconds waited, const std::vector<int>& missing) {
   return fmt::format(
-      "{}: {} waited {} ms for {}, which did not call it; every rank makes the same "
-      "collective calls in the same order",
+      "{}: {} waited {} ms for {}, which did not call it; every rank must make the same collective "
+      "calls in the same order",
       call, names.of(rank), waited.count(), names.of(missing));
 }
 
@@ -24,7 +24,7 @@ std::string held_up_text(const RankNames& names, std::string_view call, int rank
                          std::chrono::milliseconds waited, const std::vector<int>& missing,
                          const HeldUp& by) {
   return fmt::format(
-      "{}: {} waited {} ms{}, held up by {}, which did not call {}; every rank makes the same "
+      "{}: {} waited {} ms{}, held up by {}, which did not call {}; every rank must make the same "
       "collective calls in the same order",
       call, names.of(rank), waited.count(), missing.empty() ? "" : " for " + names.of(missing),
       names.of(by.guilty), by.where);
@@ -34,23 +34,23 @@ std::string missing_in_group_text(const RankNames& names, std::string_view call,
                                   std::chrono::milliseconds waited,
                                   const std::vector<int>& missing) {
   return fmt::format(
-      "{}: {} waited {} ms for {}, which did not call it: late, or held up by a rank of "
-      "another group; every rank makes the same collective calls in the same order",
+      "{}: {} waited {} ms for {}, which did not call it: late, or held up by a rank of another "
+      "group; every rank must make the same collective calls in the same order",
       call, names.of(rank), waited.count(), names.of(missing));
 }
 
 std::string stopped_text(const RankNames& names, std::string_view call, int rank,
                          std::chrono::milliseconds waited, const std::vector<int>& stopped) {
   return fmt::format(
-      "{}: {} waited {} ms for {}, which called it and then moved no data; look whether the "
+      "{}: {} waited {} ms for {}, which called it and then moved no data; check whether the "
       "process, its machine or the network has stopped",
       call, names.of(rank), waited.count(), names.of(stopped));
 }
 
 std::string ended_text(const RankNames& names, std::string_view call, int rank, int ended) {
   return fmt::format(
-      "{}: {} waits for {}, which has ended its program; every rank makes the same "
-      "collective calls in the same order",
+      "{}: {} waits for {}, whose program has ended; every rank must make the same collective "
+      "calls in the same order",
       call, names.of(rank), names.of(ended));
 }
 
@@ -60,8 +60,8 @@ std::string withdrawn_text(std::string_view call) {
 
 std::string broken_text(std::string_view who, std::string_view problem) {
   return fmt::format(
-      "{} does not keep to what ranks say to each other: {}; look whether another program writes "
-      "to its connection, else this is a bug in the library",
+      "{} sent an invalid message to other ranks: {}; check whether another program writes to its "
+      "connection, otherwise this is a bug in the library",
       who, problem);
 }
 

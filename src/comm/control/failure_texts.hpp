@@ -10,17 +10,17 @@
 
 namespace tessera {
 
-// What every backend says of the same failure, in the same words.
+// The texts of failures, the same for every backend.
 
 /// Returns `all_gather of batch "x" (channel gather, sequence 3)`. `what` is "exchange" or what
 /// describe() says of a batch.
 [[nodiscard]] std::string call_text(std::string_view what, std::string_view channel,
                                     std::uint64_t sequence);
 
-/// Returns `call_text` of a batch of which nothing else is known.
+/// Returns `call_text` of a batch that is known only by its number.
 [[nodiscard]] std::string batch_text(std::string_view channel, std::uint64_t sequence);
 
-/// Returns that `rank` has waited in `call` so long for ranks that did not come.
+/// The text for `rank`, which waited in `call` for ranks that did not make it.
 [[nodiscard]] std::string missing_text(const RankNames& names, std::string_view call, int rank,
                                        std::chrono::milliseconds waited,
                                        const std::vector<int>& missing);
@@ -31,38 +31,39 @@ struct HeldUp {
   std::string where = {};        ///< The call, as call_text has it.
 };
 
-/// Returns `missing_text` where the ranks that `rank` waits for wait themselves, in the end for
-/// those of `by`. `missing` is empty if they all came and one of them is held up before its data
+/// The text where the ranks that `rank` waits for are themselves waiting, in the end for those of
+/// `by`. `missing` is empty if they all made the call and one of them is held up before its data
 /// moves.
 [[nodiscard]] std::string held_up_text(const RankNames& names, std::string_view call, int rank,
                                        std::chrono::milliseconds waited,
                                        const std::vector<int>& missing, const HeldUp& by);
 
-/// Returns `missing_text` where there are groups, and it is unknown whether those ranks wait.
+/// The text where there are groups, and it is unknown whether the missing ranks are waiting
+/// themselves.
 [[nodiscard]] std::string missing_in_group_text(const RankNames& names, std::string_view call,
                                                 int rank, std::chrono::milliseconds waited,
                                                 const std::vector<int>& missing);
 
-/// Returns that `rank` has waited in `call` so long for ranks that came and then stopped.
+/// The text for `rank`, which waited in `call` for ranks that made the call and then stopped.
 [[nodiscard]] std::string stopped_text(const RankNames& names, std::string_view call, int rank,
                                        std::chrono::milliseconds waited,
                                        const std::vector<int>& stopped);
 
-/// Returns that `rank` waits in `call` for `ended`, whose program has ended without it.
+/// The text for `rank`, which waits in `call` for `ended`, whose program has ended without it.
 [[nodiscard]] std::string ended_text(const RankNames& names, std::string_view call, int rank,
                                      int ended);
 
-/// Returns that `call` was taken back by its own rank.
+/// The text for a `call` that its own rank withdrew.
 [[nodiscard]] std::string withdrawn_text(std::string_view call);
 
-/// Returns that `who` has said something on the control path that it must not: `problem`.
+/// The text for `who`, which sent an invalid message on the control path: `problem`.
 [[nodiscard]] std::string broken_text(std::string_view who, std::string_view problem);
 
-/// Returns that the ranks issued different batches. `difference` is as first_difference() has it.
+/// The text for ranks that issued different batches. `difference` comes from first_difference().
 [[nodiscard]] std::string disagreement_text(std::string_view channel, std::uint64_t sequence,
                                             std::string_view difference);
 
-/// Longer deadlines count as this one, which keeps `now + deadline` within the clock's range.
+/// Longer deadlines are cut to this one, so that `now + deadline` stays within the clock's range.
 inline constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::hours{24 * 365};
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ template <class T>
 void rethrow_as(const std::exception_ptr& error, const std::string& text) {
   try {
     std::rethrow_exception(error);
-  } catch (const T&) { throw T{text}; } catch (...) {  // another type's turn
+  } catch (const T&) { throw T{text}; } catch (...) {  // another type handles it
   }
 }
 
@@ -49,7 +49,7 @@ void rethrow_with_rank(const std::exception_ptr& error, const std::string& rank,
   }
 }
 
-// Room for all: adding one then takes no memory.
+// Reserved for all ranks: adding an error allocates nothing.
 RankErrors::RankErrors(int ranks) {
   thrown_.reserve(static_cast<std::size_t>(ranks));
 }
@@ -79,7 +79,7 @@ void RankErrors::rethrow_cause(const RankNames& names) const {
   constexpr std::size_t kMostTold = 4;
   if (thrown_.empty()) { return; }
   const std::vector<Cause> all = causes();
-  if (all.empty()) {  // somebody called abort, and all that ranks have thrown repeats it
+  if (all.empty()) {  // the program called abort, and all errors of ranks repeat it
     const Thrown& lowest = *std::ranges::min_element(thrown_, {}, &Thrown::rank);
     rethrow_with_rank(lowest.error, names.of(lowest.rank));
   }

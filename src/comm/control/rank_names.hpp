@@ -7,13 +7,13 @@
 
 namespace tessera {
 
-/// What the ranks of a job are called where the job tells of its failure: "rank 5", and, once a
-/// program has said how it arranges them, "rank 5 (pipe 1, shard 0)". All ranks say the same.
+/// The names of a job's ranks in failure texts: "rank 5", or, once a program has arranged its
+/// ranks, "rank 5 (pipe 1, shard 0)". Equal on all ranks.
 ///
 /// Threads: any.
 class RankNames {
  public:
-  /// `place_of` returns where a rank is, such as "pipe 1, shard 0". The last call counts.
+  /// `place_of` returns a rank's place, such as "pipe 1, shard 0". The last call counts.
   void arrange(std::function<std::string(int rank)> place_of);
 
   /// Returns `rank 5` with its place.

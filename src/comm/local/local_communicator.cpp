@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-/// One rank's part in one batch: what the stream runs. It owns what the peers look at, so it needs
-/// nothing of the communicator's.
+/// One rank's part in one batch, which the stream runs. It owns what peers read, so it does not
+/// refer to the communicator.
 class BatchTask {
  public:
   BatchTask(std::shared_ptr<LocalRanks> ranks, const Visit& visit, Batch batch,
@@ -30,7 +30,7 @@ class BatchTask {
 
  private:
   void run() {
-    visit_.batch = &batch_;  // only here has the task come to rest in memory
+    visit_.batch = &batch_;  // only here is the task at its final address
     const std::shared_ptr<Meeting> meeting = ranks_->join(visit_);
     const std::int64_t begin_ns = trace::now_ns();
     mover_.first(batch_, meeting->visits());
@@ -72,7 +72,7 @@ void LocalCommunicator::do_submit(Batch batch, Stream stream) {
   const Visit visit{
       .channel = channel_, .kind = MeetingKind::batch, .sequence = next_batch_, .rank = rank()};
   BatchTask task{ranks_, visit, std::move(batch), instruments_};
-  ++next_batch_;  // the order of submitting is the order of matching
+  ++next_batch_;  // batches match in the order of submission
   enqueue(stream, std::move(task));
 }
 

@@ -10,12 +10,12 @@
 
 namespace tessera {
 
-/// Ranks are threads of one process and read each other's buffers. One channel of them: batches
-/// of different channels, and texts, are matched apart; a failure of one ends all. So it is also
-/// with what is split from it.
+/// Ranks are threads of one process and read each other's buffers. This is one channel: batches of
+/// different channels, and texts, are matched separately; a failure of one channel ends all,
+/// including channels split from it.
 class LocalCommunicator final : public Communicator, public CountsTraffic {
  public:
-  /// As rank `rank` of the channel, which is one of those of `ranks`.
+  /// Rank `rank` of the channel, which is one of those of `ranks`.
   LocalCommunicator(std::shared_ptr<LocalRanks> ranks, std::shared_ptr<LocalChannel> channel,
                     int rank, Instruments instruments);
 

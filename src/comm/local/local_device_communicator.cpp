@@ -35,7 +35,7 @@ DeviceMarks make_marks(Device& device) {
   return {device.make_event(), device.make_event(), device.make_event()};
 }
 
-/// `stream` goes on when every rank has come to this mark of its own.
+/// `stream` waits until every rank has reached its own `mark`.
 void wait_for_all(const Meeting& meeting, OwnedEvent DeviceMarks::* mark, Stream stream) {
   for (const Visit& visit : meeting.visits()) { stream.wait_for((visit.marks->*mark).get()); }
 }
@@ -58,7 +58,7 @@ void LocalDeviceCommunicator::do_submit(Batch batch, Stream stream) {
   expects(static_cast<bool>(stream), "submit: no stream");
   try {
     ranks_->plane(job_rank(rank())).check_alive();
-    // Before the ranks meet: from then on nothing here may fail for want of memory.
+    // Made before the ranks meet: after that, nothing here may fail for lack of memory.
     DeviceHands hands{device_, kernels_, stream};
     Mover mover{*ranks_, *channel_, rank(), hands};
     const std::shared_ptr<Meeting> meeting = ranks_->join({.channel = channel_,
@@ -74,8 +74,8 @@ void LocalDeviceCommunicator::do_submit(Batch batch, Stream stream) {
   }
 }
 
-// All ranks are in the meeting and stay to its end, whatever fails here: else they would wait for
-// this one, or it would leave while they look at its batch.
+// All ranks are in the meeting and stay to its end, whatever fails here: otherwise they would wait
+// for this one, or it would leave while they read its batch.
 void LocalDeviceCommunicator::enqueue(const Batch& batch, Meeting& meeting, Mover& mover,
                                       Stream stream) {
   std::exception_ptr error;
@@ -108,7 +108,7 @@ void LocalDeviceCommunicator::enqueue(const Batch& batch, Meeting& meeting, Move
     attempt([&] { wait_for_all(meeting, &DeviceMarks::second, stream); });
   }
   attempt([&] { watch->end(batch, rank(), size()); });
-  // When all have enqueued their waits, marks may be recorded again.
+  // Once all have enqueued their waits, events may be recorded again.
   ranks_->sync(meeting);
   if (!error) { return; }
   try {
@@ -138,7 +138,7 @@ void LocalDeviceCommunicator::do_abort(std::string_view reason) noexcept {
   ranks_->plane(job_rank(rank())).abort(reason);
 }
 
-// What has been submitted is enqueued on every rank: nothing is left to take back.
+// A submitted batch is enqueued on every rank: nothing is left to withdraw.
 void LocalDeviceCommunicator::do_withdraw() noexcept {
   ranks_->withdraw(*channel_, rank(), next_batch_);
 }

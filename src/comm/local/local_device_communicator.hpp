@@ -14,19 +14,19 @@
 
 namespace tessera {
 
-/// Ranks are threads of one process whose devices read each other's memory: one GPU that they
-/// share, or several. Collectives are copies and kernels on the stream that is given, and wait for
-/// each other by events alone.
+/// Ranks are threads of one process whose devices read each other's memory: one shared GPU, or
+/// several. Collectives are copies and kernels on the given stream, and wait for each other only by
+/// events.
 ///
 /// Time:    `submit` returns when every rank has submitted the same batch and its work is enqueued
-///          everywhere: the hosts meet, since a stream can only wait for what has been recorded.
-///          Nobody waits for a device. In the steady course of training all come at the same time.
-/// Errors:  as Communicator; a peer that is late or gone is noticed by `submit`, whose error also
+///          everywhere: the hosts meet, since a stream can only wait for an event that was
+///          recorded. No host waits for a device. In steady training all ranks arrive together.
+/// Errors:  as Communicator; `submit` notices a peer that is late or lost, and its error also
 ///          ends the stream.
 class LocalDeviceCommunicator final : public Communicator, public CountsTraffic {
  public:
-  /// As rank `rank` of the channel, which is one of those of `ranks`. `device` and `kernels` are
-  /// this rank's, and outlive the communicator.
+  /// Rank `rank` of the channel, which is one of those of `ranks`. `device` and `kernels` belong to
+  /// this rank and outlive the communicator.
   LocalDeviceCommunicator(std::shared_ptr<LocalRanks> ranks, std::shared_ptr<LocalChannel> channel,
                           int rank, Instruments instruments, Device& device,
                           const kernels::Table& kernels);

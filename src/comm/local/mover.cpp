@@ -17,7 +17,7 @@ class Peers {
       : visits_{&visits}, entry_{entry} {}
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(visits_->size()); }
-  /// As the type that this rank's own entry has: meetings open only if the entries agree.
+  /// The entry as the type of this rank's own entry: meetings open only if the entries agree.
   template <class Op>
   [[nodiscard]] const Op& as(int rank) const noexcept {
     return *std::get_if<Op>(&(*visits_)[static_cast<std::size_t>(rank)].batch->ops()[entry_]);
@@ -43,7 +43,7 @@ class HostHands final : public Hands {
   }
 };
 
-/// The first half of one entry, as `rank` of `peers` does it.
+/// The first half of one entry, for `rank` of `peers`.
 struct First {
   Peers peers;
   int rank;
@@ -53,7 +53,7 @@ struct First {
 
   void operator()(const AllGather& own) const {
     const std::int64_t n = own.shard.elems;
-    // Each rank starts at its right neighbour: not all read the same memory at once.
+    // Each rank starts at its right neighbour, so that not all read the same memory at once.
     for (int k = 1; k <= peers.size(); ++k) {
       const int from = (rank + k) % peers.size();
       hands.copy(own.full.slice(from * n, n).data, peers.as<AllGather>(from).shard,
@@ -72,7 +72,7 @@ struct First {
     hands.reduce(own.shard, sources, own.op);
   }
 
-  // Into this rank's own piece, which no other reads in this half.
+  // Reduces into this rank's own piece, which no other rank reads in this half.
   void operator()(const AllReduce& own) const { reduce_piece(own, own.data); }
 
   void operator()(const Broadcast& own) const {
@@ -81,7 +81,7 @@ struct First {
     tally.add(own.root, rank, own.data.bytes());
   }
 
-  // All ranks reduce a piece each, straight into the root's buffer.
+  // Each rank reduces one piece, straight into the root's buffer.
   void operator()(const Reduce& own) const {
     reduce_piece(own, peers.as<Reduce>(own.root).data);
     tally.add(rank, own.root, piece(own.data, rank, peers.size()).bytes());

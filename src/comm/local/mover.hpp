@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// Counts what passes between the ranks of a channel, if they are counted.
+/// Counts the bytes between the ranks of a channel, if they are counted.
 struct Tally {
   TrafficCounts* counts = nullptr;
   const LocalChannel* channel = nullptr;
@@ -27,36 +27,36 @@ class Hands {
   Hands(const Hands&) = delete;
   Hands& operator=(const Hands&) = delete;
 
-  /// A part of a result of `whole` bytes. Nothing if it lies there already.
+  /// Copies a part of a result of `whole` bytes. Does nothing if it is already there.
   virtual void copy(void* to, ConstView from, std::size_t whole) = 0;
-  /// As reduce_in_order.
+  /// The same as reduce_in_order.
   virtual void reduce(View to, std::span<const void* const> from, ReduceOp op) = 0;
 };
 
-/// The host's. Throws nothing.
+/// The host's hands. They throw nothing.
 [[nodiscard]] Hands& host_hands() noexcept;
 
-/// One rank's share of the work of an open meeting: it reads the peers' buffers where they are.
+/// One rank's share of the work of an open meeting: it reads the peers' buffers directly.
 ///
 ///   first()  --all ranks--  second()  --all ranks--
 ///
-/// In each half a rank writes only what no other reads or writes in that half.
+/// In each half a rank only writes what no other rank reads or writes in that half.
 class Mover {
  public:
-  /// As rank `rank` of one of the channels of `ranks`.
+  /// Rank `rank` of one of the channels of `ranks`.
   Mover(LocalRanks& ranks, const LocalChannel& channel, int rank, Hands& hands);
 
-  /// Throws what the hands throw.
+  /// Throws any exception of the hands.
   void first(const Batch& batch, const std::vector<Visit>& visits);
   void second(const Batch& batch, const std::vector<Visit>& visits);
-  /// Whether `second` has anything to do: ranks then meet between the halves.
+  /// Whether `second` has work to do; if so, ranks meet between the halves.
   [[nodiscard]] static bool has_second(const Batch& batch) noexcept;
 
  private:
   int rank_;
   Tally tally_;
   Hands* hands_;
-  std::vector<const void*> sources_;  // made beforehand: nothing is allocated while data moves
+  std::vector<const void*> sources_;  // allocated beforehand: nothing is allocated while data moves
 };
 
 }  // namespace tessera

@@ -6,13 +6,13 @@
 
 namespace tessera {
 
-/// Bytes from each rank of a job to each. Threads: any.
+/// Bytes from each rank of a job to each other. Threads: any.
 class TrafficCounts {
  public:
   explicit TrafficCounts(int ranks)
       : ranks_{static_cast<std::size_t>(ranks)}, bytes_(ranks_ * ranks_) {}
 
-  // Relaxed: ranks meet under a lock between what one adds and another reads.
+  // Relaxed: ranks meet under a lock between one adding and another reading.
   void add(int from, int to, std::size_t bytes) noexcept {
     bytes_[at(from) + static_cast<std::size_t>(to)].fetch_add(bytes, std::memory_order_relaxed);
   }

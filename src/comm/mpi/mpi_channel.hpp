@@ -13,28 +13,28 @@
 
 namespace tessera {
 
-/// One of MPI's communicators of all ranks, and what a rank's channels over it share: the one of
-/// all ranks and what is split off. Their tags tell their messages apart; nothing of MPI's is made
-/// for them, so that nothing blocks within MPI.
+/// One of MPI's communicators of all ranks, and what a rank's channels over it share: the channel
+/// of all ranks and those split from it. Tags separate their messages; no MPI communicator is made
+/// for them, so nothing blocks within MPI.
 struct MpiLine {
   MpiLine(MpiProcess& process, MpiKind kind_, Device& device, MemoryTracker& memory);
 
   MpiKind kind;
   MPI_Comm comm;
   MpiWorkspaces workspaces;
-  int next_channel = 1;  ///< the first number that this rank has not seen taken
+  int next_channel = 1;  ///< the lowest number that this rank has not seen used
 };
 
 /// What a communicator's batches share.
 struct MpiChannel {
   std::shared_ptr<MpiControlPlane> control;
   std::shared_ptr<MpiLine> line;
-  int number;                ///< of the line's channels
-  std::string name;          ///< in errors
-  std::vector<int> members;  ///< ranks of the job, by rank of the channel
-  int rank;                  ///< of the channel
+  int number;                ///< among the line's channels
+  std::string name;          ///< the channel's name in errors
+  std::vector<int> members;  ///< job ranks, by rank of the channel
+  int rank;                  ///< rank within the channel
   Instruments instruments;
-  std::atomic<std::uint64_t> withdrawn = 0;  ///< the end of what this rank took back
+  std::atomic<std::uint64_t> withdrawn = 0;  ///< the end of this rank's withdrawn batches
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members.size()); }
   [[nodiscard]] MpiRoute batch_route(std::uint64_t sequence) const noexcept;

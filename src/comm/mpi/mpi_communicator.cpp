@@ -20,7 +20,7 @@
 namespace tessera {
 namespace {
 
-/// Nobody tells where a rank waits that does not come, be it to a call of a group or of all ranks.
+/// No message tells where a missing rank waits, whether the call is of a group or of all ranks.
 std::string late_text(const MpiControlPlane& control, std::string_view call,
                       std::chrono::milliseconds waited, const std::vector<int>& peers) {
   return control.has_groups()
@@ -28,7 +28,7 @@ std::string late_text(const MpiControlPlane& control, std::string_view call,
              : missing_text(control.names(), call, control.rank(), waited, peers);
 }
 
-/// Waits for ranks to come to an exchange.
+/// Waits for ranks to make an exchange.
 class AtExchange : public MpiWait {
  public:
   AtExchange(std::string_view channel, std::uint64_t sequence,
@@ -50,7 +50,7 @@ class AtExchange : public MpiWait {
   const MpiControlPlane& control_;
 };
 
-/// Waits for ranks to come to the end of a run.
+/// Waits for ranks to end their run.
 class AtEnd final : public AtExchange {
  public:
   explicit AtEnd(const MpiControlPlane& control) noexcept
@@ -58,7 +58,7 @@ class AtEnd final : public AtExchange {
   [[nodiscard]] bool at_end() const noexcept override { return true; }
 };
 
-/// One rank's part in one batch: what the stream runs.
+/// One rank's part in one batch, which the stream runs.
 class BatchTask {
  public:
   BatchTask(std::shared_ptr<MpiChannel> channel, std::uint64_t sequence, Batch batch)
@@ -73,7 +73,7 @@ class BatchTask {
   }
 
  private:
-  /// Waits for ranks to come to the batch; until all have, it can be taken back.
+  /// Waits for ranks to announce the batch; until all have, it can be withdrawn.
   class Coming final : public MpiWait {
    public:
     explicit Coming(const BatchTask& task) noexcept : task_{task} {}
@@ -89,7 +89,7 @@ class BatchTask {
    private:
     const BatchTask& task_;
   };
-  /// Waits for the data of ranks that have come.
+  /// Waits for the data of ranks that have announced it.
   class Moving final : public MpiWait {
    public:
     explicit Moving(const BatchTask& task) noexcept : task_{task} {}
@@ -118,7 +118,7 @@ class BatchTask {
                        trace::now_ns());
   }
 
-  /// Nothing moves before every rank has seen that all are here with the same batch.
+  /// Nothing moves before every rank knows that all are here with the same batch.
   void meet(MpiWorkspace& work, const MpiRoute& route) {
     encode(batch_, work.code);
     work.hash = XXH3_64bits(work.code.data(), work.code.size());
@@ -139,7 +139,7 @@ class BatchTask {
     if (!std::ranges::all_of(hashes, same)) { disagree(work, route); }
   }
 
-  /// Every member sees that hashes differ, comes here, and finds the same text.
+  /// Every member sees that hashes differ, calls this, and gets the same text.
   [[noreturn]] void disagree(const MpiWorkspace& work, const MpiRoute& route) {
     std::vector<Batch> batches;
     for (const std::string& code : control().exchange(route, work.code, Moving{*this})) {
@@ -190,7 +190,7 @@ void MpiCommunicator::do_submit(Batch batch, Stream stream) {
   expects(static_cast<bool>(stream), "submit: no stream");
   channel_->control->check_alive();
   BatchTask task{channel_, next_batch_, std::move(batch)};
-  ++next_batch_;  // the order of submitting is the order of matching
+  ++next_batch_;  // batches match in the order of submission
   enqueue(stream, std::move(task));
 }
 
@@ -213,7 +213,7 @@ std::unique_ptr<Communicator> MpiCommunicator::do_split(const RankGroup& group) 
   if (number >= most) {
     throw ConfigError{fmt::format(
         "split \"{}\": {} communicators have been split from {} in this run, and the tags of {} "
-        "tell no more apart; keep one that has the same groups (World::split does)",
+        "allow no more; keep one that has the same groups (World::split does)",
         group.name, most - 1, line.kind == MpiKind::gather ? "gather" : "reduce",
         mpi_library_version())};
   }

@@ -14,15 +14,15 @@ namespace tessera {
 
 struct MpiChannel;
 
-/// Ranks are processes. A batch begins when every rank has said that it is there and that its
-/// batch is the same; MPI is polled by the stream that runs it.
+/// Ranks are processes. A batch begins when every rank has announced it and all batches are equal;
+/// the stream that runs it polls MPI.
 ///
-/// Memory: staging_bytes(), of Category::communicator, from construction to destruction; as
-///         much again for each batch beyond one that runs at the same time on other streams. What
-///         is split from it uses the same.
+/// Memory: staging_bytes(), of Category::communicator, from construction to destruction; the same
+///         again for each further batch that runs at the same time on another stream.
+///         Communicators split from it use the same memory.
 class MpiCommunicator final : public Communicator {
  public:
-  /// Of all ranks. `device` and `memory` outlive it.
+  /// A communicator of all ranks. `device` and `memory` outlive it.
   MpiCommunicator(const std::shared_ptr<MpiControlPlane>& control, MpiKind kind, Device& device,
                   MemoryTracker& memory, Instruments instruments);
 
@@ -44,7 +44,7 @@ class MpiCommunicator final : public Communicator {
   std::uint64_t next_split_ = 0;
 };
 
-/// *Collective.* Waits for every rank to come to the end of its run.
+/// *Collective.* Waits for every rank to end its run.
 void meet_at_end(MpiControlPlane& control);
 
 }  // namespace tessera

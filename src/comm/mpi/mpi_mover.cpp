@@ -12,9 +12,10 @@
 namespace tessera {
 namespace {
 
-// Long enough to hide a message's latency, far from the 2^31 bytes that MPI counts.
+// Long enough to hide a message's latency, far below the 2^31 bytes that MPI can count.
 constexpr std::size_t kMoveBytes = std::size_t{4} << 20U;
-// All ranks send all of it to all and add it themselves: one round of messages instead of two.
+// Below this size each rank sends all of its data to all ranks, which add it themselves: one round
+// of messages instead of two.
 constexpr std::size_t kSmallBytes = 4096;
 
 void copy(View to, ConstView from) noexcept {
@@ -121,7 +122,7 @@ void MpiMover::move(const Gather& op) {
   transfer();
 }
 
-// Each rank starts at its right neighbour: not all send to the same rank at once.
+// Each rank starts at its right neighbour, so that not all send to the same rank at once.
 template <class Do>
 void MpiMover::for_each_peer(const Do& act) const {
   for (int k = 1; k < ranks_; ++k) { act((rank_ + k) % ranks_); }
@@ -163,8 +164,8 @@ void MpiMover::transfer_and_add(View target, ConstView own, ReduceOp op) {
   steps(block_bytes_, add);
 }
 
-/// Step k moves bytes [k, k + 1) * step_bytes of every transfer. When `after_step` runs, what its
-/// step has sent and received is at rest, and the next step's messages are under way.
+/// Step k moves bytes [k, k + 1) * step_bytes of every transfer. When `after_step` runs, the
+/// messages of its step are complete, and those of the next step are in transit.
 template <class AfterStep>
 void MpiMover::steps(std::size_t step_bytes, const AfterStep& after_step) {
   std::size_t longest = 0;

@@ -6,12 +6,12 @@
 
 namespace tessera {
 
-/// Moves the data of one batch, whose calls have been found to agree, between processes. Data goes
-/// straight from the sender's buffer to the receiver's; what is added goes through scratch in
-/// blocks, and while one block is added the next is under way.
+/// Moves the data of one batch, whose calls were found to agree, between processes. Data goes
+/// straight from the sender's buffer to the receiver's; data to be added goes through scratch
+/// memory in blocks, and while one block is added the next is in transit.
 ///
-/// A message is never longer than a few MiB, and between two ranks all are in the order of the
-/// batch's entries, so that one tag serves them.
+/// A message is never longer than a few MiB, and between two ranks all messages follow the order of
+/// the batch's entries, so one tag suffices.
 class MpiMover {
  public:
   MpiMover(MpiControlPlane& control, MpiWorkspace& workspace, const MpiRoute& route,
@@ -29,13 +29,14 @@ class MpiMover {
   void move(const Reduce& op);
   void move(const Gather& op);
 
-  // Peers are counted as the batch counts them, among the route's members.
+  // Peers are numbered as in the batch, among the route's members.
   void send_to(int peer, ConstView data);
   void receive_from(int peer, View data);
   void add_from(int peer, ConstView like);
-  /// Moves what has been listed by the three above.
+  /// Moves what the three functions above have listed.
   void transfer();
-  /// As `transfer`; and `target` becomes the reduction of `own` with what `add_from` has listed.
+  /// The same as `transfer`; `target` becomes the reduction of `own` with what `add_from` has
+  /// listed.
   void transfer_and_add(View target, ConstView own, ReduceOp op);
   template <class AfterStep>
   void steps(std::size_t step_bytes, const AfterStep& after_step);

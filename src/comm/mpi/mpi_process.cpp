@@ -20,7 +20,7 @@ namespace {
 constexpr int kCommFailure = 4;  // the exit status of a communication failure
 constexpr std::chrono::milliseconds kExitPoll{1};
 
-/// Starts MPI unless the caller's program has. True if it was started here.
+/// Starts MPI unless the program has. Returns whether it was started here.
 bool start_library() {
   int running = 0;
   mpi_check(MPI_Initialized(&running), "MPI_Initialized");
@@ -32,11 +32,11 @@ bool start_library() {
               "MPI_Init_thread");
   }
   if (provided < MPI_THREAD_SERIALIZED) {
-    throw ConfigError{fmt::format(
-        "{} gives MPI thread level {}, but several threads take turns in calling it here "
-        "(MPI_THREAD_SERIALIZED); use a library built with threads{}",
-        mpi_library_version(), provided,
-        running != 0 ? ", or ask for that level in MPI_Init_thread" : "")};
+    throw ConfigError{
+        fmt::format("{} provides MPI thread level {}, but several threads take turns calling MPI "
+                    "here (MPI_THREAD_SERIALIZED); use a library built with threads{}",
+                    mpi_library_version(), provided,
+                    running != 0 ? ", or ask for that level in MPI_Init_thread" : "")};
   }
   return running == 0;
 }
@@ -60,7 +60,7 @@ MPI_Comm duplicate() {
 }  // namespace
 
 MpiProcess& MpiProcess::start() {
-  // Never destroyed: the process's exit looks at it after everything else has gone.
+  // Never destroyed: the process's exit handler uses it after everything else is gone.
   static MpiProcess* const process = new MpiProcess;
   return *process;
 }
@@ -76,8 +76,10 @@ MpiProcess::MpiProcess() {
   control_ = duplicate();
   const std::size_t after = resident_bytes();
   if (started_here_ && after > before) { start_bytes_ = after - before; }
-  // After MPI's own start, so that this runs before what MPI may have registered.
-  if (::on_exit(&MpiProcess::leave, this) != 0) { throw Error{"cannot register MPI's end"}; }
+  // After MPI's own start, so that this runs before handlers that MPI may have registered.
+  if (::on_exit(&MpiProcess::leave, this) != 0) {
+    throw Error{"the end of MPI cannot be registered with the process's exit"};
+  }
 }
 
 void MpiProcess::fail(const std::string& text, int status) noexcept {
@@ -87,7 +89,7 @@ void MpiProcess::fail(const std::string& text, int status) noexcept {
   failure_status_ = status;
   try {
     failure_ = text;
-  } catch (const std::bad_alloc&) {  // it fails without its text
+  } catch (const std::bad_alloc&) {  // fails without its text
   }
 }
 
@@ -96,7 +98,7 @@ void MpiProcess::check_usable() const {
   if (failed_) { throw CommError{"an earlier run of this job has failed: " + failure_}; }
 }
 
-// The lock on calls is not taken for good: a thread may hang in a call, and exit must not.
+// The lock on calls is not taken unconditionally: a thread may hang in a call, and exit must not.
 void MpiProcess::leave(int status, void* process) noexcept {
   auto& self = *static_cast<MpiProcess*>(process);
   int ended = 0;
@@ -117,7 +119,7 @@ void MpiProcess::leave(int status, void* process) noexcept {
   MPI_Finalize();
 }
 
-/// Waits for all ranks: MPI_Finalize itself knows no deadline.
+/// Waits for all ranks: MPI_Finalize itself has no deadline.
 bool MpiProcess::all_leave() noexcept {
   MPI_Request everyone = MPI_REQUEST_NULL;
   if (MPI_Ibarrier(control_, &everyone) != MPI_SUCCESS) { return false; }
@@ -136,7 +138,7 @@ bool MpiProcess::all_leave() noexcept {
 
 void MpiProcess::abort_job(int status) noexcept {
   std::cout.flush();
-  std::fflush(nullptr);  // MPI_Abort does not
+  std::fflush(nullptr);  // MPI_Abort does not flush
   MPI_Abort(MPI_COMM_WORLD, status);
 }
 
@@ -156,7 +158,7 @@ std::string mpi_library_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
   MPI_Get_library_version(text, &length);
-  const std::string_view all{text};  // `length` counts the final 0 in some libraries
+  const std::string_view all{text};  // some libraries include the final 0 in `length`
   return std::string{all.substr(0, all.find_first_of(",\n"))};
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// MPI's C interface alone: the C++ one has left the standard.
+// Only MPI's C interface: the C++ one was removed from the standard.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
@@ -13,15 +13,15 @@
 
 namespace tessera {
 
-/// This process's part in an MPI job. MPI can be started once and ended once in a process, and is
-/// the one thing here that belongs to the process and not to a rank's World.
+/// This process's part in an MPI job. MPI can be started and ended once in a process, and is the
+/// only thing here that belongs to the process and not to a rank's World.
 ///
-/// Threads: any, by the lock that `Calls` holds: the library is asked for MPI_THREAD_SERIALIZED.
+/// Threads: any, by the lock that `MpiCalls` holds: the library is asked for MPI_THREAD_SERIALIZED.
 class MpiProcess {
  public:
-  /// Starts MPI at the first call, and has the process's exit end it: MPI_Finalize when all ranks
-  /// leave with status 0, MPI_Abort with the status otherwise, so that nobody waits for this rank.
-  /// ConfigError if the library cannot be used by several threads.
+  /// Starts MPI at the first call, and registers its end at the process's exit: MPI_Finalize if all
+  /// ranks leave with status 0, otherwise MPI_Abort with the status, so that no rank waits for this
+  /// one. Throws ConfigError if several threads cannot use the library.
   static MpiProcess& start();
 
   MpiProcess(const MpiProcess&) = delete;
@@ -29,24 +29,24 @@ class MpiProcess {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
-  /// Resident bytes that MPI's start has added; 0 if the program had started it before.
+  /// Resident bytes that MPI's start added; 0 if the program had started it before.
   [[nodiscard]] std::size_t start_bytes() const noexcept { return start_bytes_; }
   /// Tags are 0 ... tags() - 1.
   [[nodiscard]] int tags() const noexcept { return tags_; }
-  /// A communicator of all ranks for each kind of message, so that they cannot meet.
+  /// A communicator of all ranks for each kind of message, so that kinds cannot match each other.
   [[nodiscard]] MPI_Comm gather() const noexcept { return gather_; }
   [[nodiscard]] MPI_Comm reduce() const noexcept { return reduce_; }
   [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
 
-  /// A run has ended with an error: messages may be under way that no later run could tell from its
-  /// own. The process is to leave; if it does so with an error, `status` (0: its own) becomes the
-  /// job's.
+  /// A run has ended with an error: messages may be in transit that a later run could not
+  /// distinguish from its own. The process must leave; if it does so with an error, `status` (0:
+  /// its own) becomes the job's.
   void fail(const std::string& text, int status) noexcept;
-  /// CommError if a run has failed.
+  /// Throws CommError if a run has failed.
   void check_usable() const;
 
-  /// No thread calls MPI from here on, except to end the job: requests are outstanding that point
-  /// to memory which is about to go, and MPI moves data only while it is called.
+  /// From here on no thread calls MPI, except to end the job: outstanding requests point to memory
+  /// that is about to be freed, and MPI moves data only while it is called.
   void abandon() noexcept { abandoned_ = true; }
 
   /// How long a process that leaves waits for the others.
@@ -78,8 +78,8 @@ class MpiProcess {
   std::atomic<std::chrono::milliseconds> deadline_{std::chrono::milliseconds{300'000}};
 };
 
-/// While it lives, this thread is the one that may call MPI. Held for single calls, never while
-/// waiting. Throws Aborted once the process has been abandoned.
+/// While it lives, only this thread may call MPI. Held for single calls, never while waiting.
+/// Throws Aborted once the process is abandoned.
 class MpiCalls {
  public:
   explicit MpiCalls(MpiProcess& process);
@@ -88,10 +88,10 @@ class MpiCalls {
   std::scoped_lock<std::mutex> lock_;
 };
 
-/// CommError with MPI's words unless `code` is MPI_SUCCESS. `call` is a literal.
+/// Throws CommError with MPI's text unless `code` is MPI_SUCCESS. `call` is a literal.
 void mpi_check(int code, const char* call);
 
-/// "Open MPI v4.1.4": the beginning of what the library says of itself.
+/// "Open MPI v4.1.4": the beginning of the library's version text.
 [[nodiscard]] std::string mpi_library_version();
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// What is left of a failed job's messages ends by itself within this time, or not at all.
+// The messages of a failed job end by themselves within this time, or not at all.
 constexpr std::chrono::milliseconds kMoment{500};
 
 int count_of(std::size_t bytes) {
@@ -69,8 +69,8 @@ std::vector<int> MpiRequests::peers() const {
   return peers;
 }
 
-// A send cannot be cancelled (libraries do not), nor a receive that has begun: those end if the
-// peer still takes part.
+// A send cannot be cancelled (libraries do not support it), nor a receive that has begun: those end
+// if the peer still takes part.
 void MpiRequests::take_back() noexcept {
   if (left_ == 0) { return; }
   const auto end = std::chrono::steady_clock::now() + kMoment;
@@ -89,7 +89,7 @@ void MpiRequests::take_back() noexcept {
       if (std::chrono::steady_clock::now() > end) { break; }
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
-  } catch (const std::exception&) {  // MPI has failed, or the process is abandoned already
+  } catch (const std::exception&) {  // MPI has failed, or the process is already abandoned
   }
   process_.abandon();
   left_ = 0;

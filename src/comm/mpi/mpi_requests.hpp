@@ -7,11 +7,12 @@
 
 namespace tessera {
 
-/// Messages under way: sends and receives that are waited for together.
+/// Messages in transit: sends and receives that are waited for together.
 ///
-/// Memory:  made for `most` at a time; nothing is allocated later.
-/// Errors:  what is still under way when it is destroyed (a rank or the job has failed) is taken
-///          back; if that does not succeed within a moment, the process is abandoned: see there.
+/// Memory:  for `most` messages at a time; nothing is allocated later.
+/// Errors:  messages still in transit on destruction (a rank or the job has failed) are withdrawn;
+///          if that does not succeed within a moment, the process is abandoned
+///          (MpiProcess::abandon).
 /// Threads: `send`, `receive` and `test` within MpiCalls, the rest without.
 class MpiRequests {
  public:
@@ -23,10 +24,10 @@ class MpiRequests {
   void send(MPI_Comm comm, const void* data, std::size_t bytes, int peer, int tag);
   void receive(MPI_Comm comm, void* data, std::size_t bytes, int peer, int tag);
 
-  /// Lets MPI work. True if a message has arrived or left since the last call.
+  /// Lets MPI make progress. Returns whether a message has arrived or left since the last call.
   bool test();
   [[nodiscard]] bool done() const noexcept { return left_ == 0; }
-  /// Those whose messages are still under way, in ascending order.
+  /// The peers whose messages are still in transit, in ascending order.
   [[nodiscard]] std::vector<int> peers() const;
 
   void take_back() noexcept;
@@ -42,7 +43,7 @@ class MpiRequests {
   MpiProcess& process_;
   std::vector<MPI_Request> requests_;
   std::vector<End> ends_;       // of each request
-  std::vector<int> completed_;  // MPI's answer: which
+  std::vector<int> completed_;  // MPI's answer: the completed requests
   int left_ = 0;
 };
 

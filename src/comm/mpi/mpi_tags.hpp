@@ -5,23 +5,23 @@
 
 namespace tessera {
 
-/// The two of MPI's communicators of all ranks that batches go over.
+/// The two MPI communicators of all ranks that carry batches.
 enum class MpiKind : int { gather = 0, reduce = 1 };
 inline constexpr int kMpiKinds = 2;
 
-/// How many channels can share one of them, where MPI has so many tags (32,768 at least): that of
-/// all ranks, which is number 0, and those that are split off.
+/// How many channels can share one of them, given MPI's number of tags (32,768 at least): the
+/// channel of all ranks, number 0, and those split from it.
 [[nodiscard]] constexpr int channels_of(int tags) noexcept {
   return std::min(tags / 512, 4096);
 }
 
 // On a channel's communicator, each channel has a range of tags for its batches. On the control
-// communicator: word of a failure, the end of a run, then a range for each channel's texts.
+// communicator: the failure message, the end of a run, then a range for each channel's texts.
 inline constexpr int kFailureTag = 0;
 inline constexpr int kEndTag = 1;
 
-// Sequence numbers wrap in a range, of 255 tags at least: two calls that share a tag are so far
-// apart that they are never under way together.
+// Sequence numbers wrap within a range of at least 255 tags: two calls with the same tag are so far
+// apart that they are never in transit together.
 [[nodiscard]] constexpr int tag_in_range(int range, int range_tags,
                                          std::uint64_t sequence) noexcept {
   return range * range_tags + static_cast<int>(sequence % static_cast<std::uint64_t>(range_tags));

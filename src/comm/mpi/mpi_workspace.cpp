@@ -33,7 +33,7 @@ void MpiWorkspaces::add() {
 std::unique_ptr<MpiWorkspace> MpiWorkspaces::take() {
   const std::scoped_lock lock{lock_};
   if (free_.empty()) {
-    free_.reserve(free_.capacity() + 1);  // so that giving back cannot fail
+    free_.reserve(free_.capacity() + 1);  // so that returning one cannot fail
     return std::make_unique<MpiWorkspace>(process_, device_, memory_);
   }
   std::unique_ptr<MpiWorkspace> workspace = std::move(free_.back());

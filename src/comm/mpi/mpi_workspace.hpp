@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// What one batch needs while it runs, made beforehand.
+/// What one batch needs while it runs, allocated beforehand.
 struct MpiWorkspace {
   struct Out {
     int peer;
@@ -27,7 +27,7 @@ struct MpiWorkspace {
   };
 
   MpiWorkspace(MpiProcess& process, Device& device, MemoryTracker& memory);
-  /// Nothing points to a batch's memory any more, or MPI is not called any more.
+  /// On return nothing refers to a batch's memory, or MPI is no longer called.
   void take_back() noexcept;
 
   Buffer scratch;
@@ -37,19 +37,19 @@ struct MpiWorkspace {
   std::vector<Out> outs;
   std::vector<In> ins;
   std::vector<const void*> sources;  // by rank
-  // Two steps are under way at a time.
+  // Two steps are in progress at a time.
   std::array<MpiRequests, 2> requests;
 };
 
-/// A channel's workspaces: one for each stream on which its batches run at the same time.
+/// A channel's workspaces: one for each stream whose batches run at the same time.
 class MpiWorkspaces {
  public:
   MpiWorkspaces(MpiProcess& process, Device& device, MemoryTracker& memory);
 
-  /// Makes one for another stream.
+  /// Makes a workspace for another stream.
   void add();
 
-  /// A workspace for as long as it lives.
+  /// Borrows a workspace while it lives.
   class Lease {
    public:
     explicit Lease(MpiWorkspaces& owner) : owner_{owner}, workspace_{owner.take()} {}

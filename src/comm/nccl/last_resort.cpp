@@ -12,7 +12,7 @@
 namespace tessera::nccl {
 namespace {
 
-// Without the standard library's locks: a thread that hangs may hold them.
+// Without the standard library's locks: a hanging thread may hold them.
 void say(std::string_view words) noexcept {
   while (!words.empty()) {
     const ssize_t said = ::write(STDERR_FILENO, words.data(), words.size());
@@ -55,7 +55,7 @@ void LastResort::wait(std::chrono::milliseconds patience) noexcept {
   if (changed_.wait_for(lock, patience, [&] { return over_; })) { return; }
   try {
     say("error: " + text_() + "\n");
-  } catch (const std::exception&) { say("error: NCCL does not end: the process does\n"); }
+  } catch (const std::exception&) { say("error: NCCL does not end, so this process ends\n"); }
   std::_Exit(kCommStatus);
 }
 

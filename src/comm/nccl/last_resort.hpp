@@ -11,23 +11,23 @@
 
 namespace tessera::nccl {
 
-/// How long ncclCommAbort may take where the job has failed: it takes milliseconds.
+/// How long ncclCommAbort may take once the job has failed: it takes milliseconds.
 inline constexpr std::chrono::milliseconds kAbortTime{6000};
 
-/// How long it may take. Where the job has not failed it may have to wait for much work of the
-/// device that has nothing to do with NCCL: as long as a collective may take.
+/// How long it may take. If the job has not failed, it may have to wait for much unrelated work of
+/// the device: as long as a collective may take.
 [[nodiscard]] inline std::chrono::milliseconds abort_time(bool failed,
                                                           std::chrono::milliseconds deadline) {
   return failed ? kAbortTime : std::max(kAbortTime, deadline);
 }
 
-/// What `error` says.
+/// The text of `error`.
 [[nodiscard]] std::string reason_of(const std::exception_ptr& error);
 
-/// While it lives: a call that may never return, and that nothing within the process can end. After
-/// `patience` the process ends with the status of a failure of communication, and `text` on
-/// standard error. Nothing of the process is destroyed and no output is flushed: that could wait as
-/// well. docs/decisions/0015.
+/// While it lives, a call is running that may never return, and that nothing within the process can
+/// end. After `patience` the process ends with the status of a communication failure, and `text` on
+/// standard error. Nothing is destroyed and no output is flushed: that could hang as well.
+/// docs/decisions/0015.
 class LastResort {
  public:
   LastResort(std::function<std::string()> text, std::chrono::milliseconds patience) noexcept;
@@ -42,7 +42,7 @@ class LastResort {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false;
-  std::thread thread_;  // none where none could be had
+  std::thread thread_;  // none if no thread could be created
 };
 
 }  // namespace tessera::nccl

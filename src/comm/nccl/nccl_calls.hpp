@@ -14,11 +14,11 @@ struct BatchPart {
   cudaStream_t stream;
 };
 
-/// What of `batch` NCCL does not move: the root's own part of a gather.
+/// Copies what NCCL does not move: the root's own part of a gather.
 void copy_own_parts(const Batch& batch, const BatchPart& part);
 
-/// Makes NCCL's call for each entry of `batch`, within a group. Forms in place are NCCL's own: it
-/// knows them by the addresses.
+/// Makes NCCL's call for each entry of `batch`, within a group. NCCL detects in-place calls by the
+/// addresses.
 void make_calls(const Batch& batch, ncclComm_t comm, const BatchPart& part);
 
 }  // namespace tessera::nccl

@@ -10,12 +10,12 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLookAgain = 2ms;
-// More than any step has: a rank that is so far ahead of its device waits.
+// More than any step has: a rank that is this far ahead of its device waits.
 constexpr std::size_t kMostPending = 4096;
-// Where all ranks come to a batch, NCCL takes milliseconds to launch it once it is connected.
+// When all ranks have issued a batch, NCCL launches it within milliseconds once it is connected.
 constexpr auto kHeld = 200ms;
 
-/// Goes with its stream.
+/// Destroyed with its stream.
 struct ReachedStream final : cuda::StreamExtension {
   ReachedStream() = default;
   ReachedStream(const ReachedStream&) = delete;
@@ -51,7 +51,7 @@ void NcclChannel::announce(std::uint64_t sequence, std::string call, cuda::CudaS
   announced_since_ = Clock::now();
 }
 
-// Batches of a graph that is still captured begin after it: nobody waits for them.
+// Batches of a graph that is still being captured begin after it: no rank waits for them.
 void NcclChannel::wait_for_room() {
   std::unique_lock lock{mutex_};
   while (pending_.size() >= kMostPending && !pending_.front().begin.is_captured() &&
@@ -63,7 +63,8 @@ void NcclChannel::wait_for_room() {
   }
 }
 
-// While the device is behind, its queue may be full, and NCCL's launch waits for it, not for peers.
+// While the device is behind, its queue may be full, and NCCL's launch waits for the queue, not for
+// peers.
 void NcclChannel::issue(const std::function<void(ncclComm_t)>& calls) {
   comm_->issue(calls, [this] { return busy(); });
 }

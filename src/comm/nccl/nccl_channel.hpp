@@ -19,14 +19,15 @@
 
 namespace tessera::nccl {
 
-/// Reaches a stream for as long as it lives, from a thread that does not know for how long.
+/// A reference to a stream that stays valid when the stream ends, for a thread that does not know
+/// its lifetime.
 class StreamReach {
  public:
   explicit StreamReach(cuda::CudaStream& stream) noexcept
       : stream_{&stream}, capture_{stream.capture()} {}
   void end_with(const std::exception_ptr& error) noexcept;
   void forget() noexcept;
-  /// Of the stream's device.
+  /// The capture state of the stream's device.
   [[nodiscard]] cuda::CaptureState& capture() const noexcept { return *capture_; }
 
  private:
@@ -35,53 +36,53 @@ class StreamReach {
   const std::shared_ptr<cuda::CaptureState> capture_;
 };
 
-/// A communicator of NCCL's, and the batches that are under way over it on the device, in the order
-/// of their numbers.
+/// An NCCL communicator, and its batches in progress on the device, in the order of their numbers.
 ///
-/// Threads: the one that submits, and the watchdog.
+/// Threads: the submitting thread, and the watchdog.
 class NcclChannel {
  public:
-  /// Errors call it `name`; its batches are those of `series`.
+  /// `name`: the channel in errors. `series`: numbers its batches.
   NcclChannel(std::unique_ptr<NcclComm> comm, const CallSeries& series, std::string name);
 
   [[nodiscard]] NcclComm& comm() noexcept { return *comm_; }
   [[nodiscard]] const CallSeries& series() const noexcept { return series_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
-  /// `stream` is about to be given batch `sequence`, which errors call `call`: NCCL may wait for
-  /// peers before it has it. Waits while more are under way than can be watched.
+  /// `stream` is about to get batch `sequence`, named `call` in errors: NCCL may wait for peers
+  /// before it is enqueued. Waits while more batches are in progress than can be watched.
   void announce(std::uint64_t sequence, std::string call, cuda::CudaStream& stream);
-  /// Makes its calls, and returns when all of it is enqueued. Errors as NcclComm::issue's.
+  /// Makes NCCL's calls for the batch, and returns when all of them are enqueued. Errors as in
+  /// NcclComm::issue.
   void issue(const std::function<void(ncclComm_t)>& calls);
-  /// `stream` has it.
+  /// The batch is enqueued on `stream`.
   void track(cuda::CudaStream& stream);
-  /// `stream` does not get it. Without effect if it has it.
+  /// The batch is not enqueued. No effect if it already is.
   void retract() noexcept;
 
   struct Head {
     std::uint64_t sequence;
     std::string call;
-    /// Since the device has come to it and it is the first: what the device was behind before does
-    /// not count. Of one that is being submitted: since that began.
+    /// How long the device has been at this batch as the first unfinished one; earlier work does
+    /// not count. For a batch that is being submitted: since submission began.
     std::chrono::milliseconds age;
   };
-  /// Forgets what has finished; the first that has not, or else the one that is being submitted.
+  /// Forgets finished batches; returns the first unfinished one, or else the one being submitted.
   [[nodiscard]] std::optional<Head> look();
-  /// The number of a batch that is being submitted, for longer than that takes where all ranks have
-  /// come to it.
+  /// The number of a batch whose submission takes longer than it does when all ranks have issued
+  /// the batch.
   [[nodiscard]] std::optional<std::uint64_t> held();
-  /// Blocks until all has finished. The job's failure ends that.
+  /// Blocks until all batches have finished. The job's failure ends the wait.
   void wait_until_idle(TcpControlPlane& control);
-  /// Whether all has finished.
+  /// Whether all batches have finished.
   [[nodiscard]] bool idle() { return !look(); }
-  /// Whether a graph may hold some of its batches: it must not end before graphs do.
+  /// Whether a graph may hold some of its batches: then the channel must outlive graphs.
   [[nodiscard]] bool was_captured() const noexcept { return marks_.were_captured(); }
-  /// Streams that have been given batches end with `error`.
+  /// Ends, with `error`, the streams that have batches.
   void end_streams(const std::exception_ptr& error) noexcept;
-  /// Graphs let go of batches: NCCL waits for that as it ends what is under way.
+  /// Makes graphs release batches: NCCL waits for that when it ends the work in progress.
   void end_graphs(const std::exception_ptr& error) noexcept;
-  /// What is under way ends in the same way, by the watchdog's hand; what is submitted later does
-  /// not, if that has been nothing.
+  /// The watchdog ends the batches in progress in the same way. If there are none, later batches
+  /// are not affected.
   void withdraw() noexcept;
   [[nodiscard]] bool withdrawn(std::uint64_t sequence) const noexcept {
     return sequence < withdrawn_;
@@ -102,21 +103,21 @@ class NcclChannel {
   [[nodiscard]] bool busy();
   void remember(cuda::CudaStream& stream);
 
-  // Before the communicator, whose end is that of all that writes to them.
+  // Declared before the communicator, whose end is the end of all writers of the marks.
   StreamMarks marks_;
 
   const std::unique_ptr<NcclComm> comm_;
   const CallSeries series_;
   const std::string name_;
-  std::atomic<std::uint64_t> withdrawn_ = 0;  // the end of what was taken back
+  std::atomic<std::uint64_t> withdrawn_ = 0;  // the end of the withdrawn batches
 
-  // Never held where CUDA or NCCL is given work: that may wait for what the watchdog is to end.
+  // Never held while CUDA or NCCL is given work: that may wait for work that the watchdog must end.
   std::mutex mutex_;
   std::deque<Pending> pending_;
   Clock::time_point head_since_;
   std::optional<Pending> announced_;
   Clock::time_point announced_since_;
-  std::vector<std::shared_ptr<StreamReach>> streams_;  // that have been given batches
+  std::vector<std::shared_ptr<StreamReach>> streams_;  // streams that have batches
 };
 
 }  // namespace tessera::nccl

@@ -12,7 +12,7 @@
 #include "device/cuda/cuda_configured.hpp"
 #include "tessera/base/error.hpp"
 
-// Not in libraries before 2.18 (ncclCommSplit), 2.19 and 2.27 (windows): null there.
+// Missing from libraries before 2.18 (ncclCommSplit), 2.19 and 2.27 (windows): null there.
 extern "C" {
 [[gnu::weak]] ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
                                          ncclConfig_t* config);
@@ -33,22 +33,22 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 // NCCL's own thread launches a group within some ten microseconds, and connects to peers within
-// milliseconds to seconds. A sleep takes 50 microseconds more than it is asked for, which every
-// small batch would pay: so nobody sleeps at first.
+// milliseconds to seconds. A sleep takes 50 microseconds longer than requested, which every small
+// batch would pay, so the thread does not sleep at first.
 constexpr auto kAwake = 200us;
 constexpr auto kPoll = 50us;
-// A thread that is within NCCL for longer hangs there, and an abort is to end that too.
+// A thread that is within NCCL for longer hangs there, and an abort must end that too.
 constexpr auto kOthersCall = 1s;
 constexpr auto kFarewell = 5s;
-// The watchdog names who is missing: it asks them by the deadline, for two seconds at most.
+// The watchdog names missing ranks: it asks for them by the deadline, for two seconds at most.
 constexpr auto kWatchdogFirst = 5s;
-// The first with communicators that do not block.
+// The first version with non-blocking communicators.
 constexpr int kOldest = NCCL_VERSION(2, 14, 0);
 constexpr int kFirstToSplit = NCCL_VERSION(2, 18, 1);
 constexpr int kFirstToLimit = NCCL_VERSION(2, 17, 1);
 constexpr int kFirstWithWindows = NCCL_VERSION(2, 27, 0);
 
-/// By symmetric windows; where the module was built with older headers, never called.
+/// Registers symmetric windows; never called if the module was built with older headers.
 ncclResult_t register_as_window(ncclComm_t comm, void* data, std::size_t bytes, void** window) {
 #ifdef NCCL_WIN_COLL_SYMMETRIC
   static_assert(sizeof(ncclWindow_t) == sizeof(void*));
@@ -90,7 +90,7 @@ void check(ncclResult_t result, ncclComm_t comm, std::string_view call) {
   if (result == ncclSuccess || result == ncclInProgress) { return; }
   const char* hint = "";
   if (result == ncclInvalidUsage) {
-    hint = "; look whether two ranks share a GPU, or whether their NCCL libraries differ";
+    hint = "; check whether two ranks share a GPU, or whether their NCCL libraries differ";
   }
   throw CommError{fmt::format("{} failed: {}{}; NCCL_DEBUG=INFO says more", call,
                               words_of(result, comm), hint)};
@@ -98,7 +98,7 @@ void check(ncclResult_t result, ncclComm_t comm, std::string_view call) {
 
 CudaLibrary loaded_library() {
   int version = 0;
-  (void)ncclGetVersion(&version);  // of what does not tell: 0, which is too old
+  (void)ncclGetVersion(&version);  // if it fails, the version is 0, which is too old
   return {"NCCL",
           version,
           file_of(reinterpret_cast<const void*>(&ncclGetVersion)),
@@ -120,7 +120,7 @@ void check_can_limit(const CtaLimits& ctas) {
     throw ConfigError{fmt::format("`nccl.{}_ctas`: {}", ctas.least > 0 ? "min" : "max",
                                   too_old_text(library, kFirstToLimit))};
   }
-  // It goes before what a program asks for.
+  // It would override what a program asks for.
   for (const char* const name : {"NCCL_MIN_CTAS", "NCCL_MAX_CTAS"}) {
     if (const auto value = environment(name)) {
       throw ConfigError{
@@ -173,7 +173,7 @@ ncclConfig_t NcclComm::config() const noexcept {
   return config;
 }
 
-// The new one is there when this one is done: until then nothing is known of it.
+// NCCL sets the new communicator when this call is complete: until then nothing is known of it.
 std::unique_ptr<NcclComm> NcclComm::split(int group, int place, const std::string& name) {
   (void)state();
   half_made_.reset(new NcclComm{control_, name, ctas_});
@@ -217,16 +217,16 @@ void NcclComm::abort(const std::exception_ptr& why) noexcept {
   std::unique_lock calls{calls_, std::defer_lock};
   const bool alone = calls.try_lock_for(kOthersCall);
   ncclComm_t const comm = comm_.exchange(nullptr);
-  if (alone) { calls.unlock(); }  // who comes now finds it ended, and does not wait
+  if (alone) { calls.unlock(); }  // a thread that calls now finds it ended, and does not wait
   if (comm != nullptr) { (void)ncclCommAbort(comm); }
 }
 
-/// Where no watchdog looks after that.
+/// Used where no watchdog supervises the abort.
 void NcclComm::abort_by_itself(const std::exception_ptr& why) noexcept {
   const auto patience = abort_time(control_->failed(), control_->deadline());
   const auto text = [&] {
     return fmt::format(
-        "{}: {}ncclCommAbort of NCCL's communicator {} has not returned within {} s: the "
+        "{}: {}ncclCommAbort of NCCL's communicator {} has not returned within {} s, so the "
         "process ends",
         control_->names().of(control_->rank()), why ? reason_of(why) + "; " : "", name_,
         patience.count() / 1000);
@@ -246,11 +246,11 @@ std::string NcclComm::ended_text() const {
     if (aborted_ && why_) { std::rethrow_exception(why_); }
   } catch (const std::exception& error) {
     return fmt::format(
-        "NCCL's communicator {} has been ended, as all of the rank's are: {}; a rank that takes "
-        "back what is under way makes no more calls",
+        "NCCL's communicator {} was ended, like all of the rank's: {}; a rank that withdraws work "
+        "in progress can make no more calls",
         name_, error.what());
   }
-  return fmt::format("NCCL's communicator {} has been ended", name_);
+  return fmt::format("NCCL's communicator {} was ended", name_);
 }
 
 ncclResult_t NcclComm::state() {
@@ -303,7 +303,7 @@ void NcclComm::issue(const std::function<void(ncclComm_t)>& calls,
       throw;
     }
     const ncclResult_t result = ncclGroupEnd();
-    check_alive();  // who has been ended within it has no other reason to fail
+    check_alive();  // a communicator that was ended within the call has no other reason to fail
     check(result, comm_, "ncclGroupEnd");
   }
   settle("ncclGroupEnd", control_->deadline() + kWatchdogFirst, device_is_behind);
@@ -332,7 +332,7 @@ void* NcclComm::register_window(void* data, std::size_t bytes) {
   return *window;
 }
 
-// What is in progress then may still look at the memory.
+// A call in progress may still read the memory.
 ncclResult_t NcclComm::deregister_locked(void* handle, Registration how) noexcept {
   if (how == Registration::buffer) { return ncclCommDeregister(comm_, handle); }
   ncclResult_t result = deregister_window(comm_, handle);
@@ -352,7 +352,7 @@ void NcclComm::deregister(void* handle, Registration how) noexcept {
       return;
     }
   }
-  // It is being ended, which deregisters: the memory stays until then.
+  // The communicator is ending, which deregisters: the memory stays until then.
   std::unique_lock lock{ending_, std::defer_lock};
   (void)lock.try_lock_for(kFarewell);
 }

@@ -17,7 +17,7 @@
 namespace tessera::nccl {
 namespace {
 
-/// No other group of the job has it: the ranks that agree on `number` have not seen it taken.
+/// Unique among the job's groups: the ranks that agree on `number` have not seen it used.
 std::uint64_t number_of(int number, const RankGroup& group) {
   return static_cast<std::uint64_t>(number) << 32U |
          static_cast<std::uint64_t>(group.members.front());
@@ -43,7 +43,7 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclLink> link, const RankGro
   link_->enter(channel_, size());
 }
 
-// Those of all ranks end together, with what they share.
+// The communicators of all ranks end together, with what they share.
 NcclCommunicator::~NcclCommunicator() {
   if (channel_->series().group == kAllRanks) { return; }
   const bool unwinds = std::uncaught_exceptions() > uncaught_;
@@ -63,24 +63,25 @@ void NcclCommunicator::do_submit(Batch batch, Stream stream) {
     channel_->track(cuda);
   } catch (...) {
     const std::exception_ptr failure = fail(std::current_exception());
-    channel_->retract();  // now: the watchdog may have known by it who is missing
+    channel_->retract();  // now: by it the watchdog could find which ranks are missing
     cuda.end_with(failure);
     std::rethrow_exception(failure);
   }
 }
 
-/// Tells the others of what this rank cannot go on for; why it cannot.
+/// Tells the other ranks why this one cannot go on, and returns the reason.
 std::exception_ptr NcclCommunicator::fail(const std::exception_ptr& cause) {
   TcpControlPlane& control = *link_->control;
   try {
     std::rethrow_exception(cause);
   } catch (const CommError& error) {
-    // NCCL may have failed here because another rank has: that one is to be named.
+    // NCCL may have failed here because another rank did: the error must name that one.
     fail_after_control(control, error.what());
     try {
       control.check_alive();
     } catch (const std::exception&) { return std::current_exception(); }
-  } catch (const std::exception& error) {  // of this rank alone: the peers must not wait for it
+  } catch (
+      const std::exception& error) {  // an error of this rank only: the peers must not wait for it
     control.abort_for(error);
   }
   return cause;
@@ -92,7 +93,7 @@ void NcclCommunicator::enqueue(const Batch& batch, cuda::CudaStream& stream) {
   channel_->issue([&](ncclComm_t comm) { make_calls(batch, comm, part); });
 }
 
-// Whether arenas can be registered concerns all ranks: they agree where all of them exchange texts.
+// Registering arenas concerns all ranks: they agree on it where all of them exchange texts.
 std::vector<std::string> NcclCommunicator::do_exchange(std::string message) {
   const CallSeries& series = channel_->series();
   const CallSeries texts_of{
@@ -118,8 +119,10 @@ std::vector<std::string> NcclCommunicator::do_exchange(std::string message) {
 std::unique_ptr<Communicator> NcclCommunicator::do_split(const RankGroup& group) {
   check_can_split(group.name);
   if (cuda::is_capturing(link_->device)) {
-    throw ContractError{fmt::format(
-        "split \"{}\": a graph under way holds no new communicator; split before it", group.name)};
+    throw ContractError{
+        fmt::format("split \"{}\": a graph is being captured and cannot hold a new communicator; "
+                    "split before the capture",
+                    group.name)};
   }
   const int number = agree_on_number(group.name);
   try {
@@ -129,7 +132,7 @@ std::unique_ptr<Communicator> NcclCommunicator::do_split(const RankGroup& group)
   } catch (...) { std::rethrow_exception(fail(std::current_exception())); }
 }
 
-// NCCL splits no communicator over which something is under way.
+// NCCL cannot split a communicator with work in progress.
 NcclSplit NcclCommunicator::make_split(const RankGroup& group, std::uint64_t number) {
   channel_->wait_until_idle(*link_->control);
   link_->control->add_group(number, group.name, group.members);
@@ -154,7 +157,7 @@ void NcclCommunicator::do_abort(std::string_view reason) noexcept {
   link_->control->abort(reason);
 }
 
-// Kernels of NCCL that have been enqueued are not taken back one by one: the channel ends.
+// NCCL kernels that are enqueued cannot be withdrawn one by one: the channel ends.
 void NcclCommunicator::do_withdraw() noexcept {
   channel_->withdraw();
 }

@@ -15,15 +15,16 @@ namespace tessera::nccl {
 /// Ranks are processes, each with a CUDA device; NCCL moves the data, in its own order of additions
 /// and, for 16-bit types, with its own precision of sums.
 ///
-/// Time:    `submit` enqueues and returns, except where NCCL connects to a peer for the first time:
-///          it waits for the peer then.
-/// Errors:  as Communicator. Ranks that issue different batches are told so by the control path
-///          (TcpControlPlane) within moments: by then data may have moved. `withdraw` with
-///          something under way ends all of the rank's communicators, and so does the end of one
-///          whose owner is unwinding: NCCL ends none while a kernel of another waits for a peer.
+/// Time:    `submit` enqueues and returns, except where NCCL first connects to a peer: then it
+/// waits
+///          for the peer.
+/// Errors:  as Communicator. The control path (TcpControlPlane) tells ranks that issue different
+///          batches within moments: by then data may have moved. `withdraw` with work in progress
+///          ends all of the rank's communicators, and so does the end of one whose owner is
+///          unwinding: NCCL ends none while a kernel of another waits for a peer.
 class NcclCommunicator final : public Communicator {
  public:
-  /// Of all ranks.
+  /// A communicator of all ranks.
   NcclCommunicator(std::shared_ptr<NcclLink> link, std::shared_ptr<NcclChannel> channel,
                    const Instruments& instruments);
   ~NcclCommunicator() override;
@@ -53,7 +54,8 @@ class NcclCommunicator final : public Communicator {
   Instruments instruments_;
   std::string code_;
   std::uint64_t next_split_ = 0;
-  const int uncaught_ = std::uncaught_exceptions();  // more mean that its owner is unwinding
+  const int uncaught_ =
+      std::uncaught_exceptions();  // a higher count means that its owner is unwinding
 };
 
 }  // namespace tessera::nccl

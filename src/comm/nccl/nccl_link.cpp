@@ -7,12 +7,12 @@
 namespace tessera::nccl {
 namespace {
 
-/// Waits for what is under way. The job's failure ends that, and then all communicators; so does
-/// what keeps it from waiting.
+/// Waits for work in progress. The job's failure ends the wait, and then all communicators; so does
+/// an error of the wait itself.
 void complete(NcclChannel& channel, TcpControlPlane& control) noexcept {
   try {
     channel.wait_until_idle(control);
-  } catch (const std::exception&) {  // the control plane has it
+  } catch (const std::exception&) {  // the control plane reports it
   }
 }
 
@@ -33,7 +33,7 @@ std::size_t NcclLink::free_bytes() const {
 
 CountedMemory NcclLink::count_taken(std::size_t free_before, std::string name) const {
   const std::size_t after = free_bytes();
-  // Other processes may share the device: what they give back meanwhile is not NCCL's.
+  // Other processes may share the device: memory that they free in this time is not NCCL's.
   return memory.register_memory(Category::communicator,
                                 free_before > after ? free_before - after : 0, std::move(name));
 }

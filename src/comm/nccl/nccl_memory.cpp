@@ -13,7 +13,7 @@
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 
-// Not in libraries before 2.19: null there.
+// Missing from libraries before 2.19: null there.
 extern "C" {
 [[gnu::weak]] ncclResult_t ncclMemAlloc(void** data, size_t bytes);
 [[gnu::weak]] ncclResult_t ncclMemFree(void* data);
@@ -23,12 +23,13 @@ namespace tessera::nccl {
 namespace {
 
 constexpr const char* kVariable = "TESSERA_NCCL_REGISTER";
-// Of one arena; of large ones an eighth. Libraries that reserve for multicast round up to 512 MiB.
+// The most rounding of one arena; of large arenas an eighth. Libraries that reserve for multicast
+// round up to 512 MiB.
 constexpr std::size_t kSmallRounding = std::size_t{4} << 20;
 constexpr int kFirstVersion = NCCL_VERSION(2, 19, 0);
 
-/// What the allocation that begins at `data` takes of the device. Nothing: the driver does not say.
-/// The device's free memory would not do: other processes may take of it meanwhile.
+/// The bytes of the device that the allocation at `data` takes; empty if the driver does not say.
+/// The device's free memory would not show it: other processes may change it at the same time.
 std::optional<std::size_t> taken_bytes(void* data) {
   void* const function = cuda::driver_function("cuMemGetAddressRange");
   if (function == nullptr) { return {}; }
@@ -40,14 +41,14 @@ std::optional<std::size_t> taken_bytes(void* data) {
   return bytes;
 }
 
-/// Why an arena of `bytes` is not to have memory of NCCL's that takes `taken`. Empty: it is.
+/// Why an arena of `bytes` must not use NCCL memory that takes `taken` bytes; empty if it may.
 std::string why_not_taken(std::size_t bytes, std::optional<std::size_t> taken) {
   if (!taken) {
-    return fmt::format("the driver does not say what ncclMemAlloc of {} takes of the device",
+    return fmt::format("the driver does not say how much of the device ncclMemAlloc of {} takes",
                        format_bytes(bytes));
   }
   if (*taken - std::min(bytes, *taken) <= std::max(kSmallRounding, bytes / 8)) { return {}; }
-  return fmt::format("ncclMemAlloc of {} takes {} of the device, too much more",
+  return fmt::format("ncclMemAlloc of {} takes {} of the device, which is too much",
                      format_bytes(bytes), format_bytes(*taken));
 }
 
@@ -70,7 +71,8 @@ std::string registration_problem() {
   int version = 0;
   if (ncclGetVersion(&version) != ncclSuccess || version < kFirstVersion ||
       &ncclMemAlloc == nullptr) {
-    return fmt::format("NCCL {} cannot, 2.19 is the first that can", version_text(version));
+    return fmt::format("NCCL {} cannot register them, 2.19 is the first that can",
+                       version_text(version));
   }
   return {};
 }
@@ -129,7 +131,7 @@ bool NcclMemory::free(void* data) noexcept {
   const std::scoped_lock lock{mutex_};
   const auto found = arenas_.find(data);
   if (found == arenas_.end()) { return false; }
-  // As cudaFree does: what is enqueued may use it, and NCCL only unmaps.
+  // As cudaFree does: enqueued work may use it, and NCCL only unmaps.
   (void)cudaDeviceSynchronize();
   deregister_locked(found->second);
   (void)ncclMemFree(data);
@@ -146,7 +148,7 @@ std::size_t NcclMemory::rounding_bytes() const {
 
 std::string NcclMemory::text() const {
   const std::scoped_lock lock{mutex_};
-  if (!off_.empty()) { return fmt::format("NCCL moves data through buffers of its own: {}", off_); }
+  if (!off_.empty()) { return fmt::format("NCCL moves data through its own buffers: {}", off_); }
   std::size_t count = 0;
   std::size_t bytes = 0;
   std::size_t waiting = 0;
@@ -160,10 +162,10 @@ std::string NcclMemory::text() const {
                                  arenas_text(count, bytes));
   if (waiting == 0) { return text; }
   return text + fmt::format("; not yet {}{}", waiting,
-                            !differ_                       ? ""
-                            : how_ == Registration::window ? ", as the ranks' arenas differ"
-                                                           : ", as the ranks have made different "
-                                                             "numbers of arenas");
+                            !differ_ ? ""
+                            : how_ == Registration::window
+                                ? ", because the ranks' arenas differ"
+                                : ", because the ranks have made different numbers of arenas");
 }
 
 void NcclMemory::register_locked(void* data, Arena& arena, NcclComm& comm) {
@@ -239,7 +241,7 @@ void NcclMemory::settle(const std::vector<std::string>& offers) {
     }
     return differ_ ? void() : register_windows_locked();
   }
-  // As in `free`: what is enqueued may use what is registered.
+  // As in `free`: enqueued work may use registered memory.
   if (!off.empty() || differ_) { (void)cudaDeviceSynchronize(); }
   if (!off.empty()) {
     deregister_all_locked();

@@ -15,24 +15,24 @@ namespace tessera::nccl {
 /// with all of its communicators.
 ///
 /// NCCL demands that all ranks pass registered buffers to a call, or none. So arenas are registered
-/// where the ranks exchange texts anyway, which carry what each has to say of its own (`offer`),
-/// and stay so where all ranks could register theirs (`settle`). Where one cannot, none is for the
-/// rest of the run, and it is said why: data moves as well, through NCCL's buffers. Arenas that are
-/// there when a communicator is added are registered with it as new ones are.
+/// where the ranks exchange texts anyway: each rank's text carries its offer (`offer`), and arenas
+/// stay registered if all ranks could register theirs (`settle`). If one cannot, none is for the
+/// rest of the run, and the reason is reported: data then moves through NCCL's buffers. A
+/// communicator that is added later gets the existing arenas too.
 ///
 /// Symmetric windows are registered by all ranks together: within `settle`, once all offer the same
-/// arenas. What keeps an arena from it is an error on all ranks.
+/// arenas. A failure to do so is an error on all ranks.
 ///
-/// Order:   `offer` and `settle` by turns, on all ranks of the job alike.
+/// Order:   `offer` and `settle` alternate, alike on all ranks of the job.
 /// Threads: any.
 class NcclMemory final : public cuda::CommunicatedMemory {
  public:
-  /// The variable TESSERA_NCCL_REGISTER switches it off (0).
+  /// The environment variable TESSERA_NCCL_REGISTER=0 switches it off.
   explicit NcclMemory(Registration how = Registration::buffer);
 
-  /// What moves data from and to arenas, until `remove`, or `end`.
+  /// Registers arenas with `comm` until `remove` or `end`.
   void add(NcclComm& comm);
-  /// Nothing is registered with it any more; nothing that it moves is under way.
+  /// Ends the registrations with `comm`, which must be idle.
   void remove(NcclComm& comm) noexcept;
 
   [[nodiscard]] void* allocate(std::size_t bytes) override;
@@ -40,21 +40,21 @@ class NcclMemory final : public cuda::CommunicatedMemory {
   [[nodiscard]] std::size_t rounding_bytes() const override;
   [[nodiscard]] std::string text() const override;
 
-  /// Registers what is new here. What the others are to know of it.
+  /// Registers new arenas here. Returns the text for the other ranks.
   [[nodiscard]] std::string offer();
-  /// What all ranks offered, by rank: nothing is registered that is not with all of them.
-  /// CommError where windows cannot be.
+  /// Takes the offers of all ranks, by rank, and keeps only registrations that all of them have.
+  /// Throws CommError if windows cannot be registered.
   void settle(const std::vector<std::string>& offers);
-  /// Nothing is registered any more: the communicators are about to end.
+  /// Ends all registrations: the communicators are about to end.
   void end() noexcept;
 
  private:
   struct Arena {
-    std::int64_t number = 0;  // of this rank's, as they were made
+    std::int64_t number = 0;  // number of this rank's arenas, in order of creation
     std::size_t bytes = 0;
     std::size_t rounding = 0;
-    std::map<NcclComm*, void*> handles = {};  // NCCL's; null: not registered
-    bool settled = false;                     // that it is registered has been agreed
+    std::map<NcclComm*, void*> handles = {};  // NCCL's handles; null: not registered
+    bool settled = false;                     // whether ranks have agreed that it is registered
   };
 
   void register_locked(void* data, Arena& arena, NcclComm& comm);
@@ -68,15 +68,15 @@ class NcclMemory final : public cuda::CommunicatedMemory {
   mutable std::mutex mutex_;
   std::vector<NcclComm*> comms_;
   std::map<void*, Arena> arenas_;
-  std::int64_t made_ = 0;  // so many since the start
+  std::int64_t made_ = 0;  // arenas made since the start
   std::string off_;        // why nothing is registered from now on
   bool off_agreed_ = false;
-  bool differ_ = false;  // the ranks have not all made the same, so far
+  bool differ_ = false;  // whether the ranks' arenas differ so far
 };
 
 /// Why arenas cannot be registered; empty if they can.
 [[nodiscard]] std::string registration_problem();
-/// Of the library that is loaded: "registers arenas", or why not.
+/// For the loaded library: "registers arenas", or why it does not.
 [[nodiscard]] std::string registration_text();
 
 }  // namespace tessera::nccl

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::array<const char*, 2> kNames{"gather", "reduce"};
 
-/// What NCCL takes for the same GPU: the machine, or what NCCL_HOSTID calls it, and the GPU there.
+/// What NCCL considers the same GPU: the machine, or its NCCL_HOSTID, and the GPU there.
 std::string gpu_of(int ordinal) {
   std::array<char, HOST_NAME_MAX + 1> host{};
   (void)::gethostname(host.data(), host.size() - 1);
@@ -34,7 +34,7 @@ std::string gpu_of(int ordinal) {
                      environment("NCCL_HOSTID").value_or(std::string{host.data()}));
 }
 
-/// NCCL refuses two ranks on one GPU; here it can be said which.
+/// NCCL rejects two ranks on one GPU without naming them; this error does.
 void check_gpus(TcpControlPlane& control, int ordinal) {
   std::map<std::string, int> owners;
   const std::vector<std::string> gpus = control.exchange(CallKind::setup, gpu_of(ordinal));
@@ -51,7 +51,7 @@ void check_gpus(TcpControlPlane& control, int ordinal) {
   }
 }
 
-/// Both, for both communicators, from rank 0.
+/// The ids of both communicators, from rank 0.
 std::array<ncclUniqueId, 2> exchange_ids(TcpControlPlane& control) {
   std::array<ncclUniqueId, 2> ids{};
   std::string mine;
@@ -60,12 +60,14 @@ std::array<ncclUniqueId, 2> exchange_ids(TcpControlPlane& control) {
     mine.assign(reinterpret_cast<const char*>(&ids), sizeof ids);
   }
   const std::string given = control.exchange(CallKind::setup, std::move(mine)).front();
-  if (given.size() != sizeof ids) { throw CommError{"rank 0 gave no id of NCCL's"}; }
+  if (given.size() != sizeof ids) {
+    throw CommError{"rank 0 sent no NCCL id; start the same program on all ranks"};
+  }
   std::memcpy(&ids, given.data(), sizeof ids);
   return ids;
 }
 
-/// As NCCL reads numbers: "01" and "0x1" are 1, and what is none is 0.
+/// Reads numbers as NCCL does: "01" and "0x1" are 1, and text that is no number is 0.
 bool is_on(const std::string& value) {
   errno = 0;
   return std::strtoll(value.c_str(), nullptr, 0) != 0 && errno == 0;
@@ -78,21 +80,21 @@ void refuse_if_on(const char* name, const char* because) {
   }
 }
 
-/// What NCCL does for them whatever it is told. It would wait within its calls, and nobody could
-/// end a start that waits for a rank; batches of a group would not run beside those of others, and
-/// one could not end without them.
+/// Rejects settings that NCCL would follow whatever it is asked for. With them NCCL would wait
+/// within its calls, and a start that waits for a rank could not be ended; batches of a group would
+/// not run beside those of others, and one communicator could not end without the others.
 void refuse_settings() {
   refuse_if_on("NCCL_COMM_BLOCKING", "makes NCCL's calls wait where a lost rank cannot end them");
   refuse_if_on("NCCL_COMM_SPLIT_SHARE_RESOURCES",
-               "lets communicators share what each has to have for itself, to run beside others "
-               "and to end alone");
+               "makes communicators share resources that each needs for itself, to run beside "
+               "others and to end alone");
 }
 
 CtaLimits limits_of(const NcclOptions& options) {
   return {options.min_ctas, options.max_ctas};
 }
 
-/// What each process finds by itself.
+/// Checks what each process can find by itself.
 void check_options(const NcclOptions& options) {
   check_can_limit(limits_of(options));
   if (!options.windows) { return; }
@@ -101,7 +103,7 @@ void check_options(const NcclOptions& options) {
   if (!reason.empty()) { throw ConfigError{"`nccl.windows`: " + reason}; }
 }
 
-/// *Collective.* Windows are registered by all ranks together.
+/// *Collective.* All ranks register windows together.
 void agree_on(const NcclOptions& options, TcpControlPlane& control) {
   const std::string mine = fmt::format("nccl.min_ctas {}, nccl.max_ctas {}, nccl.windows {}",
                                        options.min_ctas, options.max_ctas, options.windows);
@@ -151,9 +153,9 @@ void tessera_nccl_look(tessera::CudaMachine& machine) {
 
 void tessera_cuda_join_nccl(const tessera::NcclJoin& join, tessera::NcclChannels& channels) {
   using namespace tessera::nccl;
-  // Kernels of the two communicators start on every rank in the order of the program: where a
-  // device has no room for both, ranks that had started different ones would wait for each other.
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): NCCL takes it from nowhere else
+  // Kernels of the two communicators start on every rank in program order: where a device has no
+  // room for both, ranks that had started different ones would wait for each other.
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): NCCL reads it only here
   (void)::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   tessera::require_version(loaded_library());
   refuse_settings();

@@ -19,15 +19,16 @@ using namespace std::chrono_literals;
 
 constexpr auto kTick = 2ms;
 constexpr auto kControlFirst = 1s;
-// Most looks take microseconds; one that asks who is missing waits for the control path.
+// Most looks take microseconds; a look that asks which ranks are missing waits for the control
+// path.
 constexpr auto kLookTime = 100ms;
 
-/// Where the communicators that end for `error` do not.
+/// The text for communicators that do not end after `error`.
 std::string hangs_text(const std::string& rank, const std::exception_ptr& error,
                        std::chrono::milliseconds patience) {
   return fmt::format(
-      "{}: {}; NCCL's communicators have not ended within {} s of that (ncclCommAbort does "
-      "not return): the process ends",
+      "{}: {}; NCCL's communicators have not ended within {} s of that (ncclCommAbort does not "
+      "return), so the process ends",
       rank, reason_of(error), patience.count() / 1000);
 }
 
@@ -43,7 +44,7 @@ void fail_after_control(TcpControlPlane& control, const std::string& fault) {
 
 NcclWatchdog::NcclWatchdog(std::shared_ptr<TcpControlPlane> control, int ordinal, Channels channels)
     : control_{std::move(control)}, ordinal_{ordinal}, channels_{std::move(channels)} {
-  thread_ = std::thread{[this] { watch(); }};  // first: where there is none, nobody may ask this
+  thread_ = std::thread{[this] { watch(); }};  // first: if it fails, nothing may call this object
   control_->name_calls_by([this] { return call_under_way(); });
 }
 
@@ -59,7 +60,8 @@ NcclWatchdog::~NcclWatchdog() {
   if (control_->failed()) {
     end_failed();
   } else {
-    end_withdrawn();  // since the last look; else the communicators' own ends come in turn
+    end_withdrawn();  // those withdrawn since the last look; otherwise the communicators' own ends
+                      // do it in turn
   }
 }
 
@@ -71,20 +73,20 @@ void NcclWatchdog::add(std::shared_ptr<NcclChannel> channel) {
 void NcclWatchdog::remove(NcclChannel& channel) noexcept {
   const std::scoped_lock lock{looking_};
   if (control_->failed() && !ended_) { end_failed(); }
-  channel.withdraw();  // what its owner does not wait for
+  channel.withdraw();  // its owner does not wait for it
   end_withdrawn();
   release(channel);
   std::erase_if(channels_, [&](const auto& each) { return each.get() == &channel; });
 }
 
-/// The others were told that this rank is held up in it, and no look will tell them otherwise.
+/// The other ranks were told that this rank is held up in it, and no later look will correct that.
 void NcclWatchdog::release(const NcclChannel& channel) noexcept {
   try {
     control_->note_held(channel.series(), {});
   } catch (const std::exception& error) { control_->abort(error.what()); }
 }
 
-/// Of the control path's thread, which is not to wait for a look that waits for it.
+/// Called on the control path's thread, which must not wait for a look that waits for it.
 std::string NcclWatchdog::call_under_way() {
   const std::unique_lock lock{looking_, kLookTime};
   if (!lock) { return {}; }
@@ -105,7 +107,7 @@ void NcclWatchdog::watch() {
   }
 }
 
-/// False once the job has failed, and all has been ended.
+/// Returns false once the job has failed, and all communicators are ended.
 bool NcclWatchdog::look_at_all() {
   const std::scoped_lock lock{looking_};
   if (!control_->failed()) {
@@ -144,7 +146,7 @@ void NcclWatchdog::look_for_faults() {
   if (!fault.empty()) { fail_after_control(*control_, fault); }
 }
 
-/// Who takes back what is under way on one makes no more calls on the others either: it unwinds.
+/// A rank that withdraws work on one communicator makes no calls on the others either: it unwinds.
 void NcclWatchdog::end_withdrawn() noexcept {
   try {
     for (const auto& channel : channels_) {
@@ -164,11 +166,11 @@ void NcclWatchdog::end_failed() noexcept {
   end_all(error);
 }
 
-// All at the same time. Ending a communicator waits for the device, where a kernel of another may
-// wait for a peer that is gone until that one is being ended too; it waits for graphs to let go of
-// its work; and a graph may be under launch, which waits for the device. Where no thread can be had
-// the communicators come first all the same: that ends launches, and then the program, which sees
-// its streams ended, lets go of graphs itself.
+// Ends all at the same time. Ending a communicator waits for the device, where a kernel of another
+// may wait for a lost peer until that one is ended too; it waits for graphs to release its work;
+// and a launch of a graph may wait for the device. If no thread can be created, the communicators
+// still come first: that ends launches, and then the program, which sees its streams ended,
+// releases graphs itself.
 void NcclWatchdog::end_all(const std::exception_ptr& error) noexcept {
   const auto patience = abort_time(control_->failed(), control_->deadline());
   const LastResort resort{
@@ -183,7 +185,7 @@ void NcclWatchdog::end_all(const std::exception_ptr& error) noexcept {
     };
     try {
       threads.emplace_back(abort);
-    } catch (const std::exception&) { abort(); }  // no thread or memory left: in turn, then
+    } catch (const std::exception&) { abort(); }  // no thread or memory left: ends them in turn
   }
   for (const auto& channel : channels_) { channel->end_graphs(error); }
   for (std::thread& thread : threads) { thread.join(); }

@@ -13,16 +13,16 @@
 
 namespace tessera::nccl {
 
-/// Fails the job with what NCCL found, unless the control path says more within a second: NCCL
-/// notices lost peers too, and does not know their names.
+/// Fails the job with NCCL's error, unless the control path reports more within a second: NCCL
+/// notices lost peers too, but does not know their names.
 void fail_after_control(TcpControlPlane& control, const std::string& fault);
 
-/// Looks after a rank's communicators on a thread of its own: nobody else may have to wait. When
-/// the job has failed, NCCL says that it has, a batch is late (also one that NCCL has not enqueued,
-/// as it connects to a peer that has not come), another rank has ended without it, or what is under
-/// way was withdrawn, then the streams end with the reason, and NCCL's communicators are aborted,
-/// so that what waits on the device goes on: all of the rank's together. Where that does not
-/// return, the process ends (LastResort).
+/// Watches a rank's communicators on a thread of its own, so that no other thread has to wait. It
+/// acts when the job has failed, NCCL reports an error, a batch is late (also one that NCCL has not
+/// enqueued because a peer is missing), another rank has ended without it, or work in progress was
+/// withdrawn. Then it ends the streams with the reason, and aborts all of the rank's NCCL
+/// communicators together, so that work waiting on the device goes on. If that does not return, the
+/// process ends (LastResort).
 ///
 /// Threads: any.
 class NcclWatchdog {
@@ -35,8 +35,8 @@ class NcclWatchdog {
   NcclWatchdog& operator=(const NcclWatchdog&) = delete;
 
   void add(std::shared_ptr<NcclChannel> channel);
-  /// It is not looked at any more. Where the job has failed, or `channel` has work under way, all
-  /// have been ended then.
+  /// Stops watching the channel. If the job has failed, or `channel` has work in progress, all
+  /// communicators are ended by then.
   void remove(NcclChannel& channel) noexcept;
 
  private:
@@ -54,7 +54,7 @@ class NcclWatchdog {
   const int ordinal_;
   std::timed_mutex looking_;  // held while channels are looked at, or ended
   Channels channels_;
-  bool ended_ = false;  // all, as the job has failed
+  bool ended_ = false;  // whether all were ended because the job has failed
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;

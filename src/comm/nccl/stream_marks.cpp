@@ -32,7 +32,7 @@ bool StreamMarks::is_reached(const StreamMark& mark) {
   if (mark.flag != nullptr) {
     return cuda::is_raised(mark.flag) || *mark.graph == cuda::GraphFate::dropped;
   }
-  // What else the device has to say, streams that are waited for say.
+  // Any other error of the device is reported by streams that are waited for.
   return cudaEventQuery(mark.event.get()) != cudaErrorNotReady;
 }
 
@@ -67,7 +67,7 @@ std::uint32_t* StreamMarks::take_flag() {
   }
   cuda::PinnedFlags block{kBlock};
   const std::scoped_lock lock{mutex_};
-  flags_.reserve((blocks_.size() + 1) * kBlock);  // for all to come back
+  flags_.reserve((blocks_.size() + 1) * kBlock);  // so that all can be returned
   for (std::size_t i = 0; i < kBlock; ++i) { flags_.push_back(block.at(i)); }
   blocks_.push_back(std::move(block));
   return take();

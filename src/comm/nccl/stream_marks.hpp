@@ -13,32 +13,33 @@
 
 namespace tessera::nccl {
 
-/// A place in a stream: an event; or, as nobody can ask for a moment within a graph, a flag that
-/// the graph raises there.
+/// A position in a stream: an event or, since an event within a graph cannot be queried, a flag
+/// that the graph raises there.
 struct StreamMark {
   cuda::EventHandle event = {};
   std::uint32_t* flag = nullptr;
-  std::shared_ptr<const std::atomic<cuda::GraphFate>> graph = nullptr;  // that the flag is part of
+  std::shared_ptr<const std::atomic<cuda::GraphFate>> graph =
+      nullptr;  // the graph that contains the flag
 
-  /// Whether it is part of a graph that has not been launched yet.
+  /// Whether it is part of a graph that was not launched yet.
   [[nodiscard]] bool is_captured() const noexcept {
     return graph != nullptr && *graph == cuda::GraphFate::captured;
   }
 };
 
-/// Marks of a rank's batches, whose events and flags are used again.
+/// Marks of a rank's batches, whose events and flags are reused.
 ///
-/// Memory:  so many flags as marks of graphs are there at a time.
+/// Memory:  as many flags as there are marks of graphs at a time.
 /// Threads: any.
 class StreamMarks {
  public:
-  /// Where `stream` is now.
+  /// Marks the current end of `stream`.
   [[nodiscard]] StreamMark set(cuda::CudaStream& stream);
-  /// Whether the stream has come there; or never will, as the graph was dropped.
+  /// Whether the stream has reached it, or never will because the graph was dropped.
   [[nodiscard]] static bool is_reached(const StreamMark& mark);
-  /// Nobody asks for `mark` any more, which has been reached.
+  /// Reclaims `mark`, which was reached and is no longer queried.
   void take_back(StreamMark mark);
-  /// Whether some have been part of a graph.
+  /// Whether any of them was part of a graph.
   [[nodiscard]] bool were_captured() const noexcept { return were_captured_; }
 
  private:
@@ -46,7 +47,7 @@ class StreamMarks {
   [[nodiscard]] std::uint32_t* take_flag();
 
   std::atomic<bool> were_captured_ = false;
-  // Never held where CUDA is given work: that may wait for what the watchdog is to end.
+  // Never held while CUDA is given work: that may wait for work that the watchdog must end.
   std::mutex mutex_;
   std::vector<cuda::EventHandle> events_;
   std::vector<std::uint32_t*> flags_;

@@ -21,12 +21,12 @@ struct SimulatedStaging {
 
 /// Stands for a communicator of any size: checks and records batches, moves nothing, holds the
 /// staging memory of the kind that it stands for, and writes batches into `log` if there is one.
-/// What is split from it uses the same staging, unless it runs beside it.
+/// Communicators split from it share the staging, unless they run beside it.
 class SimulatedCommunicator final : public Communicator {
  public:
   SimulatedCommunicator(const SimulatedRank& rank, Device& device, MemoryTracker& memory,
                         Instruments instruments, trace::WorkLog* log);
-  /// A group's, split from one that has staging.
+  /// A group's communicator, split from one that has staging.
   SimulatedCommunicator(const RankGroup& group, const SimulatedCommunicator& whole,
                         Instruments instruments);
 
@@ -37,7 +37,7 @@ class SimulatedCommunicator final : public Communicator {
   std::vector<std::string> do_exchange(std::string message) override;
   std::unique_ptr<Communicator> do_split(const RankGroup& group) override;
   void do_run_beside() override { staging_ = kind_.take(); }
-  // There is no peer that could fail, and nothing is ever under way.
+  // No peer can fail, and nothing is ever in transit.
   void do_abort(std::string_view /*reason*/) noexcept override {}
   void do_withdraw() noexcept override {}
 

@@ -11,7 +11,7 @@
 
 namespace tessera::engine {
 
-/// The layout that the unit would have without `tensor`: rules that look at it decide alike on all
+/// The layout that the unit would have without `tensor`. Rules that read it decide alike on all
 /// ranks.
 UnitLayout Declaration::whole_layout(const UnitLayout& layout) const {
   return UnitLayout::make(
@@ -21,9 +21,10 @@ UnitLayout Declaration::whole_layout(const UnitLayout& layout) const {
 
 std::size_t Declaration::add_unit(std::string name, std::vector<ParameterSpec> specs,
                                   const UnitOptions& options) {
-  expects(!name.empty(), "add_unit: a unit needs a name");
+  expects(!name.empty(), "add_unit: the name is empty; give every unit a name");
   if (names_.contains(name)) {
-    throw ContractError{fmt::format("add_unit: there is a unit called '{}' already", name)};
+    throw ContractError{
+        fmt::format("add_unit: unit '{}' already exists; give each unit a name of its own", name)};
   }
   check_unit(name, specs, options, options_);
   UnitLayout layout = UnitLayout::make(
@@ -57,28 +58,29 @@ void Declaration::alias(UnitPlan& unit, std::size_t parameter, const TiedTo& tie
   const auto owner = std::ranges::find(plans_, tie.unit, &UnitPlan::name);
   const auto index = owner == plans_.end() ? std::nullopt : owner->layout.find(tie.parameter);
   if (!index || owner->alias_of[*index]) {
-    throw ContractError{fmt::format(
-        "add_unit: '{}.{}' is tied to '{}.{}', which no earlier unit owns; register the owner "
-        "first",
-        unit.name, spec.name, tie.unit, tie.parameter)};
+    throw ContractError{
+        fmt::format("add_unit: '{}.{}' is tied to '{}.{}', which no earlier unit owns; add the "
+                    "owner's unit first",
+                    unit.name, spec.name, tie.unit, tie.parameter)};
   }
   const ParameterSpec& owned = owner->layout.specs()[*index];
   if (owned.shape != spec.shape) {
-    throw ContractError{fmt::format("add_unit: '{}.{}' has shape {} but its owner '{}.{}' has {}",
-                                    unit.name, spec.name, spec.shape.to_string(), tie.unit,
-                                    tie.parameter, owned.shape.to_string())};
+    throw ContractError{fmt::format(
+        "add_unit: '{}.{}' has shape {}, but its owner '{}.{}' has {}; declare equal shapes",
+        unit.name, spec.name, spec.shape.to_string(), tie.unit, tie.parameter,
+        owned.shape.to_string())};
   }
   if (spec.cut != owned.cut || spec.tensor_gradient != owned.tensor_gradient) {
-    throw ContractError{fmt::format(
-        "add_unit: '{}.{}' is tied to '{}.{}', and `tensor` cuts them differently: declare the "
-        "same cut and tensor_gradient",
-        unit.name, spec.name, tie.unit, tie.parameter)};
+    throw ContractError{
+        fmt::format("add_unit: '{}.{}' is tied to '{}.{}', but the two are cut differently along "
+                    "`tensor`: declare the same cut and tensor_gradient",
+                    unit.name, spec.name, tie.unit, tie.parameter)};
   }
   if ((!spec.trainable && owned.trainable) || (spec.dtype && spec.dtype != owned.dtype)) {
-    throw ContractError{fmt::format(
-        "add_unit: '{}.{}' is tied to '{}.{}', which decides about training and dtype: leave "
-        "them to the owner",
-        unit.name, spec.name, tie.unit, tie.parameter)};
+    throw ContractError{
+        fmt::format("add_unit: '{}.{}' is tied to '{}.{}', which decides trainability and dtype: "
+                    "set them on the owner only",
+                    unit.name, spec.name, tie.unit, tie.parameter)};
   }
   const auto owner_unit = static_cast<std::size_t>(owner - plans_.begin());
   if (std::ranges::find(owner->places, unit.options.pipe) == owner->places.end()) {
@@ -87,7 +89,7 @@ void Declaration::alias(UnitPlan& unit, std::size_t parameter, const TiedTo& tie
   }
   unit.alias_of[parameter] = ParameterRef{owner_unit, *index};
   unit.infos[parameter] = owner->infos[*index];
-  owner->options.kind = UnitKind::root;  // stays over the union of its uses
+  owner->options.kind = UnitKind::root;  // stays gathered over the union of its uses
   if (std::ranges::find(unit.owners, owner_unit) == unit.owners.end()) {
     unit.owners.push_back(owner_unit);
   }
@@ -130,7 +132,7 @@ void Declaration::decide() {
   decide_offload();
 }
 
-// Sums along `tensor` and `pipe` are made on the device.
+// Sums along `tensor` and `pipe` are computed on the device.
 void Declaration::check_sums() const {
   if (options_.offload != Offload::optimizer) { return; }
   for (std::size_t u = 0; u < plans_.size(); ++u) {
@@ -141,13 +143,13 @@ void Declaration::check_sums() const {
         });
     if (!parts && (plans_[u].places.size() == 1 || updated_elems(declared_[u]) == 0)) { continue; }
     throw ConfigError{fmt::format(
-        "unit '{}': `offload` optimizer takes its gradients off the device before those of {} can "
-        "be added; set `offload` to state or none",
+        "unit '{}': `offload` optimizer moves its gradients to the host before those of {} are "
+        "added; set `offload` to state or none",
         plans_[u].name, parts ? "the ranks along tensor" : "the places along pipe that share it")};
   }
 }
 
-// Ranks that only repeat what others do are a mistake.
+// A rank that only repeats another rank's work is a mistake.
 void Declaration::check_mesh_is_used() const {
   if (options_.mesh.empty()) { return; }
   const MeshShape mesh{options_.mesh};
@@ -156,23 +158,24 @@ void Declaration::check_mesh_is_used() const {
                                [](const ParameterSpec& spec) { return spec.cut.has_value(); });
   });
   if (mesh.size("tensor") > 1 && !cuts) {
-    throw ConfigError{fmt::format(
-        "mesh {}: no parameter is cut along tensor, so that its ranks would repeat each other's "
-        "work; give parameters a cut, or leave tensor at 1",
-        mesh.to_string())};
+    throw ConfigError{
+        fmt::format("mesh {}: no parameter is cut along tensor, so its ranks would repeat each "
+                    "other's work; give parameters a cut, or leave tensor at 1",
+                    mesh.to_string())};
   }
   for (int place = 0; place < mesh.size("pipe"); ++place) {
     const bool used = std::ranges::any_of(plans_, [&](const UnitPlan& plan) {
       return std::ranges::find(plan.places, place) != plan.places.end();
     });
     if (used) { continue; }
-    throw ConfigError{fmt::format(
-        "mesh {}: no unit is at place {} along pipe; give units a `pipe`, or leave pipe at 1",
-        mesh.to_string(), place)};
+    throw ConfigError{
+        fmt::format("mesh {}: no unit is at place {} along pipe; set `pipe` of some units to it, "
+                    "or leave pipe at 1",
+                    mesh.to_string(), place)};
   }
 }
 
-// When all aliases are known: they turn their owners into root units.
+// Called when all aliases are known: an alias turns its owner into a root unit.
 void Declaration::decide_residence() {
   if (!gathers(options_.strategy)) { return; }
   for (UnitPlan& plan : plans_) {
@@ -185,8 +188,8 @@ void Declaration::decide_residence() {
   }
 }
 
-// The last stay: the norm of what is on the device is added to what the host has added, in the
-// order of units.
+// The last units stay: the norm of what is on the device is added to the host's norm, in unit
+// order.
 void Declaration::decide_offload() {
   if (options_.offload == Offload::none) { return; }
   std::int64_t total = 0;

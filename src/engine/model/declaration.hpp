@@ -13,36 +13,35 @@
 
 namespace tessera::engine {
 
-/// The units of a model as they are declared, and what is decided about them when all are known.
-/// Pure data.
+/// The units of a model as they are declared, and what is decided once all are known. Pure data.
 class Declaration {
  public:
-  /// On rank `rank` of `ranks`. `options` outlive it.
+  /// For rank `rank` of `ranks`. `options` outlive it.
   Declaration(const ModelOptions& options, int ranks, int rank)
       : options_{options}, ranks_{ranks}, place_{model_place(options, rank)} {}
 
-  /// Returns the unit's index. Errors as ShardedModel::add_unit.
+  /// Returns the unit's index. Errors as in ShardedModel::add_unit.
   std::size_t add_unit(std::string name, std::vector<ParameterSpec> specs,
                        const UnitOptions& options);
   void declare_order(const std::vector<std::size_t>& forward);
 
-  /// All units are known: decides how long each stays gathered, and whose optimizer state is in the
-  /// host pool. ConfigError where options do not suit the units.
+  /// Called when all units are known. Decides how long each stays gathered, and which optimizer
+  /// state is in the host pool. Throws ConfigError if the options do not suit the units.
   void decide();
-  /// What rank `rank` has of each unit. Those that are elsewhere along `pipe` have no segments from
-  /// here on.
+  /// Decides which part of each unit rank `rank` keeps. Units elsewhere along `pipe` lose their
+  /// segments here.
   void decide_owned(const Sharding& group, int rank);
 
   [[nodiscard]] const UnitPlans& plans() const noexcept { return plans_; }
-  /// All units as declared: also those that are not here, and whole parameters.
+  /// All units as declared, with whole parameters, including units that this rank does not have.
   [[nodiscard]] std::vector<DeclaredUnit> units() const;
-  /// Whether this rank has a unit.
+  /// Whether this rank has the unit.
   [[nodiscard]] bool is_here(std::size_t unit) const noexcept;
   [[nodiscard]] UseOrder& order() noexcept { return order_; }
   [[nodiscard]] bool order_is_declared() const noexcept { return order_is_declared_; }
-  /// The most blocks whose gradients are on their way back at once, as the declared order has it.
+  /// The most blocks whose gradients are pending at once in the declared order.
   [[nodiscard]] int most_pending() const;
-  /// The same text on ranks that have declared the same.
+  /// A text that is equal on ranks with equal declarations.
   [[nodiscard]] std::string describe() const;
 
  private:
@@ -58,11 +57,11 @@ class Declaration {
   int ranks_;
   ModelPlace place_;
   UnitPlans plans_;
-  std::vector<UnitLayout> declared_;  // by unit: of whole parameters
+  std::vector<UnitLayout> declared_;  // by unit: the layout of whole parameters
   std::unordered_set<std::string> names_;
-  std::int64_t elems_ = 0;  // of all units, padded
+  std::int64_t elems_ = 0;  // padded elements of all units
   std::uint32_t next_parameter_id_ = 0;
-  std::vector<std::size_t> forward_;  // as declare_order was told, of all places along pipe
+  std::vector<std::size_t> forward_;  // as given to declare_order, over all places along pipe
   UseOrder order_;
   bool order_is_declared_ = false;
 };

@@ -23,7 +23,7 @@ void EvaluationPass::close(std::size_t index) {
 }
 
 void EvaluationPass::end_pass() {
-  require_scopes_ended("the end of a pass of an evaluation");
+  require_scopes_ended("the end of an evaluation pass");
   release_parameters();
   order().end_round();
   order().begin_round();

@@ -4,17 +4,17 @@
 
 namespace tessera::engine {
 
-/// Passes of an evaluation: units are opened forward, and nothing of the training changes.
+/// One forward-only pass of an evaluation. Training state does not change.
 class EvaluationPass : public Pass {
  public:
-  /// `order`: of the passes; it may be unknown.
+  /// `order`: the order of uses in evaluation passes; it may be unknown.
   EvaluationPass(const PassPlace& place, UseOrder& order) : Pass{place, order} {}
 
-  /// `training`: what is known of the order in training, for the first pass.
+  /// `training`: the known order of training, used to predict the first pass.
   void begin(const UseOrder& training);
   void open(std::size_t unit);
   void close(std::size_t unit);
-  /// ContractError if a scope is open.
+  /// Throws ContractError if a scope is open.
   void end_pass();
 };
 

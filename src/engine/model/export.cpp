@@ -14,7 +14,7 @@
 namespace tessera::engine {
 namespace {
 
-/// Brings what ranks along `tensor` and `pipe` have of a tensor together, on all of them.
+/// Assembles whole tensors from the parts of the ranks along `tensor` and `pipe`, on all of them.
 class Assembly {
  public:
   Assembly(World& world, const Sharding& group, const ModelOptions& options)
@@ -26,12 +26,12 @@ class Assembly {
     along_pipe_.emplace(group.along_pipe(places));
   }
 
-  /// *Collective over the ranks along both.* Whether parameter `p` of `unit` needs it.
+  /// *Collective over the ranks along both.* Whether parameter `p` of `unit` must be assembled.
   [[nodiscard]] bool joins(const UnitPlan& unit, std::size_t p) const {
     return along_pipe_ || (along_tensor_ && unit.layout.specs()[p].cut);
   }
-  /// *Collective over the ranks along both.* Leaves the whole of parameter `p` in `whole`. `part`
-  /// is this rank's; it is not looked at where the unit is elsewhere.
+  /// *Collective over the ranks along both.* Writes all of parameter `p` to `whole`. `part` is this
+  /// rank's part; it is ignored where the unit is elsewhere.
   void join(const UnitPlan& unit, std::size_t p, ConstView part, std::span<float> whole) {
     const ParameterSpec& spec = unit.layout.specs()[p];
     const View staged = staging(std::ssize(whole), part.dtype);
@@ -55,7 +55,7 @@ class Assembly {
   }
 
  private:
-  /// Those of all ranks along `tensor`, in their order; the whole where it is not cut.
+  /// The parts of all ranks along `tensor`, in rank order; one part if the parameter is not cut.
   [[nodiscard]] std::vector<TensorPart> parts_of(const ParameterSpec& spec) const {
     if (!spec.cut) { return {TensorPart{spec.shape}}; }
     std::vector<TensorPart> parts;
@@ -65,7 +65,7 @@ class Assembly {
     return parts;
   }
 
-  /// The parts, end to end.
+  /// Gathers the parts end to end.
   void gather(const std::string& unit, const std::vector<TensorPart>& parts, ConstView part,
               View staged) {
     Batch batch{"export " + unit};
@@ -107,7 +107,7 @@ class Assembly {
   Buffer staging_;
 };
 
-/// What an export hands out.
+/// What an export delivers.
 struct Exported {
   StateTensor what = StateTensor::parameters;
   float factor = 1.0F;
@@ -120,7 +120,7 @@ struct Exported {
   }
 };
 
-/// Calls the sink with the unit's own parameters as `view_of(segment)` holds them.
+/// Calls the sink with each parameter that the unit owns; `view_of(segment)` holds the values.
 template <class ViewOf>
 void deliver(World& world, const UnitPlan& unit, const Exported& exported, const ViewOf& view_of,
              Assembly& assembly) {
@@ -144,7 +144,7 @@ void deliver(World& world, const UnitPlan& unit, const Exported& exported, const
   }
 }
 
-/// As many of them as `values` has room for, from element `first` on.
+/// Reads as many weights as `values` has room for, from element `first` on.
 void read_weights(HostCopy& copy, std::span<float> values, const UpdatedWeights& weights,
                   std::int64_t first) {
   const std::int64_t count = std::ssize(values);
@@ -157,7 +157,7 @@ void read_weights(HostCopy& copy, std::span<float> values, const UpdatedWeights&
   std::copy_n(masters.values().as<float>(), count, values.begin());
 }
 
-/// `work`, then `end`, which gives back what `work` looked at, also when a sink throws.
+/// Runs `work`, then `end`, also when a sink throws.
 template <class Work, class End>
 void delivering(const Work& work, const End& end) {
   try {

@@ -13,19 +13,19 @@ namespace tessera::engine {
 
 /// Takes one parameter's values.
 using StateSink = std::function<void(const ParameterInfo&, std::span<const float>)>;
-/// Takes those of a parameter from element `first` on.
+/// Takes a parameter's values from element `first` on.
 using PieceSink =
     std::function<void(const ParameterInfo&, std::int64_t first, std::span<const float>)>;
 
-// Each gives back what it has taken also when the sink throws.
+// Each function restores what it borrowed, also when the sink throws.
 
-/// *Collective.* Between steps; under dp every rank has a copy of the parameters.
+/// *Collective.* Between steps. Under dp every rank has a copy of the parameters.
 void export_parameters(World& world, LiveUnits& units, const Sharding& group,
                        const ModelOptions& options, const StateSink& sink);
-/// *Collective.* The reduced gradients of a step, complete, times `factor`.
+/// *Collective.* Exports a step's reduced gradients, complete and multiplied by `factor`.
 void export_gradients(World& world, LiveUnits& units, const Sharding& group,
                       const ModelOptions& options, float factor, const StateSink& sink);
-/// What this rank's optimizer updates, in fp32.
+/// Exports, in fp32, the elements that this rank's optimizer updates.
 void export_masters(World& world, LiveUnits& units, const PieceSink& sink);
 
 }  // namespace tessera::engine

@@ -12,7 +12,7 @@ GradientSums::GradientSums(World& world, LiveUnits& units, const Sharding& group
       return unit.layout.segments()[s].tensor() == TensorKind::parts;
     });
   }
-  // All ranks make the channels, in the order of units.
+  // All ranks make the channels, in unit order.
   std::vector<std::vector<int>> shared;
   for (const UnitPlan& unit : units.plans()) {
     const bool known = std::ranges::find(shared, unit.places) != shared.end();

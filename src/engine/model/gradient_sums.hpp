@@ -7,11 +7,11 @@
 
 namespace tessera::engine {
 
-/// Adds, once a step, the gradients that ranks along `tensor` have in parts, and those of units
-/// that several places along `pipe` share. They come after the reduction over data ranks, so that
-/// shards travel, and before norms.
+/// Adds gradients once a step: parts that ranks along `tensor` hold, and units that several places
+/// along `pipe` share. It runs after the reduction over data ranks, so that only shards travel, and
+/// before the norms.
 ///
-/// Time:   `add` enqueues between what the compute stream has and what it gets next.
+/// Time:   `add` enqueues between the compute stream's earlier and later work.
 class GradientSums {
  public:
   /// *Collective.* `units` outlive it.
@@ -20,7 +20,7 @@ class GradientSums {
   /// *Collective.* After every micro-batch's reduction has been issued. The second call of a step
   /// does nothing.
   void add();
-  /// The next step's gradients have not been added.
+  /// Marks the next step's gradients as not yet added.
   void next_step() noexcept { added_ = false; }
 
  private:
@@ -35,7 +35,7 @@ class GradientSums {
 
   World& world_;
   LiveUnits& units_;
-  std::vector<Sum> sums_;  // in order: what places share may be in parts too
+  std::vector<Sum> sums_;  // in order: a unit that places share may also have parts along tensor
   bool added_ = false;
   OwnedEvent mark_;
 };

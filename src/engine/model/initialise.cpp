@@ -14,14 +14,14 @@ namespace {
 
 constexpr std::int64_t kInitChunkElems = std::int64_t{1} << 18;  // 1 MiB of staging
 
-/// What `range` and elements [at, at + count) of a segment have in common.
+/// The intersection of `range` and elements [at, at + count) of a segment.
 Range overlap(const Range& range, std::int64_t at, std::int64_t count) {
   const std::int64_t first = std::max(range.first, at);
   const std::int64_t end = std::min(range.first + range.elems, at + count);
   return {first, std::max<std::int64_t>(end - first, 0)};
 }
 
-/// An array of some of a segment's elements, or of a part of them: on the device or in the host
+/// An array over some of a segment's elements, or a part of them, on the device or in the host
 /// pool.
 struct Held {
   View values;
@@ -34,16 +34,17 @@ struct Held {
   }
 };
 
-/// A parameter, what this rank has of it, where that begins in its segment, and which elements of
-/// the segment are asked for.
+/// A parameter, this rank's part of it, where that begins in the segment, and which elements of the
+/// segment are wanted.
 struct Wanted {
   const ParameterInfo& info;
   const TensorPart& part;
   std::int64_t begin;
   Range range;
 
-  /// Calls `visit(first, at, count)` for elements `some` of the segment: `count` of them, `at`
-  /// behind the first one, are those of the whole parameter from `first` on.
+  /// Calls `visit(first, at, count)` for each run of elements `some` of the segment: `count`
+  /// elements, `at` behind the first of `some`, which are elements of the whole parameter from
+  /// `first` on.
   template <class Visit>
   void for_each_run(const Range& some, const Visit& visit) const {
     const std::int64_t local = some.first - begin;
@@ -56,7 +57,7 @@ struct Wanted {
 /// Writes an initializer's values into arrays.
 class FirstValues {
  public:
-  /// `scratch`: device memory, of kInitChunkElems if arrays on the host come.
+  /// `scratch`: device memory for kInitChunkElems values, needed if arrays are on the host.
   FirstValues(World& world, const Initializer& initial, float* scratch)
       : world_{world}, initial_{initial}, host_{world}, scratch_{scratch} {}
 
@@ -97,7 +98,7 @@ class FirstValues {
     }
   }
 
-  // The host's numbers need not be the device's, to the last bit.
+  // The host's random numbers may differ from the device's in the last bit.
   template <class Fill>
   void draw_on_device(const Held& array, const Range& part, const Fill& fill) {
     const std::int64_t end = part.first + part.elems;
@@ -141,7 +142,7 @@ class FirstValues {
   std::vector<float> staging_;
 };
 
-/// Device memory that the masters of 16-bit parameters are drawn in on their way to the host pool.
+/// Device memory in which masters of 16-bit parameters are drawn on their way to the host pool.
 Buffer scratch_for(World& world, const LiveUnits& units) {
   for (const LiveUnit& unit : units) {
     for (std::size_t s = 0; unit.trains() && s < unit.plan().segments(); ++s) {
@@ -154,8 +155,8 @@ Buffer scratch_for(World& world, const LiveUnits& units) {
   return {};
 }
 
-// Masters take the initializer's values in full; the parameter is rounded from them, also where the
-// masters are elsewhere or nowhere: what is trained has one rule of rounding.
+// Masters take the initializer's exact values. The parameter is rounded from them, even if this
+// rank keeps no masters, so that all trained parameters round alike.
 void initialise_unit(World& world, const LiveUnit& unit, const Initializer& initial,
                      float* scratch) {
   const UnitPlan& plan = unit.plan();

@@ -5,8 +5,8 @@
 
 namespace tessera::engine {
 
-/// Writes `initial`'s values into what this rank keeps of every unit, masters included. Waits for
-/// the device. Throws what `initial` throws, and OutOfMemory.
+/// Writes `initial`'s values, also to masters, into what this rank keeps of every unit. Waits for
+/// the device. Throws OutOfMemory and any exception of `initial`.
 void initialise(World& world, const LiveUnits& units, const Initializer& initial);
 
 }  // namespace tessera::engine

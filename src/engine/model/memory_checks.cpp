@@ -14,11 +14,11 @@
 namespace tessera::engine {
 namespace {
 
-// A tiny number in every dtype, which is no result of anything.
+// A tiny number in every dtype, which no kernel produces.
 constexpr unsigned char kGuard = 0x01;
 
-/// The elements between parameters and behind the last, but for their room, which products read and
-/// write.
+/// The elements between parameters and after the last one, except the room of parameters, which
+/// matrix products read and write.
 std::vector<Range> guarded(const SegmentLayout& segment) {
   std::vector<Range> gaps;
   std::int64_t end = 0;
@@ -34,7 +34,7 @@ std::vector<Range> guarded(const SegmentLayout& segment) {
   return gaps;
 }
 
-/// Its parameters' room, which holds zeros.
+/// The room of its parameters, which holds zeros.
 std::vector<Range> rooms(const SegmentLayout& segment) {
   std::vector<Range> all;
   for (const Placement& placement : segment.placements()) {
@@ -44,7 +44,7 @@ std::vector<Range> rooms(const SegmentLayout& segment) {
   return all;
 }
 
-/// The last parameter that begins at element `at` or before; null if none does.
+/// The last parameter that begins at or before element `at`; null if none does.
 const Placement* placement_before(const SegmentLayout& segment, std::int64_t at) {
   const Placement* last = nullptr;
   for (const Placement& placement : segment.placements()) {
@@ -53,7 +53,7 @@ const Placement* placement_before(const SegmentLayout& segment, std::int64_t at)
   return last;
 }
 
-/// NaN of all ones, which processors hand on as it is: what a released slot is filled with.
+/// A NaN of all ones, which processors propagate unchanged. Released slots are filled with it.
 bool is_poison(float value) {
   return std::bit_cast<std::uint32_t>(value) >> 13U == 0xFFFFFFFFU >> 13U;
 }
@@ -127,12 +127,12 @@ void MemoryChecks::compare_sealed(std::size_t unit) {
     }
   }
   const std::size_t parameter = parameters[static_cast<std::size_t>(differs)]->parameter;
-  seals_[unit].reset();  // told once
-  throw ContractError{fmt::format(
-      "backward scope of unit '{}': the gradient of '{}' was written after the scope had ended, "
-      "when it is summed over the ranks or another unit's; end the scope behind the last kernel "
-      "that writes it, and keep no pointer into it",
-      plan(unit).name, plan(unit).infos[parameter].name)};
+  seals_[unit].reset();  // reported once
+  throw ContractError{
+      fmt::format("backward scope of unit '{}': the gradient of '{}' was written after the scope "
+                  "ended, when it was being summed over the ranks or belonged to another unit; end "
+                  "the scope after the last kernel that writes it, and keep no pointer into it",
+                  plan(unit).name, plan(unit).infos[parameter].name)};
 }
 
 void MemoryChecks::compare(std::size_t unit) {
@@ -187,7 +187,7 @@ void MemoryChecks::inspect(std::size_t unit) {
   }
 }
 
-// What lies between must not reach the norm: it is zero again.
+// Padding must not reach the norm: it is zeroed again.
 void MemoryChecks::inspect_guards(std::size_t unit, std::size_t segment, const View& whole) {
   const SegmentLayout& layout = plan(unit).layout.segments()[segment];
   const auto all = read(whole);
@@ -201,8 +201,8 @@ void MemoryChecks::inspect_guards(std::size_t unit, std::size_t segment, const V
     const std::int64_t at = range.first + (written - part.begin()) / static_cast<int>(size);
     const Placement& last = *placement_before(layout, at);
     throw ContractError{fmt::format(
-        "backward scope of unit '{}': element {} of the gradient of '{}' was written, which has "
-        "{}; a kernel writes beyond its end, and further on the next parameter lies",
+        "backward scope of unit '{}': a kernel wrote element {} of the gradient of '{}', whose "
+        "size is {}; it writes past the end, where the next parameter may lie",
         plan(unit).name, at - last.first, plan(unit).infos[last.parameter].name, last.elems)};
   };
   for (const Range gap : guarded(layout)) { require(gap, std::byte{kGuard}); }
@@ -223,7 +223,7 @@ void MemoryChecks::inspect_values(std::size_t unit, std::size_t segment, const V
 
 void MemoryChecks::inspect_output(std::size_t unit, ConstView output) {
   require_number(output,
-                 fmt::format("forward scope of unit '{}': what it watches", plan(unit).name));
+                 fmt::format("forward scope of unit '{}': the watched output", plan(unit).name));
 }
 
 void MemoryChecks::require_number(ConstView values, const std::string& whose) {
@@ -233,15 +233,15 @@ void MemoryChecks::require_number(ConstView values, const std::string& whose) {
   if (found == values_.end()) { return; }
   if (is_poison(*found)) {
     throw ContractError{fmt::format(
-        "{} is NaN at element {}, with the bits of memory that was released: it was computed with "
-        "a tensor, or a pointer taken from one, after its scope had ended; use it within the scope",
+        "{} is NaN at element {}, with the bit pattern of released memory: it was computed from a "
+        "tensor, or a pointer taken from one, after its scope ended; use it within the scope",
         whose, found - values_.begin())};
   }
   if (nan_is_expected_) { return; }
-  throw NumericError{fmt::format(
-      "{} is NaN at element {}, the first in this step; look at what the unit computes, and for "
-      "pointers that are used after their scope",
-      whose, found - values_.begin())};
+  throw NumericError{
+      fmt::format("{} is NaN at element {}, the first one in this step; check what the unit "
+                  "computes, and look for pointers used after their scope",
+                  whose, found - values_.begin())};
 }
 
 }  // namespace tessera::engine

@@ -13,36 +13,36 @@
 
 namespace tessera::engine {
 
-/// Checks::memory: finds what a trainer does to gradients when or where they are not its own, and
-/// names unit and parameter.
+/// Checks::memory: detects writes to gradients at the wrong time or place, and names unit and
+/// parameter.
 ///
-///   begin scope:  compare - (they are opened) - guard
-///   end of scope: inspect - (they are sent on their way) - seal
-///   in between:   nobody but the engine touches them
+///   begin scope:  compare - (gradients open) - guard
+///   end of scope: inspect - (gradients leave) - seal
+///   in between:   only the engine touches them
 ///
-/// `guard` fills the elements that belong to no parameter with a pattern, which `inspect` compares:
-/// a write beyond a parameter's end. `seal` notes what the memory holds when the engine has done
-/// with it, which `compare` compares: a late writer. Slots that have been released hold tiny
-/// numbers (SlotPoison::tiny), which every `+=` changes. `inspect` finds the first NaN as well; on
-/// a CPU it knows one that comes from a released slot of parameters (SlotPoison::nan) by its bits.
+/// `guard` fills the elements that belong to no parameter with a pattern, and `inspect` checks it:
+/// this finds a write past a parameter's end. `seal` records the memory's contents when the engine
+/// is done with it, and `compare` checks them: this finds a late writer. Released slots hold tiny
+/// numbers (SlotPoison::tiny), which every `+=` changes. `inspect` also finds the first NaN; on a
+/// CPU it recognises by its bits a NaN that comes from a released parameter slot (SlotPoison::nan).
 ///
-/// Order:   `seal` is made by all ranks in the same order: it sends what waits for company.
-/// Time:    every call waits for what it looks at.
-/// Memory:  copies in host memory that nothing counts: the largest unit's gradients.
+/// Order:   all ranks call `seal` in the same order: it sends pending buckets.
+/// Time:    every call waits for the memory that it reads.
+/// Memory:  copies in host memory that no category counts: the largest unit's gradients.
 /// Errors:  ContractError for mistakes, NumericError for other NaN.
 class MemoryChecks {
  public:
   MemoryChecks(World& world, LiveUnits& units, const ModelOptions& options);
 
-  /// Before `unit`'s gradients are opened: what has been sealed of it, and all slots.
+  /// Called before `unit`'s gradients open. Checks what was sealed of the unit, and all slots.
   void compare(std::size_t unit);
   void guard(std::size_t unit);
   void inspect(std::size_t unit);
   void seal(std::size_t unit);
-  /// Compares all that is sealed; of it slots, and after the last micro-batch everything, are the
-  /// engine's again.
+  /// Checks everything that is sealed. Then the engine may write slots again, and after the last
+  /// micro-batch all gradients.
   void end_micro_batch(bool last);
-  /// What a forward scope of `unit` has computed.
+  /// Checks the output of a forward scope of `unit`.
   void inspect_output(std::size_t unit, ConstView output);
 
  private:
@@ -65,8 +65,8 @@ class MemoryChecks {
 
   World& world_;
   LiveUnits& units_;
-  bool nan_is_expected_;                   // a loss scale that backs off
-  std::vector<std::vector<View>> opened_;  // by unit: segments that the last scope wrote
+  bool nan_is_expected_;                   // a dynamic loss scale produces NaN on purpose
+  std::vector<std::vector<View>> opened_;  // by unit: the segments that the last scope wrote
   std::vector<bool> was_in_slot_;          // by unit
   std::vector<std::optional<Seal>> seals_;
   HostCopy copy_;

@@ -17,7 +17,7 @@
 namespace tessera::engine {
 namespace {
 
-// Unique in the process: a unit kept from a world that has ended matches no later model.
+// Unique in the process: a unit handle of an ended world matches no later model.
 std::uint32_t next_number() {
   static std::atomic<std::uint32_t> made = 0;
   return ++made;
@@ -29,13 +29,14 @@ std::string describe_update(const Optimizer& optimizer, const OptimizerOptions& 
                      options.rounding_seed);
 }
 
-/// The number of ranks of a job for which `options` are legal. ConfigError as `validate`.
+/// The number of ranks of a job for which `options` are valid. Throws ConfigError as `validate`
+/// does.
 int checked_ranks(const ModelOptions& options, int ranks) {
   validate(options, ranks);
   return ranks;
 }
 
-/// A pipeline's micro-batches are reduced together, unless the options say otherwise.
+/// A pipeline reduces its micro-batches together, unless the options say otherwise.
 ModelOptions with_mesh_defaults(ModelOptions options) {
   const bool in_stages = std::ranges::any_of(
       options.mesh, [](const MeshDim& dim) { return dim.name == "pipe" && dim.size > 1; });
@@ -58,7 +59,7 @@ Model::Model(World& world, const ModelOptions& options)
   WorldAccess::name_ranks(world_, options_.mesh);
 }
 
-// Peers may be reading this rank's buffers until its collectives have ended.
+// Peers may read this rank's buffers until its collectives have ended.
 Model::~Model() {
   if (!guest_.world_ended()) { world_.quiesce(); }
   for (TensorLife& life : *lives_) { ++life.ended_scopes; }
@@ -71,8 +72,7 @@ void Model::end_of_owner() noexcept {
   try {
     mistake = std::make_exception_ptr(ContractError{
         open.empty()
-            ? "the model was destroyed while it was being evaluated; end the Evaluation before its "
-              "model"
+            ? "the model was destroyed during an evaluation; end the Evaluation before its model"
             : fmt::format("the model was destroyed while a scope of unit {} was open; end every "
                           "scope before its model",
                           open)});
@@ -85,14 +85,15 @@ void Model::rethrow_failure() const {
 
 void Model::require_training(const char* what) const {
   if (evaluating_) {
-    throw ContractError{fmt::format(
-        "{}: the model is being evaluated, by forward scopes alone; end the Evaluation first",
-        what)};
+    throw ContractError{
+        fmt::format("{}: the model is being evaluated, which allows forward scopes only; end the "
+                    "Evaluation first",
+                    what)};
   }
   if (options_.purpose == Purpose::inference) {
     throw ContractError{
-        fmt::format("{}: the model was made for inference: it only opens forward scopes while "
-                    "evaluate()'s result lives; choose Purpose::training",
+        fmt::format("{}: the model was made for inference, which allows forward scopes only, while "
+                    "an Evaluation lives; choose Purpose::training",
                     what)};
   }
 }
@@ -102,7 +103,7 @@ void Model::require_training(const char* what) const {
 std::uint32_t Model::add_unit(std::string name, std::vector<ParameterSpec> specs,
                               const UnitOptions& options) {
   expects(!is_materialized(),
-          "add_unit: the model has been materialized; declare all units before it");
+          "add_unit: the model is already materialized; add all units before materialize");
   const std::size_t index = declaration_.add_unit(std::move(name), std::move(specs), options);
   const UnitPlan& plan = plans()[index];
   TensorLife life{.name = plan.name, .shapes = {}};
@@ -114,15 +115,17 @@ std::uint32_t Model::add_unit(std::string name, std::vector<ParameterSpec> specs
 }
 
 void Model::declare_order(const std::vector<std::size_t>& forward) {
-  expects(!is_materialized(), "declare_order: the order is declared before materialize");
+  expects(!is_materialized(),
+          "declare_order: the model is already materialized; declare the order before materialize");
   declaration_.declare_order(forward);
 }
 
 void Model::materialize(const Initializer& initial) {
   rethrow_failure();
-  expects(!is_materialized(), "materialize: the model has been materialized already");
+  expects(!is_materialized(), "materialize: the model is already materialized; call it once");
   expects(!plans().empty(), "materialize: the model has no units; call add_unit first");
-  expects(initial != nullptr, "materialize: the initializer is empty");
+  expects(initial != nullptr,
+          "materialize: the initializer is empty; pass a function, such as init::normal");
   declaration_.decide();
   if (can_disagree(world_)) {
     require_agreement(world_, "the model",
@@ -130,7 +133,7 @@ void Model::materialize(const Initializer& initial) {
   }
   group_.emplace(Sharding::make(world_, options_));
   declaration_.decide_owned(*group_, world_.rank());
-  // A device that cannot wait for the host says so before there is anything to give back.
+  // A device that cannot wait for the host fails here, before anything is allocated.
   if (options_.offload == Offload::optimizer) { (void)HostPool{world_}.compute_stream(); }
   if (options_.offload == Offload::state) { (void)HostPool{world_}.host_copy_stream(); }
   try {
@@ -172,11 +175,11 @@ void Model::take_memory(const Initializer& initial) {
   initialise(world_, *units_, initial);
 }
 
-// Out of memory, or an initializer that threw: the model is declared only, as before.
+// Out of memory, or the initializer threw: the model is declared only, as before.
 void Model::forget_memory() noexcept {
   try {
     world_.compute_stream().wait();
-  } catch (...) {  // the stream has ended: it touches nothing any more
+  } catch (...) {  // the stream has ended and touches nothing any more
   }
   evaluation_.reset();
   sums_.reset();
@@ -189,14 +192,14 @@ void Model::optimize_with(const Optimizer& optimizer, const OptimizerOptions& op
   rethrow_failure();
   require_training("optimize_with");
   expects(is_materialized(), "optimize_with: call materialize first");
-  expects(step_ == nullptr, "optimize_with: the model has an optimizer already");
+  expects(step_ == nullptr, "optimize_with: the model already has an optimizer; call it once");
   validate(options_, optimizer, options);
   check_update(declaration_.units(), options_, optimizer, options);
   check_moment_blocks(declaration_.units(), group_->tensor().size, options);
   if (first_loss_scale(options_.loss_scaling, options_.compute, options_.gradient) != 1.0F) {
     expects(training_->begun() == 0,
-            "optimize_with: the loss is to be scaled, and the micro-batches before have not been: "
-            "call it before the first forward scope of the step");
+            "optimize_with: the loss is to be scaled, but this step's first micro-batches were "
+            "not; call it before the first forward scope of the step");
   }
   const ParameterRules rules = resolve_rules(plans(), optimizer, options);
   if (can_disagree(world_)) {
@@ -215,16 +218,16 @@ void Model::require_ready() const {
   rethrow_failure();
   if (step_) { step_->check_if_stuck(); }
   expects(is_materialized(),
-          "a unit is opened before materialize; declare all units, then call it");
+          "a unit is opened before materialize; call materialize after adding all units");
 }
 
 int Model::open(UseKind kind, std::size_t unit, std::optional<int> micro_batch) {
   if (!plans()[unit].here) {
-    throw ContractError{fmt::format(
-        "{} of unit '{}': it is at place {} along pipe, and this rank at place {}: open the units "
-        "of the rank's own place alone",
-        to_string(kind), plans()[unit].name, fmt::join(plans()[unit].places, " and "),
-        sharding().pipe())};
+    throw ContractError{
+        fmt::format("{} of unit '{}': the unit is at place {} along pipe, and this rank at place "
+                    "{}: open only units of the rank's own place",
+                    to_string(kind), plans()[unit].name, fmt::join(plans()[unit].places, " and "),
+                    sharding().pipe())};
   }
   if (evaluating_ && kind == UseKind::forward) {
     expects(!micro_batch, "forward: an evaluation has no micro-batches; leave the number out");
@@ -243,9 +246,9 @@ void Model::close(UseKind kind, std::size_t unit, int micro_batch, bool unwindin
   if (failure_ || guest_.world_ended()) { return; }
   try {
     if (unwinding) {
-      throw ContractError{
-          fmt::format("the {} scope of unit '{}' was left by an exception; the model cannot go on",
-                      to_string(kind), plans()[unit].name)};
+      throw ContractError{fmt::format(
+          "the {} scope of unit '{}' was left by an exception; the model cannot be used any more",
+          to_string(kind), plans()[unit].name)};
     }
     if (evaluating_) {
       evaluation_->close(unit);
@@ -265,7 +268,7 @@ void Model::begin_evaluation() {
   rethrow_failure();
   expects(is_materialized(), "evaluate: call materialize first");
   expects(!evaluating_,
-          "evaluate: the model is being evaluated already; end that Evaluation first");
+          "evaluate: the model is already being evaluated; end that Evaluation first");
   if (training_ != nullptr && training_->begun() > 0) {
     throw ContractError{fmt::format(
         "evaluate: {} of the step's {} micro-batches have begun; evaluate between steps",
@@ -293,7 +296,7 @@ void Model::end_evaluation() noexcept {
   evaluating_ = false;
   try {
     journal_.enter(phase_before_, "");
-  } catch (...) {  // without memory for its name, a moment keeps its old one
+  } catch (...) {  // without memory for its name, a recorded moment keeps the old one
   }
 }
 
@@ -309,10 +312,10 @@ void Model::step(const double* loss) {
   training_->require_scopes_ended("step");
   training_->finish();
   if (training_->ended() != options_.accumulate) {
-    throw ContractError{fmt::format(
-        "step: {} of {} micro-batches have been run; before each step, run a forward and "
-        "a backward pass for each (ModelOptions::accumulate)",
-        training_->ended(), options_.accumulate)};
+    throw ContractError{
+        fmt::format("step: {} of {} micro-batches have been run; run a forward and a backward pass "
+                    "for each before step (ModelOptions::accumulate)",
+                    training_->ended(), options_.accumulate)};
   }
   require_no_graph(world_, options_);
   sums_->add();
@@ -359,7 +362,7 @@ ParameterRef Model::trained(std::size_t unit, std::string_view name) const {
   const ParameterInfo& info = plans()[found.unit].infos[found.parameter];
   if (info.trainable) { return found; }
   throw ContractError{
-      fmt::format("'{}' is frozen and has no gradient; ask has_grad first", info.full_name())};
+      fmt::format("'{}' is frozen and has no gradient; check has_grad first", info.full_name())};
 }
 
 kernels::Write Model::write_of_gradient(std::size_t unit, std::string_view name) const {
@@ -383,18 +386,19 @@ Tensor Model::gradient(std::size_t unit, std::string_view name) const {
 void Model::export_state(StateTensor what, const StateSink& sink) {
   rethrow_failure();
   expects(is_materialized(), "export_state: call materialize first");
-  expects(sink != nullptr, "export_state: the sink is empty");
-  expects(!evaluating_, "export_state: the model is being evaluated: end the Evaluation");
+  expects(sink != nullptr, "export_state: the sink is empty; pass a function");
+  expects(!evaluating_, "export_state: the model is being evaluated; end the Evaluation first");
   if (what == StateTensor::parameters) {
     expects(training_ == nullptr || training_->begun() == 0,
-            "export_state: parameters are exported between steps");
+            "export_state: a step is under way; export parameters between steps");
     units_->copy_from_rank0(update_order_);
     return export_parameters(world_, *units_, *group_, options_, sink);
   }
   require_training("export_state of gradients");
   training_->finish();
   expects(training_->ended() == options_.accumulate,
-          "export_state: gradients are exported after the last micro-batch, before step");
+          "export_state: gradients are complete only after the last micro-batch; export them then, "
+          "before step");
   sums_->add();
   const double parts = static_cast<double>(group_->data_ranks()) * options_.accumulate;
   const double scale = step_ == nullptr ? 1.0 : step_->current_loss_scale();
@@ -405,7 +409,7 @@ void Model::export_state(StateTensor what, const StateSink& sink) {
 void Model::export_masters(const PieceSink& sink) {
   rethrow_failure();
   expects(is_materialized(), "export_masters: call materialize first");
-  expects(sink != nullptr, "export_masters: the sink is empty");
+  expects(sink != nullptr, "export_masters: the sink is empty; pass a function");
   require_training("export_masters");
   engine::export_masters(world_, *units_, sink);
 }
@@ -418,7 +422,9 @@ void Model::require_between_steps(const char* call) const {
   };
   if (!is_materialized()) { refuse("call materialize first"); }
   if (evaluating_) { refuse("the model is being evaluated; end the Evaluation first"); }
-  if (WorldAccess::in_graph(world_)) { refuse("a graph is being captured; call it after that"); }
+  if (WorldAccess::in_graph(world_)) {
+    refuse("a graph is being captured; call it after the capture");
+  }
   if (training_ != nullptr && training_->begun() > 0) {
     refuse(fmt::format("{} of the step's {} micro-batches have begun; call it between steps",
                        training_->begun(), options_.accumulate));

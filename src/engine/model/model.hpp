@@ -28,12 +28,12 @@
 
 namespace tessera::engine {
 
-/// The engine behind ShardedModel: takes a model from its declaration through passes and steps, and
-/// refuses what is out of order. The work is that of its parts.
+/// The engine behind ShardedModel: takes a model from declaration through passes and steps, and
+/// rejects calls that are out of order. Its parts do the work.
 ///
 ///   declared --materialize--> ready --optimize_with--> trainable
 ///
-/// An evaluation lies between two steps.
+/// An evaluation runs between two steps.
 class Model {
  public:
   Model(World& world, const ModelOptions& options);
@@ -41,12 +41,13 @@ class Model {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
-  /// The ShardedModel ends before a scope or an Evaluation, which the end of the rank's body tells.
+  /// Called when the ShardedModel is destroyed before a scope or an Evaluation. The end of the
+  /// rank's body reports it.
   void end_of_owner() noexcept;
-  /// ContractError if the world has ended: `what` is used after it.
+  /// Throws ContractError if the world has ended and `what` is used after it.
   void require_world(const char* what) const { guest_.require_world(what); }
 
-  // Declaration. Calls and errors are those of ShardedModel, here and below.
+  // Declaration. Calls and errors as in ShardedModel, here and below.
   std::uint32_t add_unit(std::string name, std::vector<ParameterSpec> specs,
                          const UnitOptions& options);
   void declare_order(const std::vector<std::size_t>& forward);
@@ -54,39 +55,40 @@ class Model {
   void optimize_with(const Optimizer& optimizer, const OptimizerOptions& options);
 
   // Passes.
-  /// Throws a failure that a scope's end has kept, or of too many skipped steps; ContractError
+  /// Throws a failure kept from a scope's end, or of too many skipped steps. Throws ContractError
   /// before `materialize`.
   void require_ready() const;
   /// Returns the micro-batch.
   int open(UseKind kind, std::size_t unit, std::optional<int> micro_batch);
-  /// A failure is kept and thrown by the next call. `unwinding`: by an exception of the caller's.
+  /// Keeps a failure, which the next call throws. `unwinding`: an exception of the caller's ended
+  /// the scope.
   void close(UseKind kind, std::size_t unit, int micro_batch, bool unwinding) noexcept;
   void watch(std::size_t unit, int micro_batch, ConstView output);
   void begin_evaluation();
   void end_pass();
   void end_evaluation() noexcept;
   void step(const double* loss);
-  /// Throws a failure that a scope's end has kept.
+  /// Throws a failure kept from a scope's end.
   void rethrow_failure() const;
 
-  // What an open scope hands out.
+  // Contents of an open scope.
   [[nodiscard]] ConstTensor parameter(std::size_t unit, std::string_view name) const;
   [[nodiscard]] Tensor gradient(std::size_t unit, std::string_view name) const;
   [[nodiscard]] kernels::Write write_of_gradient(std::size_t unit, std::string_view name) const;
   [[nodiscard]] bool has_gradient(std::size_t unit, std::string_view name) const;
 
   // Between steps.
-  /// ContractError that names `call` if there is no optimizer.
+  /// Throws ContractError naming `call` if there is no optimizer.
   [[nodiscard]] Step& trained(const char* call) const;
   [[nodiscard]] Step* optimizer() const noexcept { return step_.get(); }
   void export_state(StateTensor what, const StateSink& sink);
   void export_masters(const PieceSink& sink);
-  /// ContractError that names `call` unless the model is materialized and between steps.
+  /// Throws ContractError naming `call` unless the model is materialized and between steps.
   void require_between_steps(const char* call) const;
-  /// The next step follows step `step` of another run. Without an optimizer `scalars` is not used.
+  /// Resumes after step `step` of another run. Without an optimizer `scalars` is not used.
   void continue_after(std::int64_t step, const kernels::StepScalars& scalars);
 
-  // What is known of it.
+  // Queries.
   [[nodiscard]] World& world() const noexcept { return world_; }
   [[nodiscard]] const ModelOptions& options() const noexcept { return options_; }
   [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
@@ -94,7 +96,7 @@ class Model {
   [[nodiscard]] const UnitPlans& plans() const noexcept { return declaration_.plans(); }
   [[nodiscard]] bool world_ended() const noexcept { return guest_.world_ended(); }
   [[nodiscard]] bool has(std::size_t unit) const { return declaration_.is_here(unit); }
-  /// From materialize on.
+  /// Valid from materialize on.
   [[nodiscard]] LiveUnits& units() const noexcept { return *units_; }
   [[nodiscard]] const Sharding& sharding() const noexcept { return *group_; }
   [[nodiscard]] ModelStateBytes state_bytes() const;
@@ -106,34 +108,34 @@ class Model {
   void require_training(const char* what) const;
   [[nodiscard]] bool is_materialized() const noexcept { return units_ != nullptr; }
   [[nodiscard]] ParameterRef find(std::size_t unit, std::string_view name) const;
-  /// The same of one that is trained.
+  /// The same for a trained parameter.
   [[nodiscard]] ParameterRef trained(std::size_t unit, std::string_view name) const;
   [[nodiscard]] Lifetime lifetime(std::size_t unit, std::size_t owner, Category category) const;
   [[nodiscard]] PassPlace pass_place();
 
-  WorldGuest guest_;  // before what lives in the world's memory
+  WorldGuest guest_;  // declared before members that live in the world's memory
   World& world_;
   ModelOptions options_;
-  int uncaught_ = std::uncaught_exceptions();  // in flight when the model was made
-  std::uint32_t number_;                       // of the models of the process, from 1
+  int uncaught_ = std::uncaught_exceptions();  // exceptions in flight when the model was made
+  std::uint32_t number_;                       // counts the models of this process, from 1
   std::shared_ptr<TensorLives> lives_ = std::make_shared<TensorLives>();
   Journal journal_;
   Declaration declaration_;
   UseOrder evaluation_order_;
   std::vector<std::size_t> update_order_;
 
-  // From materialize on. Null: in a model for inference, or unless Checks::memory.
+  // Set by materialize. Null for inference, or unless Checks::memory.
   std::optional<Sharding> group_;
   std::unique_ptr<LiveUnits> units_;
   std::unique_ptr<MemoryChecks> checks_;
   std::unique_ptr<TrainingPass> training_;
   std::unique_ptr<GradientSums> sums_;
   std::unique_ptr<EvaluationPass> evaluation_;
-  std::unique_ptr<Step> step_;  // from optimize_with on
+  std::unique_ptr<Step> step_;  // set by optimize_with
 
   bool evaluating_ = false;
-  trace::Phase phase_before_ = trace::Phase::setup;  // the evaluation began
-  std::exception_ptr failure_;                       // from a scope's end
+  trace::Phase phase_before_ = trace::Phase::setup;  // the phase in which the evaluation began
+  std::exception_ptr failure_;                       // kept from a scope's end
 };
 
 }  // namespace tessera::engine

@@ -56,7 +56,7 @@ void NonFiniteSearch::begin_step() {
   world_.device().fill(found_.data(), 0, bytes_of(world_), world_.compute_stream());
 }
 
-// This step and the next may be skipped too.
+// This step and the next may also be skipped.
 bool NonFiniteSearch::needs_outcome() const noexcept {
   return max_skips_ > 0 && most_skipped_ + 2 >= max_skips_;
 }
@@ -72,7 +72,7 @@ bool NonFiniteSearch::end_step() noexcept {
 }
 
 void NonFiniteSearch::look(const Suspect& suspect, ConstView values) {
-  // Also what this rank has nothing of: all ranks number alike.
+  // Counts suspects that this rank does not have, too: all ranks number alike.
   if (staged_units_ == 0) { suspects_.push_back(suspect); }
   if (values.elems == 0) { return; }
   const double number =
@@ -81,8 +81,8 @@ void NonFiniteSearch::look(const Suspect& suspect, ConstView values) {
   kernels_of(world_).find_non_finite(values, number, mine, world_.compute_stream());
 }
 
-// What stages look at comes in orders of their own. A micro-batch passes the units forward, each
-// with its parameters and its output, and then back.
+// Each stage looks in its own order. A micro-batch passes the units forward, each with its
+// parameters and its output, and then back.
 double NonFiniteSearch::number_in_stages(const Suspect& suspect) const noexcept {
   const auto units = static_cast<double>(staged_units_);
   const auto unit = static_cast<double>(suspect.unit);

@@ -12,7 +12,7 @@
 
 namespace tessera::engine {
 
-/// Something in which a value that is not finite may first appear.
+/// A value in which non-finite numbers may first appear.
 struct Suspect {
   enum class What : std::uint8_t { parameters, output, gradients };
 
@@ -21,57 +21,58 @@ struct Suspect {
   int micro_batch = 0;
 };
 
-/// Finds where a run of skipped steps comes from. In the one step that may be the last of the run,
-/// parameters, watched outputs and gradients are looked at as they come into being, in the order of
-/// the program; the first that is not finite, on any rank, is the origin. In all other steps
-/// nothing is enqueued.
+/// Finds where a run of skipped steps comes from. Only the step that may be the last of the run is
+/// searched: it looks at parameters, watched outputs and gradients as they are computed, in program
+/// order. The first one that is not finite, on any rank, is the origin. In all other steps nothing
+/// is enqueued.
 ///
-/// Which steps may be the last follows from the outcome of the step before the previous one. It has
-/// to be known only where the run could be that long if all steps since the last known outcome were
-/// skipped: `needs_outcome`.
+/// Whether a step may be the last follows from the outcome of the step before the previous one. The
+/// outcome is needed only where the run would be long enough if all steps since the last known
+/// outcome were skipped: `needs_outcome`.
 ///
-/// Order:   a step is   begin_step - look ... - [learn] - end_step   and then its update. `origin`
-///          is made by all ranks; the others by each as its program goes, which is the same for
-///          all.
+/// Order:   a step is   begin_step - look ... - [learn] - end_step   and then its update. All
+///          ranks call `origin`; the other calls follow each rank's program, which is the same
+///          for all.
 /// Time:    `look` enqueues on the compute stream; `origin` waits; the others do neither, but
-///          whoever reads an outcome for `learn` waits for it.
+///          the caller that reads an outcome for `learn` waits for it.
 /// Memory:  one double a rank.
 class NonFiniteSearch {
  public:
-  /// The step that is the last of `max_skips` skipped in a row is searched; with 0 none is.
+  /// Searches the step that may be the last of `max_skips` skipped in a row; with 0 none.
   /// `staged_units`: the number of units, if ranks look at different ones (pipeline stages), else
   /// 0.
   NonFiniteSearch(World& world, std::int64_t max_skips, std::size_t staged_units = 0);
 
-  /// So many steps in a row have been skipped before the next one.
+  /// `skipped_in_a_row` steps were skipped just before the next one.
   void continue_after(std::int64_t skipped_in_a_row) noexcept;
   /// A step begins.
   void begin_step();
-  /// Whether it matters what came of the step before this one.
+  /// Whether the outcome of the previous step is needed.
   [[nodiscard]] bool needs_outcome() const noexcept;
-  /// What came of the step before this one.
+  /// Takes the outcome of the previous step.
   void learn(const kernels::StepScalars& before) noexcept;
-  /// The step's update comes next: whether the step ends the run if it is skipped.
+  /// The step's update comes next. Returns whether the step, if skipped, ends the run.
   [[nodiscard]] bool end_step() noexcept;
   [[nodiscard]] bool searching() const noexcept { return searching_; }
   void look(const Suspect& suspect, ConstView values);
 
   struct Origin {
     Suspect suspect;
-    std::vector<int> ranks;  ///< on which it is the first
+    std::vector<int> ranks;  ///< ranks on which it is the first
   };
-  /// *Collective.* Of this step; empty if everything was finite that has been looked at.
+  /// *Collective.* The origin in this step; empty if everything that was looked at is finite.
   [[nodiscard]] std::optional<Origin> origin();
 
  private:
-  /// The place of a suspect in the order that all stages agree on, from 1.
+  /// The number of a suspect in an order that all stages agree on, from 1.
   [[nodiscard]] double number_in_stages(const Suspect& suspect) const noexcept;
   [[nodiscard]] Suspect suspect_in_stages(double number) const noexcept;
 
   World& world_;
   std::int64_t max_skips_;
   std::size_t staged_units_;
-  std::int64_t most_skipped_ = 0;  // in a row, up to the last step that ended; it may be fewer
+  std::int64_t most_skipped_ =
+      0;  // upper bound of steps skipped in a row, up to the last step that ended
   bool next_may_be_last_;
   bool searching_ = false;
   std::vector<Suspect> suspects_;  // of this step, in order

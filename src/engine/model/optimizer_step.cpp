@@ -48,7 +48,8 @@ OptimizerStep::OptimizerStep(World& world, LiveUnits& units, const Setup& setup)
   sums_ =
       world.allocate(Category::workspace,
                      sizeof(double) * (static_cast<std::size_t>(finish_.norms) + 1), "step sums");
-  take_state(setup);  // last: what fails after it within here would leave the units their ring
+  take_state(
+      setup);  // last: a failure after it in this constructor would leave the units their ring
   kernels::StepScalars first;
   first.loss_scale =
       first_loss_scale(setup.model.loss_scaling, setup.model.compute, setup.model.gradient);
@@ -57,7 +58,7 @@ OptimizerStep::OptimizerStep(World& world, LiveUnits& units, const Setup& setup)
   plan_norms(setup);
 }
 
-// Also where there was no memory for what a step has beside it.
+// Also runs if there was no memory for what a step needs besides its state.
 OptimizerStep::~OptimizerStep() {
   units_.updates().end_ring();
 }
@@ -94,8 +95,8 @@ void OptimizerStep::take_state(const Setup& setup) {
   }
 }
 
-// One shard of each segment a rank, also where ranks hold several or all of them: each is computed
-// once in the job. Rank 0 alone: all shards, one after the other.
+// Each rank computes one shard of each segment, also where ranks hold several or all shards, so
+// each is computed once in the job. Under dp, rank 0 computes all shards in order.
 void OptimizerStep::plan_norms(const Setup& setup) {
   const bool all_shards = traits_of(setup.model.strategy).optimizer == Holding::rank0;
   const int first = all_shards ? 0 : setup.group.normed_shard();
@@ -113,7 +114,7 @@ void OptimizerStep::plan_norms(const Setup& setup) {
 }
 
 void OptimizerStep::add_norms(double* sums) {
-  // Rank 0 of a million, simulated, would spend its time on terms that nobody computes.
+  // Simulating rank 0 of a million would spend its time on terms that no kernel reads.
   if (!world_.device().computes() && world_.work_log() == nullptr) { return; }
   if (norms_.empty()) { return; }
   std::vector<kernels::NormTerm> terms;
@@ -127,7 +128,7 @@ void OptimizerStep::add_norms(double* sums) {
   kernels_of(world_).squared_norm(terms, world_.compute_stream());
 }
 
-// To what the host has added: units whose gradients are there come before those on the device.
+// Device norms are added to the host's: units whose gradients are on the host come first.
 void OptimizerStep::clear_sums() {
   const Stream compute = world_.compute_stream();
   world_.device().fill(sums_.data(), 0, sums_.bytes(), compute);
@@ -138,8 +139,8 @@ void OptimizerStep::clear_sums() {
                           static_cast<std::size_t>(shards_) * sizeof(double), compute);
 }
 
-// Labels are compared across ranks: a rate that differs is refused there. One that is the
-// optimizer's own has been compared with it.
+// Labels are compared across ranks, so a rate that differs is rejected there. The optimizer's own
+// rate was compared with the optimizer.
 std::string OptimizerStep::with_rate(const char* label) const {
   const float agreed = std::visit([](const auto& rule) { return rule.lr; }, optimizer_);
   if (learning_rate_ == agreed) { return label; }
@@ -156,7 +157,7 @@ void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
     world_.device().copy(&sums[count - 1], loss, sizeof(double), compute);
   }
 
-  // Every entry but the loss has one rank that is not zero, so that the sum is exact.
+  // Only one rank has a nonzero value in each entry but the loss, so the sum is exact.
   Batch batch{with_rate(label)};
   batch.all_reduce({sums, static_cast<std::int64_t>(count), DType::fp64});
   const Channel channel = world_.reduce_channel();

@@ -15,9 +15,9 @@
 
 namespace tessera::engine {
 
-/// The optimizer's state for what this rank updates, and one step over it: squared norm by shard,
-/// one all-reduce of the norms and the loss, then a fused pass over parameters and state that reads
-/// the clip coefficient and the finite gate from device memory.
+/// The optimizer's state for what this rank updates, and one step over it: the squared norm of each
+/// shard, one all-reduce of norms and loss, then a fused pass over parameters and state that reads
+/// the clip coefficient and the finite flag from device memory.
 class OptimizerStep {
  public:
   /// What the optimizer is. `rules`: by unit and parameter.
@@ -34,15 +34,15 @@ class OptimizerStep {
   ~OptimizerStep();
 
   /// *Collective.* Gradients and parameters have settled on the compute stream. `loss`: device
-  /// memory or null. The batch says the learning rate where that is not the optimizer's own, so
-  /// that ranks whose rates differ are told.
+  /// memory or null. The batch's label states the learning rate if it differs from the optimizer's
+  /// own, so that ranks with different rates get an error.
   void reduce_scalars(const double* loss, const char* label);
-  /// Updates what this rank holds, by the scalars that `reduce_scalars` has brought together:
-  /// offloaded units beside the compute stream, in the order of `units`.
+  /// Updates what this rank holds, with the scalars of `reduce_scalars`. Offloaded units update
+  /// beside the compute stream, in the order of `units`.
   void update(const std::vector<std::size_t>& units);
 
   void set_learning_rate(float lr);
-  /// What an update did. Waits until it is known, which is before parameters are updated.
+  /// The outcome of an update. Waits until it is known, which is before parameters are updated.
   struct Outcome {
     const kernels::StepScalars& scalars;
     float learning_rate;
@@ -50,11 +50,11 @@ class OptimizerStep {
   [[nodiscard]] Outcome last() const { return outcome(last_); }
   [[nodiscard]] Outcome before_last() const { return outcome(1 - last_); }
   [[nodiscard]] const kernels::StepScalars& scalars() const { return last().scalars; }
-  /// The next step follows one that left `scalars`. Nothing is under way. Waits.
+  /// The next step follows one that left `scalars`. Call it with no step under way. Waits.
   void continue_after(const kernels::StepScalars& scalars);
-  /// The rule, but for its rate.
+  /// The rule without its rate.
   [[nodiscard]] const Optimizer& rule() const noexcept { return optimizer_; }
-  /// States of the optimizer for each element, and their format (fp32 of a user's).
+  /// The number of states per element, and their format (fp32 for a user's optimizer).
   [[nodiscard]] int states() const noexcept { return state_count(optimizer_); }
   [[nodiscard]] MomentFormat moments() const noexcept { return moments_; }
   /// Device memory.
@@ -63,14 +63,14 @@ class OptimizerStep {
   [[nodiscard]] std::size_t host_bytes() const noexcept { return host_state_.bytes(); }
 
  private:
-  /// Shards of a segment whose squared norms this rank computes, end to end.
+  /// Shards of a segment, end to end, whose squared norms this rank computes.
   struct NormTerms {
     View gradient;
     int first_shard = 0;
     int shards = 1;
   };
 
-  /// Where the host finds it.
+  /// The host memory that scalars are copied to.
   struct Returned {
     explicit Returned(Device& device) : scalars{device}, copied{device.make_event()} {}
     HostBlock<kernels::StepScalars> scalars;
@@ -88,18 +88,18 @@ class OptimizerStep {
   World& world_;
   LiveUnits& units_;
   kernels::FinishStep finish_;
-  Optimizer optimizer_;  // but for its rate:
+  Optimizer optimizer_;  // without its rate:
   float learning_rate_;
   MomentFormat moments_ = MomentFormat::fp32;
   Arena device_state_;
   Arena host_state_;  // of offloaded units
   std::vector<NormTerms> norms_;
-  int shards_;       // of a segment
-  int first_norm_;   // of this rank's, by shard
-  bool tells_loss_;  // of ranks that compute the same, one does
+  int shards_;       // shards of a segment
+  int first_norm_;   // index of this rank's first norm, by shard
+  bool tells_loss_;  // of ranks that compute the same loss, one reports it
   Buffer scalars_;   // StepScalars
   Buffer sums_;      // one squared norm a rank of the mesh, then the loss
-  // In turn: the one before stays while the next is made.
+  // Used in turn: the previous one stays while the next is made.
   std::array<Returned, 2> returned_;
   std::size_t last_ = 0;
   OwnedEvent mark_;

@@ -28,7 +28,7 @@ void Pass::require_scopes_ended(const char* what) const {
 void Pass::require_closed(std::size_t index) const {
   if (unit(index).open_scopes() == 0) { return; }
   throw ContractError{
-      fmt::format("unit '{}' is open already: close its scope first", unit(index).name())};
+      fmt::format("unit '{}' is already open; close its scope first", unit(index).name())};
 }
 
 void Pass::make_room(std::size_t index) {
@@ -44,14 +44,14 @@ void Pass::make_room(std::size_t index) {
     }
   }
   if (wanted.can_gather()) { return; }
-  // The deeper of the two decides how many slots there are.
+  // The deeper of the two determines the number of slots.
   const bool by_backward = place_.prefetch.backward > place_.prefetch.forward;
-  throw ContractError{fmt::format(
-      "unit '{}' cannot be gathered: every slot holds a unit in an open scope ({}); close a "
-      "scope, or raise {} (now {})",
-      unit(index).name(), holders.substr(holders.empty() ? 0 : 1),
-      by_backward ? "prefetch_backward" : "prefetch",
-      by_backward ? place_.prefetch.backward : place_.prefetch.forward)};
+  throw ContractError{
+      fmt::format("unit '{}' cannot be gathered: units in open scopes hold every slot ({}); close "
+                  "a scope, or raise {} (now {})",
+                  unit(index).name(), holders.substr(holders.empty() ? 0 : 1),
+                  by_backward ? "prefetch_backward" : "prefetch",
+                  by_backward ? place_.prefetch.backward : place_.prefetch.forward)};
 }
 
 void Pass::bring(const Use& use, trace::Phase phase) {
@@ -72,10 +72,10 @@ void Pass::gather_ahead() {
     if (ahead >= depth(use.kind)) { return; }
     for (const std::size_t u : owners_and(use.unit)) {
       LiveUnit& next = unit(u);
-      // Released first, then gathered again.
+      // It is released first, then gathered again.
       if (!next.plan().has_own_slot() && next.open_scopes() > 0) { return; }
       if (!next.gather_ahead()) { return; }
-      // What stays from an earlier use has not been gathered ahead of this one.
+      // A unit that stays from an earlier use was not gathered ahead of this one.
       const bool counts = !next.plan().has_own_slot() || next.gathered_ahead();
       ahead += counts && !next.plan().is_root() ? 1 : 0;
     }

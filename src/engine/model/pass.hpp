@@ -12,7 +12,7 @@
 
 namespace tessera::engine {
 
-/// How many units are gathered ahead of the one in use.
+/// How many units are gathered ahead of the current one.
 struct Prefetch {
   int forward = 0;
   int backward = 0;
@@ -27,8 +27,8 @@ struct PassPlace {
   Prefetch prefetch;
 };
 
-/// Opens and closes units as a program does: has their parameters gathered, ahead of use too, and
-/// given back. An evaluation is this and no more; training adds gradients and micro-batches.
+/// Opens and closes units in program order: gathers their parameters, ahead of use too, and
+/// releases them. An evaluation is exactly that; training adds gradients and micro-batches.
 ///
 /// Order: all ranks open the same units in the same order.
 /// Time:  everything enqueues.
@@ -39,26 +39,26 @@ class Pass {
   Pass& operator=(const Pass&) = delete;
 
   [[nodiscard]] int open_scopes() const noexcept { return open_scopes_; }
-  /// ContractError that names the units in open scopes, whose memory they hold; `what` may not come
-  /// before they have ended.
+  /// Throws ContractError naming the units in open scopes, whose memory they hold; `what` requires
+  /// that these have ended.
   void require_scopes_ended(const char* what) const;
 
  protected:
-  /// `order`: what is known of the order in which units are opened.
+  /// `order`: the known order in which units are opened.
   Pass(const PassPlace& place, UseOrder& order)
       : place_{place}, order_{order}, spans_(place.units.size()) {}
 
   // Opening a unit, in this order:
-  /// ContractError if it is open.
+  /// Throws ContractError if it is open.
   void require_closed(std::size_t unit) const;
-  /// A unit gathered ahead that was not the next one used gives its slot back, if one is needed.
-  /// ContractError if all slots are in open scopes.
+  /// Releases the slot of a unit that was gathered ahead and not used next, if a slot is needed.
+  /// Throws ContractError if open scopes hold all slots.
   void make_room(std::size_t unit);
-  /// Gathers `use`'s unit and, as the order has it, the next ones.
+  /// Gathers `use`'s unit and, following the order, the next ones.
   void bring(const Use& use, trace::Phase phase);
-  /// The compute stream may use it from here on. `micro_batch`: of the step.
+  /// From here on the compute stream may use it. `micro_batch`: number within the step.
   void enter(const Use& use, int micro_batch);
-  /// What is enqueued from now on is the caller's.
+  /// Work enqueued from now on is the caller's.
   void begin_span(const Use& use);
 
   // Closing it:
@@ -83,10 +83,10 @@ class Pass {
   PassPlace place_;
   UseOrder& order_;
   int open_scopes_ = 0;
-  std::vector<Journal::Span> spans_;  // by unit: of its open scope
+  std::vector<Journal::Span> spans_;  // by unit: the span of its open scope
 };
 
-/// "'a' (gather, reduce), 'b' (gather)": the units in open scopes and whose memory they hold.
+/// "'a' (gather, reduce), 'b' (gather)": the units in open scopes, and the memory that they hold.
 [[nodiscard]] std::string names_of_open_units(const LiveUnits& units);
 
 }  // namespace tessera::engine

@@ -58,7 +58,7 @@ void Scope::close() {
 engine::Model& Scope::live() const {
   if (model_ == nullptr) {
     throw ContractError{
-        "a scope is used that has ended or has been moved from; use it while it is open"};
+        "a scope is used after it ended or was moved from; use it while it is open"};
   }
   model_->require_world("a scope");
   return *model_;

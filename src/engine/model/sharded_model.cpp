@@ -31,10 +31,10 @@ std::size_t ShardedModel::index_of(Unit unit, const char* call) const {
   for (const engine::UnitPlan& mine : plans) {
     known += fmt::format("{}'{}'", known.empty() ? "" : ", ", mine.name);
   }
-  throw ContractError{fmt::format(
-      "{}: {}; give it what add_unit of this model has returned, or unit() (it has {})", call,
-      unit == Unit{} ? "a default Unit{} is no unit" : "the unit is of another model",
-      known.empty() ? "none" : known)};
+  throw ContractError{
+      fmt::format("{}: {}; pass what add_unit of this model returned, or unit() (it has {})", call,
+                  unit == Unit{} ? "a default Unit{} is no unit" : "the unit is of another model",
+                  known.empty() ? "none" : known)};
 }
 
 Unit ShardedModel::add_unit(std::string name, std::vector<ParameterSpec> parameters,
@@ -105,7 +105,7 @@ const float* ShardedModel::loss_scale() const {
 
 StepReport ShardedModel::report() const {
   const engine::Step* const step = live().optimizer();
-  expects(step != nullptr && step->made() > 0, "report: no step has been made");
+  expects(step != nullptr && step->made() > 0, "report: no step has been made; call it after step");
   StepReport report = model_->optimizer()->report();
   model_->optimizer()->check_if_stuck();
   return report;
@@ -113,7 +113,8 @@ StepReport ShardedModel::report() const {
 
 StepReport ShardedModel::previous_report() const {
   const engine::Step* const step = live().optimizer();
-  expects(step != nullptr && step->made() > 1, "previous_report: two steps have not been made");
+  expects(step != nullptr && step->made() > 1,
+          "previous_report: fewer than two steps have been made; call it after the second");
   model_->optimizer()->check_if_stuck();
   return model_->optimizer()->previous_report();
 }
@@ -166,7 +167,7 @@ std::size_t ShardedModel::unit_count() const noexcept {
 Unit ShardedModel::unit(std::size_t index) const {
   if (index < unit_count()) { return {index, model_->number()}; }
   throw ContractError{
-      fmt::format("unit: the model has {} units, and none at place {}", unit_count(), index)};
+      fmt::format("unit: the model has {} units, and none at index {}", unit_count(), index)};
 }
 
 }  // namespace tessera

@@ -55,9 +55,9 @@ std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
   journal_.enter(trace::Phase::update, "");
   journal_.issue("update", "");
   const Journal::Span span = journal_.begin_span();
-  // The label tells ranks apart that changed their order from those that did not: the latter would
-  // not come to the comparison.
-  // Places along pipe have orders of their own; there a difference shows in the gathers' labels.
+  // The label differs between ranks that changed their order and ranks that did not: the latter
+  // would not join the comparison. Places along pipe have orders of their own; there the gathers'
+  // labels show a difference.
   const bool new_order = order.take_changed() && !in_stages_;
   optimizer_.reduce_scalars(loss, new_order ? "step in a new order of units" : "step");
   if (new_order) { check_order_across_ranks(order); }
@@ -103,18 +103,17 @@ const float* Step::tell_loss_scale() noexcept {
   return optimizer_.loss_scale();
 }
 
-/// A trainer that does not know of the scale would have its gradients divided by it for nothing.
+/// A trainer that ignores the scale would have its gradients divided by it for nothing.
 void Step::require_loss_scale_known() const {
   const LossScaling& scaling = options_.loss_scaling;
   const bool scales =
       resolve(scaling.mode, options_.compute, options_.gradient) != LossScaleMode::off;
-  // Of a pipeline, only the ranks that compute the loss ask.
+  // In a pipeline, only the ranks that compute the loss ask.
   if (!scales || loss_scale_asked_ || in_stages_ || !world_.device().computes()) { return; }
-  throw ContractError{
-      fmt::format("step: loss scaling is {}, but loss_scale() has not been asked for since "
-                  "optimize_with: multiply the gradient of the loss by *loss_scale() in every "
-                  "micro-batch, or set loss_scaling to off",
-                  describe(scaling, options_.compute, options_.gradient))};
+  throw ContractError{fmt::format(
+      "step: loss scaling is {}, but loss_scale() was not called since optimize_with: multiply the "
+      "gradient of the loss by *loss_scale() in every micro-batch, or set loss_scaling to off",
+      describe(scaling, options_.compute, options_.gradient))};
 }
 
 void Step::check_if_stuck() {
@@ -124,28 +123,28 @@ void Step::check_if_stuck() {
   if (scalars.apply != 0) { return; }
   const std::string where = describe_origin();
   throw NumericError{fmt::format(
-      "step {}: the gradient is not finite, for the {} time in a row (steps skipped: "
-      "{}, loss scale {}); {}; lower the learning rate, or check the data and what that "
-      "unit computes",
+      "step {}: the gradient is not finite, for the {} time in a row (steps skipped: {}, loss "
+      "scale {}); {}; lower the learning rate, or check the data and what that unit computes",
       journal_.step(), ordinal(scalars.skipped_in_a_row), scalars.skipped, scalars.used_loss_scale,
       where)};
 }
 
 std::string Step::describe_origin() {
   if (!search_.searching()) {
-    return "where that arose was not looked for, as the optimizer came after the step had begun";
+    return "its origin was not searched for, because optimize_with was called after the step had "
+           "begun";
   }
   if (const auto origin = search_.origin()) {
-    return "the first value that is not finite arose " +
-           describe(*origin, units_[origin->suspect.unit].name(), world_.size(),
-                    options_.accumulate);
+    return "the first non-finite value appeared " + describe(*origin,
+                                                             units_[origin->suspect.unit].name(),
+                                                             world_.size(), options_.accumulate);
   }
   const bool narrows = size_of(options_.reduce) < size_of(options_.gradient);
-  // Deferred, micro-batches are added before the gradients are looked at.
+  // When deferred, micro-batches are added before the gradients are inspected.
   const bool adds_micro_batches =
       options_.accumulate > 1 &&
       resolve(options_.accumulate_mode, options_.strategy) == AccumulateMode::every;
-  return fmt::format("the gradients of each rank are finite, their sum{} in {} is not",
+  return fmt::format("the gradients of each rank are finite, but their sum{} in {} is not",
                      adds_micro_batches ? " over ranks and micro-batches" : "",
                      to_string(narrows ? options_.reduce : options_.gradient));
 }

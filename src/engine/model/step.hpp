@@ -13,8 +13,8 @@
 
 namespace tessera::engine {
 
-/// The end of a step: brings norms and loss together, updates every unit, sends round what has
-/// changed, and tells what came of it. A step whose gradient is not finite is skipped on all ranks.
+/// The end of a step: reduces norms and loss, updates every unit, sends the changed parameters, and
+/// reports the outcome. If a gradient is not finite, all ranks skip the step.
 ///
 /// Time: `run` enqueues; the reports wait.
 class Step {
@@ -22,18 +22,18 @@ class Step {
   /// `journal`, `units` and the model's options outlive it. *Collective.*
   Step(World& world, Journal& journal, LiveUnits& units, const OptimizerStep::Setup& setup);
 
-  /// *Collective.* All micro-batches have ended. `loss`: device memory or null. `order`: in which
-  /// units were opened, which is compared across ranks where it is new. Returns the order in which
-  /// units are updated.
+  /// *Collective.* All micro-batches have ended. `loss`: device memory or null. `order`: the order
+  /// in which units were opened; it is compared across ranks when it is new. Returns the order in
+  /// which units are updated.
   std::vector<std::size_t> run(const double* loss, UseOrder& order);
-  /// NumericError if too many steps in a row, the last one included, have been skipped. Told once.
-  /// Within a graph it is told later: what became of the step is known when the graph has run.
+  /// Throws NumericError, once, if too many steps in a row, including the last one, were skipped.
+  /// Within a graph it is thrown later: the outcome is known when the graph has run.
   void check_if_stuck();
 
   void set_learning_rate(float lr) { optimizer_.set_learning_rate(lr); }
-  /// Device memory. The trainer knows of it from here on.
+  /// Returns the loss scale in device memory, and notes that the trainer asked for it.
   [[nodiscard]] const float* tell_loss_scale() noexcept;
-  /// That the loss is multiplied by now, on the host. Waits.
+  /// The current loss scale, on the host. Waits.
   [[nodiscard]] float current_loss_scale() const { return optimizer_.scalars().loss_scale; }
   /// Steps made since the optimizer was given, or since `continue_after`.
   [[nodiscard]] std::int64_t made() const noexcept { return made_; }
@@ -41,7 +41,8 @@ class Step {
   [[nodiscard]] StepReport previous_report() const;
   [[nodiscard]] NonFiniteSearch& search() noexcept { return search_; }
   [[nodiscard]] const OptimizerStep& optimizer() const noexcept { return optimizer_; }
-  /// The next step follows step `step` of another run, which left `scalars`. Nothing is under way.
+  /// Resumes after step `step` of another run, which left `scalars`. Call it with no step under
+  /// way.
   void continue_after(std::int64_t step, const kernels::StepScalars& scalars);
   [[nodiscard]] std::size_t device_bytes() const noexcept { return optimizer_.persistent_bytes(); }
   [[nodiscard]] std::size_t host_bytes() const noexcept { return optimizer_.host_bytes(); }
@@ -61,7 +62,7 @@ class Step {
   bool in_stages_;
   std::int64_t made_ = 0;
   bool loss_scale_asked_ = false;
-  bool stuck_check_due_ = false;  // after a step that may be the last of too many skipped
+  bool stuck_check_due_ = false;  // set after a step that may be the last of too many skipped
 };
 
 }  // namespace tessera::engine

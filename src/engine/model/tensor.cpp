@@ -10,17 +10,17 @@ namespace {
 void require_fp32(DType dtype) {
   if (dtype != DType::fp32) {
     throw ContractError{
-        fmt::format("a tensor of {} is taken as float; take it as Values", to_string(dtype))};
+        fmt::format("a tensor of {} was taken as float; take it as Values", to_string(dtype))};
   }
 }
 
 }  // namespace
 
 void Lifetime::refuse() const {
-  throw ContractError{fmt::format(
-      "a {} tensor of unit '{}' is used after the scope that it was taken from has ended, when its "
-      "memory may hold another unit; take it from an open scope",
-      to_string(category_), *unit_)};
+  throw ContractError{
+      fmt::format("a {} tensor of unit '{}' is used after its scope ended, when its memory may "
+                  "hold another unit; take it from an open scope",
+                  to_string(category_), *unit_)};
 }
 
 ConstTensor::operator const float*() const {

@@ -9,14 +9,14 @@
 
 namespace tessera::engine {
 
-/// What tensors of a unit look at, also when the scope and the model have ended.
+/// What tensors of a unit refer to, also after the scope and the model have ended.
 struct TensorLife {
   std::string name;
   std::vector<Shape> shapes;       ///< by parameter
-  std::uint64_t ended_scopes = 0;  ///< of all time: tensors taken before are stale
+  std::uint64_t ended_scopes = 0;  ///< counts all scopes ever ended: tensors taken before are stale
 };
 
-/// By unit; none moves when another is added. A model shares them with its tensors.
+/// One entry per unit; adding a unit moves none. A model shares them with its tensors.
 using TensorLives = std::deque<TensorLife>;
 
 }  // namespace tessera::engine

@@ -19,7 +19,7 @@ void require_no_graph(const World& world, const ModelOptions& options) {
 
 int TrainingPass::open(UseKind kind, std::size_t index, std::optional<int> given) {
   const bool backward = kind == UseKind::backward;
-  if (!backward && given && *given == begun_) {  // a refusal begins nothing
+  if (!backward && given && *given == begun_) {  // a rejected call begins nothing
     require_closed(index);
     make_room(index);
   }
@@ -69,8 +69,9 @@ void TrainingPass::close(UseKind kind, std::size_t index, int micro_batch) {
 void TrainingPass::open_read(std::size_t index, int micro_batch) {
   MicroBatch* const of = find(micro_batch);
   if (of == nullptr) {
-    throw ContractError{fmt::format("read of unit '{}' in micro-batch {}, which is not in flight",
-                                    unit(index).name(), micro_batch)};
+    throw ContractError{fmt::format(
+        "read of unit '{}' in micro-batch {}, which is not in flight; open its forward scope first",
+        unit(index).name(), micro_batch)};
   }
   require_closed(index);
   make_room(index);
@@ -88,7 +89,8 @@ void TrainingPass::close_read(std::size_t index, int micro_batch) {
   --find(micro_batch)->open_scopes;
 }
 
-/// For Checks::memory: the unit and the owners of its aliases that are in so many backward scopes.
+/// For Checks::memory: the unit, and the owners of its aliases, that are in `scopes` backward
+/// scopes.
 template <class Visit>
 void TrainingPass::for_gradients(std::size_t index, int open_scopes, const Visit& visit) {
   if (setup_.checks == nullptr) { return; }
@@ -111,22 +113,22 @@ void TrainingPass::check_gradients_can_open(std::size_t index, int micro_batch) 
   for (const std::size_t u : owners_and(index)) {
     const LiveUnit& opened = unit(u);
     if (!opened.gradients().can_open()) {
-      throw ContractError{fmt::format(
-          "unit '{}' has no place for its gradients: the slots are taken by units whose backward "
-          "scopes have not all been closed ({}); close them first, or {}",
-          opened.name(), slot_owners(u),
-          setup_.order_is_declared
-              ? "follow the order that declare_order was told, for which slots were made"
-              : "tell declare_order how often each unit is used, so that there are slots for "
-                "all that are on their way back at once, or raise `gradient_slots`")};
+      throw ContractError{
+          fmt::format("unit '{}' has no place for its gradients: units whose backward scopes are "
+                      "not all closed hold the slots ({}); close them first, or {}",
+                      opened.name(), slot_owners(u),
+                      setup_.order_is_declared
+                          ? "follow the order given to declare_order, for which slots were made"
+                          : "tell declare_order how often each unit is used, so that there are "
+                            "slots for all pending gradients, or raise `gradient_slots`")};
     }
     const UnitPlan& plan = opened.plan();
     const bool overwrites = plan.options.gradients == GradientInit::unzeroed && plan.trainable();
     if (overwrites && opened.uses(micro_batch).backward > 0) {
-      throw ContractError{fmt::format(
-          "unit '{}' has unzeroed gradients and a second backward scope, which would overwrite the "
-          "first's: use zeroed gradients",
-          opened.name())};
+      throw ContractError{
+          fmt::format("unit '{}' has unzeroed gradients and a second backward scope, which would "
+                      "overwrite the first; use zeroed gradients",
+                      opened.name())};
     }
   }
 }
@@ -141,8 +143,8 @@ TrainingPass::MicroBatch* TrainingPass::find(int index) noexcept {
 void TrainingPass::require_one_at_most() const {
   if (in_flight_.size() < 2) { return; }
   throw ContractError{
-      fmt::format("{} micro-batches are in flight, {} to {} of the step: say which one the scope "
-                  "belongs to, forward(unit, micro_batch) and backward(unit, micro_batch)",
+      fmt::format("{} micro-batches are in flight, {} to {} of the step: name the scope's "
+                  "micro-batch, as in forward(unit, micro_batch) and backward(unit, micro_batch)",
                   in_flight_.size(), in_flight_.front().index, in_flight_.back().index)};
 }
 
@@ -155,11 +157,11 @@ void TrainingPass::require_none_later(UseKind kind, std::size_t index, int micro
   for (const std::size_t u : owners_and(index)) {
     const int later = unit(u).later_on_its_way_back(micro_batch);
     if (later <= micro_batch) { continue; }
-    throw ContractError{fmt::format(
-        "{} of unit '{}' in micro-batch {}: micro-batch {} has gradients of it already; they are "
-        "added in the order of micro-batches, so that their bits do not depend on how many are in "
-        "flight",
-        to_string(kind), unit(u).name(), micro_batch, later)};
+    throw ContractError{
+        fmt::format("{} of unit '{}' in micro-batch {}: micro-batch {} already has gradients of "
+                    "it; open backward scopes in micro-batch order, in which gradients are added "
+                    "so that their bits do not depend on how many are in flight",
+                    to_string(kind), unit(u).name(), micro_batch, later)};
   }
 }
 
@@ -180,7 +182,7 @@ TrainingPass::MicroBatch& TrainingPass::forward_of(std::optional<int> given) {
   const bool later = *given > begun_;
   throw ContractError{fmt::format(
       "forward of micro-batch {}: {}", *given,
-      found != nullptr ? "it is on its way back, and all of its forward scopes come before that"
+      found != nullptr ? "its backward pass has begun; open all of its forward scopes before that"
       : later          ? fmt::format("micro-batches begin in order, and the next is {}", begun_)
                        : std::string{"it has ended"})};
 }
@@ -190,19 +192,20 @@ TrainingPass::MicroBatch& TrainingPass::backward_of(std::size_t index, std::opti
   const int mine = given ? *given : in_flight_.empty() ? begun_ : in_flight_.front().index;
   const LiveUnit::Uses of = unit(index).uses(mine);
   if (of.backward >= of.forward) {
-    throw ContractError{fmt::format(
-        "backward of unit '{}' is opened {} times in micro-batch {}, its forward {} times",
-        unit(index).name(), of.backward + 1, mine, of.forward)};
+    throw ContractError{
+        fmt::format("backward of unit '{}' is opened {} times in micro-batch {}, its forward {} "
+                    "times; open backward once for each forward",
+                    unit(index).name(), of.backward + 1, mine, of.forward)};
   }
   for (const std::size_t u : owners_and(index)) {
     if (setup_.options.checks == Checks::off) { unit(u).give_up_before(mine); }
     const int earlier = unit(u).earlier_on_its_way_back(mine);
     if (earlier >= mine) { continue; }
-    throw ContractError{fmt::format(
-        "backward of unit '{}' in micro-batch {}: that of micro-batch {} comes first and has not "
-        "ended; gradients are added in the order of micro-batches, so that their bits do not "
-        "depend on how many are in flight",
-        unit(u).name(), mine, earlier)};
+    throw ContractError{
+        fmt::format("backward of unit '{}' in micro-batch {}: that of micro-batch {} comes first "
+                    "and has not ended; gradients are added in micro-batch order, so that their "
+                    "bits do not depend on how many are in flight",
+                    unit(u).name(), mine, earlier)};
   }
   return *find(mine);
 }
@@ -210,9 +213,10 @@ TrainingPass::MicroBatch& TrainingPass::backward_of(std::size_t index, std::opti
 void TrainingPass::begin() {
   require_no_graph(world(), setup_.options);
   if (begun_ >= setup_.options.accumulate) {
-    throw ContractError{fmt::format(
-        "a forward pass begins after {} micro-batches of this step: call step(), or set accumulate",
-        begun_)};
+    throw ContractError{
+        fmt::format("a forward pass begins after {} micro-batches of this step; call step first, "
+                    "or raise accumulate",
+                    begun_)};
   }
   if (in_flight_.empty()) {
     order().begin_round();
@@ -252,8 +256,8 @@ void TrainingPass::end_first() {
   require_backward(ending);
   if (setup_.checks != nullptr) { setup_.checks->end_micro_batch(last); }
   if (ends_round) { release_parameters(); }
-  // What is missing is zero, on every rank alike. Units that are not all the way back first: they
-  // hold the slots that those which were not used need.
+  // Missing gradients become zero, alike on every rank. Units with an incomplete backward pass come
+  // first: they hold the slots that unused units need.
   for (std::size_t u = units().size(); u-- > 0;) { unit(u).complete_open_gradients(ending, last); }
   for (std::size_t u = units().size(); last && u-- > 0;) { unit(u).reduce_if_missing(); }
   if (last) { units().gradients().lane().flush(); }
@@ -270,9 +274,9 @@ void TrainingPass::require_backward(int micro_batch) const {
     const LiveUnit::Uses of = unit(u).uses(micro_batch);
     if (of.backward >= of.forward || !has_gradients(u)) { continue; }
     throw ContractError{fmt::format(
-        "step {}, micro-batch {} of {}: unit '{}' has had {} forward scopes and {} backward "
-        "scopes. Its missing gradients would count as zeros: open backward for each forward, "
-        "evaluate with evaluate(), or set `checks` to off if that is meant",
+        "step {}, micro-batch {} of {}: unit '{}' had {} forward scopes and {} backward scopes. "
+        "Its missing gradients would count as zeros: open backward for each forward, evaluate with "
+        "evaluate(), or set `checks` to off if that is intended",
         journal().step() + 1, micro_batch + 1, setup_.options.accumulate, unit(u).name(),
         of.forward, of.backward)};
   }
@@ -294,7 +298,7 @@ void TrainingPass::search_parameters(std::size_t index, int micro_batch) {
   }
 }
 
-// As they are on this rank, before they are added to those of the others.
+// Inspected as they are on this rank, before the reduction.
 void TrainingPass::search_gradients(std::size_t index, int micro_batch) {
   if (search_ == nullptr || !search_->searching()) { return; }
   for (const std::size_t u : owners_and(index)) {

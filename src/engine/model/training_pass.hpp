@@ -11,19 +11,18 @@
 
 namespace tessera::engine {
 
-/// The forward and backward passes of a step's micro-batches. They come one after the other
-/// (F B F B), or several are in flight (F1 F2 B1 F3 B2 B3): forward scopes of later ones come
-/// before backward scopes of earlier ones. Gradients are added in the order of micro-batches, so
-/// that both give the same bits.
+/// The forward and backward passes of a step's micro-batches. They run one after the other (F B F
+/// B), or several are in flight (F1 F2 B1 F3 B2 B3): forward scopes of later micro-batches precede
+/// backward scopes of earlier ones. Gradients are added in micro-batch order, so both give the same
+/// bits.
 ///
 ///   micro-batch:   forward -> backward -> ended
 ///
-/// Those that come one after the other end when the next begins, or the step; one of several ends
-/// when another begins and it is all the way back.
+/// Micro-batches that run one after the other end when the next one begins, or with the step. One
+/// of several in flight ends when another begins and its own backward pass is complete.
 class TrainingPass : public Pass {
  public:
-  /// What a pass is told of its model. `update_order` and `checks` outlive it; `checks` may be
-  /// null.
+  /// What a pass needs of its model. `update_order` and `checks` outlive it; `checks` may be null.
   struct Setup {
     const ModelOptions& options;
     bool order_is_declared = false;
@@ -33,24 +32,24 @@ class TrainingPass : public Pass {
   TrainingPass(const PassPlace& place, UseOrder& order, const Setup& setup)
       : Pass{place, order}, setup_{setup} {}
 
-  /// Opens a unit in micro-batch `given` of the step, or in the only one under way. Returns which.
-  /// ContractError where the program is not in order.
+  /// Opens a unit in micro-batch `given` of the step, or in the only one in flight, and returns its
+  /// number. Throws ContractError if the call is out of order.
   int open(UseKind kind, std::size_t unit, std::optional<int> given);
   void close(UseKind kind, std::size_t unit, int micro_batch);
-  /// Opens the parameters of a unit in a micro-batch that is in flight. ContractError otherwise.
+  /// Opens a unit's parameters in a micro-batch that is in flight. Throws ContractError otherwise.
   void open_read(std::size_t unit, int micro_batch);
   void close_read(std::size_t unit, int micro_batch);
-  /// Ends all micro-batches. ContractError if a scope is open.
+  /// Ends all micro-batches. Throws ContractError if a scope is open.
   void finish();
 
-  /// Of this step.
+  /// The number of micro-batches begun in this step.
   [[nodiscard]] int begun() const noexcept { return begun_; }
   [[nodiscard]] int ended() const noexcept { return begun_ - static_cast<int>(in_flight_.size()); }
   void next_step() noexcept { begun_ = 0; }
 
-  /// From now on; null for none.
+  /// Used from now on; null for none.
   void search_with(NonFiniteSearch* search) noexcept { search_ = search; }
-  /// What a forward scope of `unit` has computed.
+  /// Takes the output of a forward scope of `unit`.
   void watch(std::size_t unit, int micro_batch, ConstView output);
 
  private:
@@ -67,9 +66,9 @@ class TrainingPass : public Pass {
   [[nodiscard]] bool is_back(const MicroBatch& micro_batch) const;
   [[nodiscard]] MicroBatch& forward_of(std::optional<int> given);
   [[nodiscard]] MicroBatch& backward_of(std::size_t unit, std::optional<int> given);
-  /// ContractError if later micro-batches have gradients of the unit.
+  /// Throws ContractError if a later micro-batch already has gradients of the unit.
   void require_none_later(UseKind kind, std::size_t unit, int micro_batch) const;
-  /// Whether the unit, or an owner of its aliases, has anything that is trained.
+  /// Whether the unit, or an owner of its aliases, has anything trainable.
   [[nodiscard]] bool has_gradients(std::size_t unit) const;
   [[nodiscard]] MicroBatch* find(int index) noexcept;
   void require_one_at_most() const;
@@ -94,7 +93,8 @@ class TrainingPass : public Pass {
   std::vector<MicroBatch> in_flight_;  // in the order of the step
 };
 
-/// ConfigError if the options ask for what one CUDA graph cannot hold, and one is under way.
+/// Throws ConfigError if a CUDA graph is being captured and the options ask for what one graph
+/// cannot hold.
 void require_no_graph(const World& world, const ModelOptions& options);
 
 }  // namespace tessera::engine

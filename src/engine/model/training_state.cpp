@@ -37,42 +37,42 @@ StateFormat format_of(MomentFormat moments) {
   return StateFormat::fp32;
 }
 
-/// Elements of a segment that stand behind one element of an array.
+/// Elements of a segment for one element of an array.
 std::int64_t block_of(StateKind kind) noexcept {
   return kind == StateKind::scales ? kMomentBlock : 1;
 }
 
-/// Elements of an array of `kind` for elements [first, end) of a segment or a parameter: `first` is
-/// where a block begins.
+/// The elements of an array of `kind` for elements [first, end) of a segment or a parameter; a
+/// block begins at `first`.
 Range in_array(StateKind kind, const Range& range) noexcept {
   const std::int64_t block = block_of(kind);
   return {range.first / block, (range.elems + block - 1) / block};
 }
 
-/// One array of a segment's state, as far as this rank has it.
+/// This rank's part of one array of a segment's state.
 struct SegmentArray {
   StateKind kind{};
   int index = 0;
   StateFormat format{};
   void* data = nullptr;
-  Range covers = {};  // elements of the segment; empty if the rank has nothing of it
+  Range covers = {};  // elements of the segment; empty if the rank has none
   bool on_host = false;
 
-  /// Where the array's part for the segment's elements from `first` on begins.
+  /// The address of the element for the segment's element `first`.
   [[nodiscard]] void* at(std::int64_t first) const noexcept {
     const std::int64_t elems = (first - covers.first) / block_of(kind);
     return static_cast<std::byte*>(data) + static_cast<std::size_t>(elems) * bytes_of(format);
   }
 };
 
-/// What an array of a parameter is, wherever it lies.
+/// What an array of a parameter is, independent of its place.
 struct ArrayForm {
   StateKind kind{};
   int index = 0;
   StateFormat format{};
 };
 
-/// Whether some rank trains anything of `unit`. This rank may have none of it.
+/// Whether any rank trains part of `unit`. This rank may have none of it.
 bool trains(const Model& model, const UnitPlan& unit) {
   return model.options().purpose == Purpose::training &&
          std::ranges::any_of(unit.layout.specs(), [](const ParameterSpec& spec) {
@@ -80,7 +80,7 @@ bool trains(const Model& model, const UnitPlan& unit) {
          });
 }
 
-/// The arrays of a parameter of `unit`, in the order of the tensors: the same on all ranks.
+/// The arrays of a parameter of `unit`, in tensor order: the same on all ranks.
 std::vector<ArrayForm> forms_of(const Model& model, const UnitPlan& unit, DType dtype,
                                 bool trainable) {
   std::vector<ArrayForm> forms{{.kind = StateKind::weight, .format = format_of(dtype)}};
@@ -102,7 +102,7 @@ std::vector<ArrayForm> forms_of(const Model& model, const UnitPlan& unit, DType 
 
 void* data_of(const LiveUnit& live, std::size_t s, const ArrayForm& form) {
   if (form.kind == StateKind::weight) { return live.parameters().resident(s).data; }
-  if (!live.trains()) { return nullptr; }  // the rank has none of what is trained
+  if (!live.trains()) { return nullptr; }  // the rank has nothing trainable of it
   if (form.kind == StateKind::master || form.kind == StateKind::remainder) {
     return live.update().first_masters(s).values.data;
   }
@@ -131,7 +131,7 @@ std::vector<SegmentArray> arrays_of(const Model& model, std::size_t unit, std::s
   return arrays;
 }
 
-/// What this rank reads and writes of segment `s`.
+/// The elements of segment `s` that this rank reads and writes.
 Range share_of_segment(const Model& model, const UnitPlan& unit, std::size_t s) {
   const SegmentLayout& segment = unit.layout.segments()[s];
   if (traits_of(model.options().strategy).parameters == Holding::rank0) {
@@ -142,7 +142,7 @@ Range share_of_segment(const Model& model, const UnitPlan& unit, std::size_t s) 
 
 constexpr std::int64_t kMostStaged = std::int64_t{1} << 18;  // 1 MiB
 
-/// Hands what one of several ranks has written on to the others, in place.
+/// Sends what one of several ranks has written to the others, in place.
 class HandOn {
  public:
   explicit HandOn(Model& model)
@@ -152,7 +152,7 @@ class HandOn {
     }
   }
 
-  /// Ranks that keep the same shards have written one each.
+  /// Ranks that keep the same shards have each written one of them.
   void among_replicas(std::size_t unit) {
     if (!replicas_) { replicas_.emplace(model_.sharding().replicas()); }
     const UnitPlan& plan = model_.plans()[unit];
@@ -172,7 +172,7 @@ class HandOn {
     submit(*replicas_, std::move(batch));
   }
 
-  /// Ranks along `tensor` that all have a segment: the first one has written it.
+  /// Ranks along `tensor` that all hold a segment: the first one has written it.
   void along_tensor(std::size_t unit) {
     const UnitPlan& plan = model_.plans()[unit];
     for (std::size_t s = 0; s < plan.segments(); ++s) {
@@ -188,7 +188,7 @@ class HandOn {
     for (std::size_t s = 0; s < plan.segments(); ++s) { broadcast(sharing, unit, s); }
   }
 
-  /// Where parameters are kept whole by ranks that each update some shards.
+  /// Parameters kept whole by ranks that each update some shards.
   void whole_parameters(std::size_t unit) {
     const UnitPlan& plan = model_.plans()[unit];
     Batch batch{"gather " + plan.name};
@@ -201,7 +201,7 @@ class HandOn {
   }
 
  private:
-  // Bytes, whatever they stand for. A shard has a multiple of 4 of them.
+  // Moved as bytes, whatever their type. A shard's bytes are a multiple of 4.
   static View words(const SegmentArray& array, const Range& kept) {
     const auto elems = static_cast<std::size_t>(in_array(array.kind, kept).elems);
     const auto words = static_cast<std::int64_t>(elems * bytes_of(array.format) / sizeof(float));
@@ -222,8 +222,8 @@ class HandOn {
     world_.compute_stream().wait_for(mark_.get());
   }
 
-  /// From the first of the channel's ranks, in parts of one size: what is in the host pool on one
-  /// rank need not be on another.
+  /// Broadcasts from the channel's first rank, in parts of one size: only some of its ranks may
+  /// keep the array in the host pool.
   void broadcast(const Channel& channel, std::size_t unit, std::size_t s) {
     const SegmentLayout& segment = model_.plans()[unit].layout.segments()[s];
     const bool leads = channel.communicator.rank() == 0;
@@ -272,7 +272,7 @@ class HandOn {
     }
   }
 
-  /// Device memory for what comes from the host pool or goes there.
+  /// Device memory for data from or to the host pool.
   void* staging(std::int64_t elems = kMostStaged) {
     if (!staging_.data()) {
       staging_ =
@@ -298,7 +298,7 @@ struct RuleName {
   std::string operator()(const CustomOptimizer& rule) const { return rule.name; }
 };
 
-/// Ends what is enqueued, and throws what has ended a stream.
+/// Waits for enqueued work, and throws what ended a stream.
 void settle(World& world) {
   world.quiesce();
   for (const Stream stream :
@@ -330,7 +330,7 @@ TrainingState::TrainingState(ShardedModel& model) : model_{model.live()} {
   first_of_unit_.push_back(share_.size());
 }
 
-// An update that waited for an event of the owner's would outlive it.
+// An update that still waits for the caller's event would outlive it.
 TrainingState::~TrainingState() {
   if (!copies_ || model_.world_ended()) { return; }
   HostPool pool{model_.world()};
@@ -397,7 +397,7 @@ std::size_t TrainingState::most_share_bytes(std::size_t beside) const {
     const UnitPlan& plan = model_.plans()[u];
     for (std::size_t s = 0; s < plan.segments(); ++s) {
       const SegmentLayout& segment = plan.layout.segments()[s];
-      const std::int64_t elems = share_of_segment(model_, plan, s).elems;  // padding counts
+      const std::int64_t elems = share_of_segment(model_, plan, s).elems;  // includes padding
       if (elems == 0) { continue; }
       const std::size_t pieces = segment.pieces(Ranges{Range{0, segment.padded_elems()}}).size();
       for (const SegmentArray& array : arrays_of(model_, u, s)) {
@@ -434,7 +434,7 @@ StateCounters TrainingState::counters() const {
 void TrainingState::copy_out(std::size_t unit, std::span<void* const> to, Event copied) {
   model_.require_between_steps("copy_out");
   const std::span<const StatePiece> pieces = share_of(unit);
-  expects(to.size() == pieces.size(), "copy_out: there is one address for each piece of the unit");
+  expects(to.size() == pieces.size(), "copy_out: {} needs one address for each piece of the unit");
   World& world = model_.world();
   const LiveUnit& live = model_.units()[unit];
   HostPool pool{world};
@@ -484,7 +484,7 @@ void TrainingState::write(const StatePiece& piece, std::int64_t first, std::int6
   world.compute_stream().wait();
 }
 
-// The order of units is that of their declaration, the same on all ranks.
+// Units are in declaration order, the same on all ranks.
 void TrainingState::end_write(const StateCounters& counters) {
   model_.require_between_steps("end_write");
   World& world = model_.world();

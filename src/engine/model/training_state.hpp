@@ -42,24 +42,25 @@ struct StateTensorInfo {
   StateKind kind{};
   int index = 0;         ///< of a moment and its scales, from 0
   StateFormat format{};  ///< of its elements
-  /// Its elements: as many as the parameter has, or for `scales` one for each block begun.
+  /// As many elements as the parameter has; for `scales`, one for each block begun.
   std::int64_t elems = 0;
 };
 
-/// Elements of one tensor that lie end to end in this rank's memory: neighbours in the rank's part
-/// of the tensor, which is the whole unless the mesh's dimension `tensor` cuts the parameter.
+/// Elements of one tensor that lie end to end in this rank's memory. They are neighbours in the
+/// rank's part of the tensor, which is the whole tensor unless the mesh's dimension `tensor` cuts
+/// the parameter.
 struct StatePiece {
   std::size_t tensor = 0;            ///< index in TrainingState::tensors
   std::size_t unit = 0;              ///< the unit that the parameter belongs to
-  const TensorPart* part = nullptr;  ///< what this rank has of the parameter
-  std::int64_t block = 1;            ///< elements of the parameter for one of the tensor
-  Range elems;                       ///< of the rank's part of the tensor
+  const TensorPart* part = nullptr;  ///< this rank's part of the parameter
+  std::int64_t block = 1;            ///< elements of the parameter per element of the tensor
+  Range elems;                       ///< elements of the rank's part of the tensor
   void* data = nullptr;              ///< in device memory, or in the host pool
   bool on_host = false;              ///< whether `data` is in the host pool
 
   /// Calls `visit(whole, at)` for each run of elements `some`, counted within the piece, that lies
-  /// end to end in the tensor: `whole` is the run, and `at` the place of its first element, counted
-  /// from `some.first` on. No two runs touch.
+  /// end to end in the tensor: `whole` is the run in the tensor, `at` the position of its first
+  /// element, counted from `some.first`. No two runs touch.
   template <class Visit>
   void for_each_run(const Range& some, const Visit& visit) const;
   /// The runs of the whole piece.
@@ -67,13 +68,13 @@ struct StatePiece {
   void for_each_run(const Visit& visit) const {
     for_each_run({0, elems.elems}, visit);
   }
-  /// Whether all of it lies end to end in the tensor, from element `first()` on.
+  /// Whether the whole piece lies end to end in the tensor, from element `first()` on.
   [[nodiscard]] bool is_one_run() const {
     int runs = 0;
     for_each_run([&](const Range& /*whole*/, std::int64_t /*at*/) { ++runs; });
     return runs <= 1;
   }
-  /// The first element of the tensor.
+  /// The piece's first element, as an element of the tensor.
   [[nodiscard]] std::int64_t first() const {
     std::int64_t first = 0;
     for_each_run({0, std::min<std::int64_t>(elems.elems, 1)},
@@ -105,11 +106,11 @@ void StatePiece::for_each_run(const Range& some, const Visit& visit) const {
   finish();
 }
 
-/// What the training state has once: numbers on which all ranks agree.
+/// The numbers of the training state on which all ranks agree.
 struct StateCounters {
-  std::int64_t steps = 0;    ///< made, including skipped ones
-  std::int64_t updates = 0;  ///< applied: t of Adam
-  float loss_scale = 1.0F;   ///< of the gradients that come next
+  std::int64_t steps = 0;    ///< steps made, including skipped ones
+  std::int64_t updates = 0;  ///< updates applied: t of Adam
+  float loss_scale = 1.0F;   ///< the scale of the next gradients
   std::int64_t good_steps = 0;
   std::int64_t skipped_in_a_row = 0;
   std::int64_t skipped = 0;
@@ -117,46 +118,47 @@ struct StateCounters {
   friend bool operator==(const StateCounters&, const StateCounters&) = default;
 };
 
-/// The whole training state of a model between steps, as logical tensors, and which elements of
-/// them this rank reads and writes.
+/// The whole training state of a model between steps, as logical tensors, and the elements of them
+/// that this rank reads and writes: its share.
 ///
 /// Each element of each tensor is in the share of exactly one rank, under every strategy: ranks
-/// that hold copies divide them. Under dp all is rank 0's. What all ranks along `tensor` have is
-/// the first one's, and what several places along `pipe` have is the first place's. Cuts within a
-/// rank's part of a tensor lie at multiples of 64 elements of a weight, master, remainder or
-/// moment.
+/// that hold copies divide them. Under dp rank 0 has everything. If all ranks along `tensor` hold a
+/// copy, the first one has it; if several places along `pipe` do, the first place has it. Cuts
+/// within a rank's part of a tensor lie at multiples of 64 elements of a weight, master, remainder
+/// or moment.
 ///
-/// The tensors are those that the model has when this object is made: weights alone in a model for
-/// inference, masters or remainders too in one for training, and moments from optimize_with on.
+/// The tensors are those that the model has when this object is made: weights only for inference,
+/// masters or remainders too for training, and moments from optimize_with on.
 ///
-/// Order:  it is made and used between steps of a materialized model. ContractError otherwise.
-///         Another one is made after optimize_with.
+/// Order:  made and used between steps of a materialized model; ContractError otherwise.
+///         Make another one after optimize_with.
 /// Memory: lists only; the model outlives it.
 class TrainingState {
  public:
   explicit TrainingState(ShardedModel& model);
-  /// Waits for copies that are under way; later updates wait for none.
+  /// Waits for copies in flight; later updates wait for none.
   ~TrainingState();
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
 
-  /// In the order of registration, aliases left out. Of each parameter: its weight, its master or
+  /// In registration order, without aliases. Each parameter has its weight, its master or
   /// remainder, then each moment with its scales.
   [[nodiscard]] const std::vector<StateTensorInfo>& tensors() const noexcept { return tensors_; }
-  /// This rank's share, ordered by unit, and in a unit by tensor.
+  /// This rank's share, ordered by unit, then by tensor.
   [[nodiscard]] const std::vector<StatePiece>& share() const noexcept { return share_; }
   /// Bytes of a piece.
   [[nodiscard]] std::size_t bytes_of_piece(const StatePiece& piece) const noexcept;
   /// The pieces of `unit` in `share`.
   [[nodiscard]] std::span<const StatePiece> share_of(std::size_t unit) const;
-  /// The bytes that suffice for the share of any rank, with `beside` bytes more for each piece.
-  /// They are equal on all ranks at one place along `tensor` and `pipe`, but for dp, whose rank 0
-  /// has everything: so memory that is planned for one rank is planned for all.
+  /// The bytes that suffice for the share of any rank, plus `beside` bytes for each piece. Equal on
+  /// all ranks at one place along `tensor` and `pipe`, except under dp, where rank 0 has
+  /// everything. So memory planned for one rank is planned for all.
   [[nodiscard]] std::size_t most_share_bytes(std::size_t beside) const;
   [[nodiscard]] std::size_t units() const noexcept { return first_of_unit_.size() - 1; }
-  /// Whether the model has an optimizer, and so moments and an update count.
+  /// Whether the model has an optimizer, and hence moments and an update count.
   [[nodiscard]] bool has_optimizer() const noexcept;
-  /// The rule: "AdamW", "Adam", "Lion", "SGD", or a CustomOptimizer's name. Empty if there is none.
+  /// The optimizer's name: "AdamW", "Adam", "Lion", "SGD", or a CustomOptimizer's. Empty without
+  /// one.
   [[nodiscard]] std::string optimizer_name() const;
 
   /// Waits for the last step's outcome and returns the counters.
@@ -164,29 +166,28 @@ class TrainingState {
 
   // Saving.
 
-  /// Enqueues copies of all of this rank's share of `unit` to the host memory `to`, one address for
-  /// each piece of share_of(unit): after all updates enqueued so far, on streams of their own
-  /// (CopyLane::snapshots, and another for what is in the host pool). On CUDA that memory comes
-  /// from World::allocate_host, or the call waits. Records `copied` behind the copies. The unit's
-  /// next update waits for `copied`, which stays the caller's, is valid until then or until this
-  /// object ends, and is not recorded again before. Any thread may wait for it meanwhile.
+  /// Enqueues copies of this rank's share of `unit` to the host memory `to`, one address for each
+  /// piece of share_of(unit). They run after all updates enqueued so far, on streams of their own
+  /// (CopyLane::snapshots, and another for the host pool). On CUDA, `to` must come from
+  /// World::allocate_host, or the call waits. Records `copied` after the copies. The unit's next
+  /// update waits for `copied`, which the caller owns, keeps valid until then or until this object
+  /// ends, and does not record again before. Any thread may wait for it.
   ///
-  /// A step in a CUDA graph (World::run_as_graph) starts as a whole after the copies enqueued
-  /// before. ContractError within one.
+  /// A step in a CUDA graph (World::run_as_graph) starts, as a whole, after the copies enqueued
+  /// before it. Throws ContractError within one.
   void copy_out(std::size_t unit, std::span<void* const> to, Event copied);
 
   // Loading.
 
-  /// Waits until nothing that is enqueued reads or writes the state any more. Call it before
-  /// `write`.
+  /// Waits until no enqueued work reads or writes the state. Call it before `write`.
   void begin_write();
   /// Writes elements [first, first + count) of the piece (counted within the piece) from host
-  /// memory in the piece's format. Returns when it is done.
+  /// memory in the piece's format. Done on return.
   void write(const StatePiece& piece, std::int64_t first, std::int64_t count, const void* from);
-  /// *Collective.* After every rank has written its share: ranks that hold copies get them, and
-  /// parameters that are kept whole are gathered again (under dp when the next pass begins). Sets
-  /// the counters; those of updates only where there is an optimizer. Returns when it is done.
-  /// `report` and `previous_report` then tell of steps made from here on.
+  /// *Collective.* Call it after every rank has written its share: ranks that hold copies receive
+  /// them, and parameters kept whole are gathered again (under dp when the next pass begins). Sets
+  /// the counters; the update count only with an optimizer. Done on return. `report` and
+  /// `previous_report` then cover steps made from here on.
   void end_write(const StateCounters& counters);
 
  private:
@@ -195,9 +196,9 @@ class TrainingState {
   Model& model_;
   std::vector<StateTensorInfo> tensors_;
   std::vector<StatePiece> share_;
-  std::vector<std::size_t> first_of_unit_;  // in share_, and its size at the end
+  std::vector<std::size_t> first_of_unit_;  // index into share_; the last entry is its size
   OwnedEvent mark_;
-  bool copies_ = false;  // have been enqueued
+  bool copies_ = false;  // whether copies were enqueued
 };
 
 }  // namespace tessera::engine

@@ -9,7 +9,7 @@
 namespace tessera::engine {
 namespace {
 
-/// Calls `visit(unit, parameter)` for every parameter that is trained, once.
+/// Calls `visit(unit, parameter)` once for every trained parameter.
 template <class Visit>
 void for_trained(const UnitPlans& units, const Visit& visit) {
   for (std::size_t u = 0; u < units.size(); ++u) {
@@ -40,10 +40,10 @@ ParameterRules resolve_rules(const UnitPlans& units, const Optimizer& optimizer,
   });
   for (std::size_t g = 0; g < members.size(); ++g) {
     if (members[g] > 0) { continue; }
-    throw ConfigError{fmt::format(
-        "the parameter group '{}' contains no trainable parameter that is not in an earlier group: "
-        "correct what it looks for, or leave it out",
-        options.groups[g].name)};
+    throw ConfigError{
+        fmt::format("the parameter group '{}' contains no trainable parameter that is not in an "
+                    "earlier group: correct its predicate, or remove the group",
+                    options.groups[g].name)};
   }
   return rules;
 }

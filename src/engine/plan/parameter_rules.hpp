@@ -8,7 +8,7 @@
 
 namespace tessera::engine {
 
-/// How one parameter is trained: what its group and the decay rule make of the optimizer's values.
+/// How one parameter is trained: the optimizer's values after its group and the decay rule.
 struct ParameterRule {
   float lr_scale = 1.0F;
   float weight_decay = 0.0F;
@@ -16,11 +16,11 @@ struct ParameterRule {
   friend bool operator==(const ParameterRule&, const ParameterRule&) = default;
 };
 
-/// By unit and parameter.
+/// Indexed by unit and parameter.
 using ParameterRules = std::vector<std::vector<ParameterRule>>;
 
-/// ConfigError that names the group if one is left without a trainable parameter: most likely its
-/// predicate looks for a name that is not there.
+/// Throws ConfigError naming the group if a group has no trainable parameter: its predicate
+/// probably looks for a name that does not exist.
 [[nodiscard]] ParameterRules resolve_rules(const UnitPlans& units, const Optimizer& optimizer,
                                            const OptimizerOptions& options);
 

@@ -5,11 +5,11 @@
 
 namespace tessera::engine {
 
-/// Which shards of every segment a rank keeps, given the mesh of its model. Pure arithmetic.
+/// The shards of every segment that a rank keeps, given the model's mesh. Pure arithmetic.
 ///
-/// A segment is cut into as many shards as the mesh has data ranks, whatever its shape. With S
-/// ranks along `shard` and R along `replicate` a rank keeps R neighbouring shards, the same ones as
-/// the other ranks of its place along `shard`:
+/// A segment is cut into as many shards as the mesh has data ranks, whatever the mesh's shape. With
+/// S ranks along `shard` and R along `replicate`, a rank keeps R neighbouring shards, the same as
+/// the other ranks at its place along `shard`:
 ///
 ///   R = 2, S = 4     shards 0 1 | 2 3 | 4 5 | 6 7
 ///   place along      shard 0   1     2     3
@@ -19,15 +19,15 @@ class ShardPlace {
 
   /// S: ranks that share one copy.
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
-  /// R: shards that each of them keeps.
+  /// R: shards that each of these ranks keeps.
   [[nodiscard]] int kept_shards() const noexcept { return copies_; }
-  /// R * S: shards of a segment, and ranks that compute with different data, over which gradients
-  /// and losses are averaged.
+  /// R * S: the shards of a segment, and the data ranks, over which gradients and losses are
+  /// averaged.
   [[nodiscard]] int data_ranks() const noexcept { return ranks_ * copies_; }
-  /// The elements of a segment that this rank keeps where the segment is sharded: one range.
+  /// The range of elements that this rank keeps of a sharded segment.
   [[nodiscard]] Range kept(const SegmentLayout& segment) const noexcept;
-  /// The one of the kept shards whose squared norm this rank computes: each shard's is computed by
-  /// one data rank.
+  /// The kept shard whose squared norm this rank computes; each shard's norm is computed by one
+  /// data rank.
   [[nodiscard]] int normed_shard() const noexcept { return index_ * copies_ + copy_; }
   /// The place along `tensor`, and the number of ranks along it.
   [[nodiscard]] TensorRank tensor() const noexcept { return tensor_; }
@@ -35,9 +35,9 @@ class ShardPlace {
   [[nodiscard]] int pipe() const noexcept { return pipe_; }
   /// Whether places along `pipe` have different units.
   [[nodiscard]] bool in_stages() const noexcept { return pipes_ > 1; }
-  /// The squared norms that make a step's: one for each rank of the mesh.
+  /// The number of squared norms that add up to a step's: one for each rank of the mesh.
   [[nodiscard]] int norms() const noexcept { return pipes_ * tensor_.size * data_ranks(); }
-  /// Where the norms by shard begin of the ranks that are at this rank's place along `pipe` and
+  /// The index of the first norm, by shard, of the ranks at this rank's place along `pipe` and
   /// `tensor`.
   [[nodiscard]] int first_norm() const noexcept {
     return (pipe_ * tensor_.size + tensor_.index) * data_ranks();

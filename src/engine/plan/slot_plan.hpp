@@ -10,9 +10,9 @@
 
 namespace tessera::engine {
 
-/// Which slots a set of units needs: one ring that most share, sized by the largest of them, and a
-/// ring of one for each unit that has a slot of its own, as root units do, so that a vocabulary
-/// matrix does not size them all. Pure data.
+/// The slots that a set of units needs: one ring that most units share, sized by the largest of
+/// them, and a ring of one slot for each unit with its own slot, such as root units, so that a
+/// vocabulary matrix does not size them all. Pure data.
 struct SlotPlan {
   struct Ring {
     int slots = 0;
@@ -23,17 +23,17 @@ struct SlotPlan {
 
   using BytesOf = std::size_t (UnitPlan::*)() const noexcept;
   using HasOwn = bool (UnitPlan::*)() const noexcept;
-  /// `bytes_of(unit)` is what a unit needs; at most `shared_slots` units that share at once.
+  /// `bytes_of(unit)` is the size that a unit needs; at most `shared_slots` units share at once.
   [[nodiscard]] static SlotPlan make(const UnitPlans& units, int shared_slots, BytesOf bytes_of,
                                      HasOwn has_own = &UnitPlan::is_root);
   [[nodiscard]] std::size_t bytes() const noexcept;
-  /// Cuts the rings from `arena`, which holds `bytes()` of `category`, used in parts.
+  /// Cuts the rings from `arena`, which holds `bytes()` bytes of `category`, used in parts.
   [[nodiscard]] std::vector<SlotRing> cut(World& world, Category category, Arena& arena,
                                           SlotPoison poison) const;
 };
 
-/// What released slots of gathered parameters, and of gradients, are filled with: late readers of
-/// parameters compute NaN, late `+=` to gradients change them.
+/// What released slots of gathered parameters, and of gradients, are filled with: late reads of
+/// parameters give NaN, late `+=` to gradients changes them.
 [[nodiscard]] SlotPoison parameter_poison(const World& world, Checks checks) noexcept;
 [[nodiscard]] SlotPoison gradient_poison(const World& world, Checks checks) noexcept;
 

@@ -9,7 +9,7 @@ namespace {
 enum class Extent : std::uint8_t { whole, shard };
 enum class Companion : std::uint8_t { parameter, gradient, wire };
 
-/// Shards of each segment: those that a rank keeps, or all.
+/// The number of shards of each segment: those that a rank keeps, or all.
 int shards_of(const UnitPlan& unit, Extent extent) noexcept {
   return extent == Extent::whole ? unit.layout.ranks() : unit.kept_shards;
 }

@@ -6,7 +6,7 @@
 namespace tessera::engine {
 namespace {
 
-/// One segment, as far as this rank updates it.
+/// The part of one segment that this rank updates.
 struct Segment {
   const UnitPlan& unit;
   std::size_t index;
@@ -14,10 +14,10 @@ struct Segment {
   std::span<const Placement> placements;
   Range range;
   kernels::UpdateRun all;
-  std::vector<float*> states;  // a user's optimizer's
+  std::vector<float*> states;  // of a user's optimizer
 };
 
-// A gap goes with the parameter before it: it holds zeros and keeps them.
+// Padding joins the parameter before it: it holds zeros and keeps them.
 std::vector<UpdateRun> runs_together(const Segment& segment) {
   std::vector<UpdateRun> runs;
   const std::int64_t end = segment.range.first + segment.range.elems;
@@ -96,7 +96,7 @@ std::size_t UpdateLayout::element_bytes() const noexcept {
   return options_.moments == MomentFormat::bf16 ? sizeof(bfloat16) : sizeof(float);
 }
 
-// Of 8-bit moments. A range is a whole number of blocks.
+// Scales of 8-bit moments. A range is a whole number of blocks.
 std::size_t UpdateLayout::scale_bytes(const Range& range) const noexcept {
   if (!quantised_) { return 0; }
   return static_cast<std::size_t>(range.elems / kMomentBlock) * sizeof(float);

@@ -12,15 +12,15 @@
 
 namespace tessera::engine {
 
-/// The weights that this rank's optimizer updates of a segment. Views that do not apply are empty.
+/// The weights of a segment that this rank's optimizer updates. Views that do not apply are empty.
 struct UpdatedWeights {
-  View masters = {};     ///< fp32: whole masters, or parameters that are their own
+  View masters = {};     ///< fp32: whole masters, or fp32 parameters themselves
   View parameters = {};  ///< of 16 bits: the rounded copies
-  View remainders = {};  ///< in place of masters
-  bool on_host = false;  ///< whether masters or remainders that are not parameters are there
+  View remainders = {};  ///< instead of masters
+  bool on_host = false;  ///< whether separate masters or remainders are in the host pool
 };
 
-/// What an optimizer updates of one segment: elements `Owned::updates` of it.
+/// What an optimizer updates of one segment: elements `Owned::updates`.
 struct UpdatedSegment {
   UpdatedWeights weights;
   View gradient;
@@ -30,23 +30,23 @@ struct UpdatedSegment {
 struct UpdateRun {
   kernels::UpdateRun update;
   ParameterRule rule;
-  const ParameterInfo* parameter = nullptr;   ///< the first of the run
-  const TensorPart* part = nullptr;           ///< this rank's, where the run lies in one parameter
-  std::vector<std::span<float>> states = {};  ///< a user's optimizer's
-  std::size_t segment = 0;                    ///< of the unit
-  std::int64_t first = 0;                     ///< element of what is updated of the segment
+  const ParameterInfo* parameter = nullptr;  ///< the run's first parameter
+  const TensorPart* part = nullptr;  ///< this rank's part, where the run lies in one parameter
+  std::vector<std::span<float>> states = {};  ///< states of a user's optimizer
+  std::size_t segment = 0;                    ///< index within the unit
+  std::int64_t first = 0;                     ///< counted from the segment's first updated element
 };
 
 /// One state of the optimizer for what this rank updates of a segment.
 struct StateArray {
-  void* values = nullptr;         ///< in the MomentFormat; fp32 of a user's optimizer
-  float* scales = nullptr;        ///< of 8-bit moments
-  std::size_t element_bytes = 0;  ///< of `values`
+  void* values = nullptr;         ///< in the MomentFormat; fp32 for a user's optimizer
+  float* scales = nullptr;        ///< scales of 8-bit moments
+  std::size_t element_bytes = 0;  ///< per element of `values`
 };
 
-/// How an optimizer's state lies and which elements are updated together. Where it matters which
-/// parameter an element belongs to (a user's optimizer, stochastic rounding, moments of 8 bits),
-/// each run lies in one.
+/// How an optimizer's state is laid out, and which elements are updated together. Where it matters
+/// which parameter an element belongs to (a user's optimizer, stochastic rounding, 8-bit moments),
+/// each run lies in one parameter.
 class UpdateLayout {
  public:
   /// Keeps references to both.

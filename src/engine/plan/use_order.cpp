@@ -13,7 +13,7 @@ void UseOrder::declare(std::span<const std::size_t> forward) {
   for (std::size_t i = forward.size(); i > 0; --i) {
     known_.push_back({UseKind::backward, forward[i - 1]});
   }
-  changed_ = true;  // a declaration is compared across ranks too
+  changed_ = true;  // a declared order is also compared across ranks
 }
 
 void UseOrder::begin_round() {

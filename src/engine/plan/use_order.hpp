@@ -9,8 +9,8 @@
 
 namespace tessera::engine {
 
-/// `read` is a use of parameters alone that no other use answers; `evaluation` is a forward without
-/// a backward.
+/// `read` uses parameters only and has no matching use; `evaluation` is a forward without a
+/// backward.
 enum class UseKind : std::uint8_t { forward, backward, read, evaluation };
 
 [[nodiscard]] constexpr const char* to_string(UseKind kind) noexcept {
@@ -23,15 +23,15 @@ enum class UseKind : std::uint8_t { forward, backward, read, evaluation };
 struct Use {
   UseKind kind = UseKind::forward;
   std::size_t unit = 0;
-  int micro_batch = 0;  ///< of those of the round, from 0
+  int micro_batch = 0;  ///< number within the round, from 0
   friend bool operator==(const Use&, const Use&) = default;
 };
 
-/// The order in which a round opens units: declared, or as the last one did it. A round is a
-/// micro-batch, or several that are in flight together, or a pass of an evaluation. Pure data.
+/// The order in which a round opens units, as declared or as in the last round. A round is a
+/// micro-batch, several micro-batches in flight together, or a pass of an evaluation. Pure data.
 ///
-/// `upcoming` is a prediction. A round that leaves the known order gets none from there on, and
-/// becomes the known order when it ends. One that opens nothing leaves what is known as it is.
+/// `upcoming` is a prediction. A round that leaves the known order gets no prediction from there
+/// on, and becomes the known order when it ends. A round that opens nothing changes nothing.
 class UseOrder {
  public:
   /// The known order is `forward`, then its reverse backward.
@@ -41,17 +41,17 @@ class UseOrder {
   void note(Use use);
   void end_round();
 
-  /// The uses expected after the last noted one; empty if not known.
+  /// The uses expected after the last noted one; empty if unknown.
   [[nodiscard]] std::span<const Use> upcoming() const noexcept;
-  /// The last complete round opened units in an order not known before; cleared by reading.
+  /// Whether the last complete round opened units in a new order; cleared by reading.
   [[nodiscard]] bool take_changed() noexcept;
-  /// The most of the units of `counts` that are on their way back at once: from a unit's first
-  /// backward use to its last, as the known order of one micro-batch has them.
+  /// The most units, of those that `counts` accepts, whose gradients are pending at once: from a
+  /// unit's first backward use to its last, in the known order of one micro-batch.
   [[nodiscard]] int most_pending(const std::function<bool(std::size_t unit)>& counts) const;
   [[nodiscard]] bool is_known() const noexcept { return !known_.empty(); }
-  /// Units as the known order first opens them.
+  /// The units in the order in which the known order first opens them.
   [[nodiscard]] std::vector<std::size_t> units() const;
-  /// That of an evaluation: the forward uses of this one's first micro-batch.
+  /// The order of an evaluation: the forward uses of this order's first micro-batch.
   [[nodiscard]] UseOrder evaluation() const;
   /// The known order, one "phase name" a line; the round's later micro-batches with their numbers.
   [[nodiscard]] std::string describe(

@@ -8,8 +8,8 @@
 namespace tessera::engine {
 namespace {
 
-/// Whether all of the part's elements come in whole blocks of the whole parameter. Its end may lie
-/// within a block, as the whole's.
+/// Whether the part consists of whole blocks of the parameter. Like the parameter, it may end
+/// within a block.
 bool has_whole_blocks(const TensorPart& part, std::int64_t whole_elems) {
   bool whole_blocks = true;
   for (const Range& run : part.elements()) {
@@ -37,9 +37,9 @@ void check_moment_blocks(std::span<const DeclaredUnit> units, int ranks,
     for (const ParameterSpec& spec : unit.layout->specs()) {
       if (!is_cut_within_blocks(spec, ranks)) { continue; }
       throw ConfigError{fmt::format(
-          "`moments` int8 come in blocks of {} elements with one scale, and {} ranks along tensor "
-          "cut '{}.{}' of shape {} along dimension {} within blocks: choose `moments` bf16 or "
-          "fp32, or a granule or a number of ranks with which each rank has whole blocks",
+          "`moments` int8 needs whole blocks of {} elements, and {} ranks along tensor cut '{}.{}' "
+          "of shape {} along dimension {} within blocks: choose `moments` bf16 or fp32, or a "
+          "granule or a number of ranks that leaves each rank whole blocks",
           kMomentBlock, ranks, unit.name, spec.name, spec.shape.to_string(), spec.cut->dim)};
     }
   }

@@ -24,9 +24,10 @@ void check_dtype(std::string_view what, DType dtype) {
 
 void check_reduce(DType reduce) {
   if (reduce == DType::fp32 || reduce == DType::bf16) { return; }
-  throw ConfigError{fmt::format(
-      "`reduce` is {}, which is not supported: choose fp32, or bf16, which has the range of fp32",
-      to_string(reduce))};
+  throw ConfigError{
+      fmt::format("`reduce` is {}, which is not supported: choose fp32, or bf16, whose range "
+                  "equals that of fp32",
+                  to_string(reduce))};
 }
 
 void check_align(std::int64_t align_elems) {
@@ -52,8 +53,8 @@ void check_purpose(const ModelOptions& options) {
   if (options.checks != Checks::off) { given = "checks"; }
   if (given == nullptr) { return; }
   throw ConfigError{
-      fmt::format("`{}` has no effect on a model for inference, which has no gradients: leave it "
-                  "at its default",
+      fmt::format("`{}` has no effect on a model for inference, because it has no gradients: leave "
+                  "it at its default",
                   given)};
 }
 
@@ -68,7 +69,7 @@ void check_resharding(const ModelOptions& options) {
   check_prefetch("prefetch_backward", options.prefetch_backward.value_or(0));
   if (options.persist_elems < 0) {
     throw ConfigError{
-        fmt::format("`persist_elems` is {}: choose a number of elements, or 0 for no unit",
+        fmt::format("`persist_elems` is {}: choose a number of elements, or 0 to persist no unit",
                     options.persist_elems)};
   }
   const char* given = nullptr;
@@ -76,8 +77,8 @@ void check_resharding(const ModelOptions& options) {
   if (options.reshard != Reshard::after_forward) { given = "reshard"; }
   if (given != nullptr && options.purpose == Purpose::inference) {
     throw ConfigError{
-        fmt::format("`{}` has no effect on a model for inference, which has no backward: leave it "
-                    "at its default",
+        fmt::format("`{}` has no effect on a model for inference, because it has no backward: "
+                    "leave it at its default",
                     given)};
   }
   if (options.persist_elems > 0) { given = "persist_elems"; }
@@ -87,10 +88,10 @@ void check_resharding(const ModelOptions& options) {
 void check_offload(const ModelOptions& options) {
   const float keep = options.offload_keep;
   if (!(keep >= 0.0F && keep < 1.0F)) {
-    throw ConfigError{
-        fmt::format("`offload_keep` is {}: choose the fraction of the optimizer's state that stays "
-                    "on the device, from 0 to below 1; to offload nothing, leave `offload` at none",
-                    keep)};
+    throw ConfigError{fmt::format(
+        "`offload_keep` is {}: choose the fraction of the optimizer's state that stays on the "
+        "device, at least 0 and below 1; to offload nothing, leave `offload` at none",
+        keep)};
   }
   if (keep > 0.0F && options.offload == Offload::none) {
     throw ConfigError{
@@ -99,16 +100,16 @@ void check_offload(const ModelOptions& options) {
   }
   if (options.offload == Offload::optimizer && options.master_weights != MasterWeights::fp32) {
     throw ConfigError{
-        "`master_weights` remainder cannot be combined with `offload` optimizer: the host updates "
-        "whole master weights, and its pool has room for them; leave `master_weights` at fp32, or "
-        "set `offload` to none or state"};
+        "`master_weights` remainder cannot be combined with `offload` optimizer, because the host "
+        "updates whole master weights: leave `master_weights` at fp32, or set `offload` to none or "
+        "state"};
   }
 }
 
 void check_accumulation(const ModelOptions& options) {
   if (options.accumulate < 1) {
-    throw ConfigError{
-        fmt::format("`accumulate` is {}: a step has at least 1 micro-batch", options.accumulate)};
+    throw ConfigError{fmt::format("`accumulate` is {}: choose at least 1 micro-batch a step",
+                                  options.accumulate)};
   }
   const char* zero = nullptr;
   if (options.bucket_bytes == 0) { zero = "bucket_bytes"; }
@@ -122,8 +123,8 @@ void check_accumulation(const ModelOptions& options) {
   }
   if (options.max_skips >= 0) { return; }
   throw ConfigError{
-      fmt::format("`max_skips` is {}: choose the number of steps skipped in a row that end the "
-                  "run, or 0 for no such end",
+      fmt::format("`max_skips` is {}: choose the number of steps skipped in a row that ends the "
+                  "run, or 0 for no limit",
                   options.max_skips)};
 }
 
@@ -141,7 +142,7 @@ void check_shard_group(const ModelOptions& options, int ranks) {
   if (options.strategy != Strategy::hybrid) {
     throw ConfigError{
         fmt::format("`shard_group` has no effect under {}: leave it at its default, or choose "
-                    "hybrid, which shards among so many ranks",
+                    "hybrid, which shards within groups of that size",
                     to_string(options.strategy))};
   }
   if (group > 0 && group <= ranks && ranks % group == 0) { return; }
@@ -158,9 +159,9 @@ void require_loss_scale(bool ok, const char* name, double value, std::string_vie
 void check_remainders(const Optimizer& optimizer, const OptimizerOptions& update) {
   if (update.rounding == Rounding::stochastic) {
     throw ConfigError{
-        "`rounding` stochastic is incompatible with `master_weights` remainder: a remainder "
-        "completes only the parameter that is nearest to its master; set `rounding` to nearest, or "
-        "`master_weights` to fp32"};
+        "`rounding` stochastic is incompatible with `master_weights` remainder, which completes "
+        "only parameters rounded to nearest: set `rounding` to nearest, or `master_weights` to "
+        "fp32"};
   }
   if (const auto* const custom = std::get_if<CustomOptimizer>(&optimizer)) {
     throw ConfigError{
@@ -176,7 +177,7 @@ void check_remainders(const Optimizer& optimizer, const OptimizerOptions& update
 void require_gathering(Strategy strategy, std::string_view option) {
   if (engine::gathers(strategy)) { return; }
   throw ConfigError{
-      fmt::format("`{}` has no effect under {}, whose ranks hold parameters whole: leave it at its "
+      fmt::format("`{}` has no effect under {}, whose ranks hold whole parameters: leave it at its "
                   "default, or choose zero3 or hybrid, which gather them",
                   option, to_string(strategy))};
 }
@@ -195,7 +196,7 @@ void validate(const ModelOptions& options, int ranks) {
   engine::check_mesh(options, ranks);
 }
 
-// Written so that NaN fails.
+// Written so that NaN is rejected.
 void validate(const LossScaling& scaling, DType compute, DType gradient) {
   const LossScaleMode mode = resolve(scaling.mode, compute, gradient);
   if (mode == LossScaleMode::off) { return; }
@@ -204,7 +205,7 @@ void validate(const LossScaling& scaling, DType compute, DType gradient) {
   if (mode == LossScaleMode::fixed) { return; }
   require_loss_scale(scaling.growth > 1.0F && std::isfinite(scaling.growth), "growth",
                      scaling.growth,
-                     "a finite number above 1; for a scale that never changes use mode fixed");
+                     "a finite number above 1; for a constant scale use mode fixed");
   require_loss_scale(scaling.backoff > 0.0F && scaling.backoff < 1.0F, "backoff", scaling.backoff,
                      "above 0 and below 1");
   require_loss_scale(scaling.growth_interval >= 1, "growth_interval",
@@ -219,10 +220,10 @@ void validate(const ModelOptions& options, const Optimizer& optimizer,
   validate(update, optimizer);
   if (options.master_weights != MasterWeights::fp32) { check_remainders(optimizer, update); }
   if (update.moments != MomentFormat::int8 || options.align_elems % kMomentBlock == 0) { return; }
-  throw ConfigError{fmt::format(
-      "`moments` int8 come in blocks of {} elements, and this model is laid out in multiples of "
-      "{}: make it with ModelOptions::align_elems {}",
-      kMomentBlock, options.align_elems, std::lcm(kMomentBlock, options.align_elems))};
+  throw ConfigError{
+      fmt::format("`moments` int8 needs blocks of {} elements, but this model is laid out in "
+                  "multiples of {}: set ModelOptions::align_elems to {}",
+                  kMomentBlock, options.align_elems, std::lcm(kMomentBlock, options.align_elems))};
 }
 
 void validate_in_graph(const ModelOptions& options) {
@@ -260,15 +261,15 @@ void check_unit(const std::string& name, const std::vector<ParameterSpec>& specs
                     name)};
   }
   if (!gathers(options.strategy)) {
-    throw ConfigError{
-        fmt::format("unit '{}': `reshard` has no effect under {}, whose ranks hold parameters "
-                    "whole: leave it at its default, or choose zero3 or hybrid, which gather them",
-                    name, to_string(options.strategy))};
+    throw ConfigError{fmt::format(
+        "unit '{}': `reshard` has no effect under {}, whose ranks hold whole parameters: leave it "
+        "at its default, or choose zero3 or hybrid, which gather them",
+        name, to_string(options.strategy))};
   }
   if (options.purpose == Purpose::inference) {
     throw ConfigError{
-        fmt::format("unit '{}': `reshard` has no effect on a model for inference, which has no "
-                    "backward: leave it at its default",
+        fmt::format("unit '{}': `reshard` has no effect on a model for inference, because it has "
+                    "no backward: leave it at its default",
                     name)};
   }
 }
@@ -278,16 +279,16 @@ void check_mesh(const ModelOptions& options, int ranks) {
   const MeshShape mesh{options.mesh};
   require_ranks(mesh, ranks);
   if (options.shard_group != 0) {
-    throw ConfigError{fmt::format(
-        "mesh {} and shard_group {} are both given: leave `shard_group` at 0, as the mesh's "
-        "dimension shard says the same",
-        mesh.to_string(), options.shard_group)};
+    throw ConfigError{
+        fmt::format("mesh {} and shard_group {} are both given: leave `shard_group` at 0, because "
+                    "the mesh's dimension shard sets it",
+                    mesh.to_string(), options.shard_group)};
   }
   if (options.strategy == Strategy::dp && mesh.data_ranks() < ranks) {
-    throw ConfigError{fmt::format(
-        "mesh {}: under dp rank 0 has the whole model, so that no rank has a part of it; leave "
-        "tensor and pipe at 1, or choose ddp or zero1 to zero3",
-        mesh.to_string())};
+    throw ConfigError{
+        fmt::format("mesh {}: under dp rank 0 keeps the whole model, so it cannot be split; leave "
+                    "tensor and pipe at 1, or choose ddp or zero1 to zero3",
+                    mesh.to_string())};
   }
   if (traits_of(options.strategy).optimizer == Holding::sharded || mesh.size("shard") == 1) {
     return;
@@ -316,11 +317,11 @@ int ranks_of_each_machine(const std::vector<std::string>& machines) {
 int shard_group_of(const std::vector<std::string>& machines) {
   const int ranks = ranks_of_each_machine(machines);
   if (ranks > 0) { return ranks; }
-  throw ConfigError{fmt::format(
-      "hybrid shards among the ranks of a machine, but the machines of the {} ranks hold different "
-      "numbers of them, or not side by side: start as many on each, machine after machine, or set "
-      "`shard_group`",
-      machines.size())};
+  throw ConfigError{
+      fmt::format("hybrid shards among the ranks of a machine, but the machines of the {} ranks "
+                  "hold different numbers of them, or not contiguously: start equally many on "
+                  "each, machine after machine, or set `shard_group`",
+                  machines.size())};
 }
 
 }  // namespace engine

@@ -12,7 +12,7 @@ namespace {
 
 using UnitSpan = std::span<const DeclaredUnit>;
 
-// A million times today's largest models.
+// A million times the size of today's largest models.
 constexpr std::int64_t kMostElems = std::int64_t{1} << 50;
 
 bool has_masters(const SegmentLayout& segment) noexcept {
@@ -30,10 +30,10 @@ void check_unzeroed(UnitSpan units, const ModelOptions& options) {
   if (options.accumulate == 1 || mode != AccumulateMode::deferred) { return; }
   for (const DeclaredUnit& unit : units) {
     if (unit.options.gradients != GradientInit::unzeroed) { continue; }
-    throw ConfigError{fmt::format(
-        "unit '{}' asks for unzeroed gradients, but {} micro-batches accumulate in them: use "
-        "zeroed gradients, or set `accumulate_mode` to every",
-        unit.name, options.accumulate)};
+    throw ConfigError{
+        fmt::format("unit '{}' asks for unzeroed gradients, but {} micro-batches accumulate in "
+                    "them: use zeroed gradients, or set `accumulate_mode` to every",
+                    unit.name, options.accumulate)};
   }
 }
 
@@ -68,8 +68,8 @@ void check_persistence(UnitSpan units, const ModelOptions& options) {
   }
   if (smallest <= options.persist_elems) { return; }
   throw ConfigError{
-      fmt::format("`persist_elems` is {}, but the smallest unit has {} elements, so that nothing "
-                  "would persist: raise it, or leave it at 0",
+      fmt::format("`persist_elems` is {}, but the smallest unit has {} elements, so no unit would "
+                  "persist: raise it, or leave it at 0",
                   options.persist_elems, smallest)};
 }
 
@@ -77,7 +77,7 @@ void check_persistence(UnitSpan units, const ModelOptions& options) {
 void check_offload(UnitSpan units, const ModelOptions& options) {
   if (options.offload == Offload::none) { return; }
   std::int64_t total = 0;
-  std::int64_t last = 0;  // of the last unit that trains
+  std::int64_t last = 0;  // elements of the last unit that trains
   for (const DeclaredUnit& unit : units) {
     const std::int64_t elems = updated_elems(*unit.layout);
     total += elems;
@@ -85,15 +85,14 @@ void check_offload(UnitSpan units, const ModelOptions& options) {
   }
   if (total == 0) {
     throw ConfigError{
-        fmt::format("`offload` {} has no effect: nothing is trained, so that there is nothing to "
-                    "take off the device; set `offload` to none",
+        fmt::format("`offload` {} has no effect, because nothing is trained: set `offload` to none",
                     to_string(options.offload))};
   }
   const double most = static_cast<double>(options.offload_keep) * static_cast<double>(total);
   if (options.offload_keep == 0.0F || static_cast<double>(last) <= most) { return; }
   throw ConfigError{
-      fmt::format("`offload_keep` is {}, but the last unit has {} of the {} elements that are "
-                  "trained, so that no whole unit would stay: raise it, or leave it at 0",
+      fmt::format("`offload_keep` is {}, but the last unit has {} of the {} trained elements, so "
+                  "no whole unit would stay: raise it, or leave it at 0",
                   options.offload_keep, last, total)};
 }
 
@@ -104,8 +103,8 @@ std::int64_t add_elems(std::int64_t declared, std::string_view unit, const UnitL
   for (const SegmentLayout& segment : layout.segments()) {
     sum += std::min(segment.padded_elems(), kMostElems + 1);
     if (sum <= kMostElems) { continue; }
-    throw ConfigError{fmt::format(
-        "unit '{}' brings the model to more than 2^50 elements: check its shapes", unit)};
+    throw ConfigError{
+        fmt::format("unit '{}' takes the model above 2^50 elements: check its shapes", unit)};
   }
   return sum;
 }
@@ -130,13 +129,13 @@ void check_update(UnitSpan units, const ModelOptions& options, const Optimizer& 
   const bool masters = any_has_masters(units);
   if (update.rounding == Rounding::stochastic && update.moments != MomentFormat::bf16 && !masters) {
     throw ConfigError{
-        "`rounding` stochastic has no effect: neither parameters that are trained nor moments have "
-        "16 bits; leave it at nearest, or use 16-bit parameters or moments"};
+        "`rounding` stochastic has no effect, because neither trained parameters nor moments have "
+        "16 bits: leave it at nearest, or use 16-bit parameters or moments"};
   }
   if (options.offload == Offload::none || masters || state_count(optimizer) > 0) { return; }
   throw ConfigError{
-      fmt::format("`offload` {} has no effect: {} keeps no state, and fp32 parameters need no "
-                  "masters, so that there is nothing to take off the device; set `offload` to none",
+      fmt::format("`offload` {} has no effect, because {} keeps no state and fp32 parameters need "
+                  "no masters: set `offload` to none",
                   to_string(options.offload), describe(optimizer))};
 }
 

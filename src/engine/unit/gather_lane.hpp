@@ -8,8 +8,8 @@
 
 namespace tessera::engine {
 
-/// The way on which parameters come to a rank: its gather channel, in order with the compute
-/// stream. A model's units share it.
+/// How parameters reach a rank: its gather channel, in order with the compute stream. A model's
+/// units share it.
 ///
 /// Time: everything enqueues.
 class GatherLane {
@@ -19,11 +19,11 @@ class GatherLane {
   [[nodiscard]] World& world() const noexcept { return world_; }
   [[nodiscard]] Journal& journal() const noexcept { return journal_; }
   [[nodiscard]] Stream stream() const noexcept { return channel_.stream; }
-  /// What is submitted from now on runs after what the compute stream has so far.
+  /// Batches submitted from now on run after the compute stream's work so far.
   void order_after_compute();
-  /// The compute stream waits for what has been submitted so far.
+  /// The compute stream waits for everything submitted so far.
   void settle();
-  /// Recorded as `verb` of `unit`.
+  /// Records the batch as `verb` of `unit`.
   void submit(const char* verb, const std::string& unit, Batch batch);
 
  private:

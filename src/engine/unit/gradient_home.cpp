@@ -40,10 +40,10 @@ kernels::Write GradientHome::write(std::size_t parameter, std::size_t scope) {
   if (plan_.options.gradients == GradientInit::unzeroed) { return Write::overwrite; }
   if (contents_[parameter] == Content::written) { return Write::add; }
   if (contents_[parameter] == Content::to_be_written) {
-    throw ContractError{fmt::format(
-        "write of '{}' is called twice, and the gradient was not taken in between: call grad after "
-        "each write",
-        plan_.infos[parameter].full_name())};
+    throw ContractError{
+        fmt::format("write of '{}' was called twice without taking the gradient in between; call "
+                    "grad after each write",
+                    plan_.infos[parameter].full_name())};
   }
   contents_[parameter] = Content::to_be_written;
   writers_[parameter] = scope;
@@ -65,8 +65,8 @@ void GradientHome::require_taken(std::size_t scope, std::string_view name) const
   for (std::size_t p = 0; p < contents_.size(); ++p) {
     if (contents_[p] != Content::to_be_written || writers_[p] != scope) { continue; }
     throw ContractError{fmt::format(
-        "backward scope of unit '{}': write of '{}' was called, but its gradient was not taken, "
-        "and holds anything: call grad after write, and let a kernel write all of it",
+        "backward scope of unit '{}': write of '{}' was called, but its gradient was not taken and "
+        "is undefined; call grad after write, and let a kernel write all of it",
         name, plan_.infos[p].full_name())};
   }
 }
@@ -91,8 +91,8 @@ void GradientHome::clear(GradientInit content) {
       world().device().fill(all.data, 0, all.bytes(), compute);
       continue;
     }
-    // The trainer overwrites its own elements, or finds them zeroed where it asks for them; what
-    // lies between must not reach the norm.
+    // The trainer overwrites its own elements, or gets them zeroed when it asks; padding must not
+    // reach the norm.
     for (const Range gap : plan_.layout.segments()[s].padding()) {
       const View hole = all.slice(gap.first, gap.elems);
       world().device().fill(hole.data, 0, hole.bytes(), compute);
@@ -169,7 +169,8 @@ bool reduces_in_slots(const ModelOptions& options) {
   return traits_of(options.strategy).gradients == Holding::sharded;
 }
 
-/// Whether finished units are all-reduced together: where they are, and travel as they are.
+/// Whether finished units are all-reduced together: if they stay in place and travel in their own
+/// dtype.
 bool reduces_in_buckets(const UnitPlans& plans, const ModelOptions& options) {
   const bool in_place = !reduces_in_slots(options);
   const bool narrows =

@@ -4,8 +4,8 @@
 
 namespace tessera::engine {
 
-/// Backward adds into whole gradients that stay, and the last micro-batch reduces them in place. Of
-/// a unit that the host updates the host pool gets a copy.
+/// Backward adds into whole gradients that stay, and the last micro-batch reduces them in place. If
+/// the host updates the unit, the host pool gets a copy.
 class DirectGradients final : public GradientHome {
  public:
   explicit DirectGradients(const Parts& parts) : GradientHome{parts} {}

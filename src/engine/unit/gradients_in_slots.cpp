@@ -69,7 +69,7 @@ void GradientsInSlots::take_export_slot() {
   if (plan().updated_on_host()) { bring_from_host(); }
 }
 
-// Into its place in the slot, once all of it is in the host pool.
+// Copies into the slot, once everything has reached the host pool.
 void GradientsInSlots::bring_from_host() {
   const Stream copies = HostPool{world()}.copy_stream(CopyLane::states);
   lane().order_before(copies);

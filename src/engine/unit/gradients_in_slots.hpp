@@ -5,10 +5,10 @@
 namespace tessera::engine {
 
 /// Backward adds into a slot, which is reduced in place and then added to what stays: on the
-/// device, or of a unit that the host updates in the host pool alone.
+/// device, or in the host pool if the host updates the unit.
 class GradientsInSlots final : public GradientHome {
  public:
-  /// `ring`: whose slots backward adds into; it outlives the home.
+  /// `ring`: the slots that backward adds into; it outlives the home.
   GradientsInSlots(const Parts& parts, SlotRing& ring) : GradientHome{parts}, ring_{ring} {}
 
   bool can_open() const override;

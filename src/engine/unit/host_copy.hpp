@@ -10,17 +10,17 @@
 
 namespace tessera::engine {
 
-/// Moves fp32 values between host memory and device memory of any dtype of parameters and
-/// gradients. Each call returns when it is done.
+/// Moves fp32 values between host memory and device memory of any parameter or gradient dtype. Each
+/// call is done on return.
 class HostCopy {
  public:
   explicit HostCopy(World& world) noexcept : world_{world} {}
 
-  /// That part of as many `values` as `to` has elements.
+  /// Writes part `part` of `values` to `to`, for each of its elements.
   void write(View to, kernels::MasterPart part, std::span<const float> values);
-  /// Exactly.
+  /// Reads the values exactly.
   void read(std::span<float> values, ConstView from);
-  /// The masters of which these are the halves; `on_host`: the remainder is in the host pool.
+  /// Reads masters from their two halves; `on_host`: the remainder is in the host pool.
   void read_joined(std::span<float> values, ConstView parameter, ConstView remainder, bool on_host);
 
  private:

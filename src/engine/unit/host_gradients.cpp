@@ -46,7 +46,7 @@ void HostGradients::copy(const ViewOf& gradients) {
   pool_.lane().record(copied_.get());
 }
 
-// As the device would add them: the kernels' bits are the same.
+// Adds as the device would: the kernels give the same bits.
 void HostGradients::add(const ViewOf& gradients) {
   auto& staging = pool_.next_staging();
   const Stream host = HostPool{world_}.compute_stream();
@@ -123,7 +123,7 @@ void HostGradientPool::allocate() {
   }
 }
 
-// As OptimizerStep plans them for what stays on the device.
+// As OptimizerStep plans the norms of what stays on the device.
 void HostGradientPool::plan_norms(const Options& options) {
   std::int64_t spans = 0;
   for (const auto& unit : units_) {

@@ -15,7 +15,7 @@ namespace tessera::engine {
 
 class HostGradientPool;
 
-/// The squared norm of one shard of a segment, of what the host pool holds.
+/// The squared norm of one shard of a segment whose gradients are in the host pool.
 struct HostNorm {
   ConstValues gradient;
   std::int64_t elems = 0;
@@ -23,8 +23,8 @@ struct HostNorm {
   double* spans = nullptr;  ///< partial sums
 };
 
-/// The reduced gradients of one unit that the host updates, in the rank's host pool: what this
-/// rank's optimizer updates of them. They come when they have been reduced, beside backward.
+/// The reduced gradients, in the host pool, of one unit that the host updates: the elements that
+/// this rank's optimizer updates. They arrive after their reduction, beside backward.
 ///
 ///   on the device --take--> copied by the lane of states --> added and squared on the host stream
 ///
@@ -38,14 +38,14 @@ class HostGradients {
   /// What is kept of a segment: elements `Owned::updates`.
   [[nodiscard]] View resident(std::size_t segment) const { return views_[segment]; }
 
-  /// `gradients(segment)` are what `resident` is to be, or to be added to it unless `first`; they
-  /// are done on `producer` and read when the lane of states has come here.
+  /// `gradients(segment)` become `resident` if `first`, and are added to it otherwise. They are
+  /// complete on `producer`, and read once the lane of states gets here.
   void take(Stream producer, const ViewOf& gradients, bool first);
-  /// The gradients of this step are all there.
+  /// All gradients of this step have been taken.
   void complete();
   /// The host has read them for the last time in this step.
   void release();
-  /// `reader` waits for what the host stream has so far.
+  /// `reader` waits for the host stream's work so far.
   void order_after_host(Stream reader);
 
  private:
@@ -57,41 +57,41 @@ class HostGradients {
   const UnitPlan& plan_;
   HostGradientPool& pool_;
   std::vector<View> views_;      // by segment
-  std::vector<HostNorm> norms_;  // that are computed here
-  OwnedEvent copied_;            // the first micro-batch's
+  std::vector<HostNorm> norms_;  // those computed here
+  OwnedEvent copied_;            // recorded after the first micro-batch's copy
   OwnedEvent read_;
 };
 
-/// The gradients of all units that the host updates, and what they share.
+/// The gradients of all units that the host updates, and what these units share.
 ///
 /// Memory:  all of it taken in the constructor, in the host pool: the gradients, room for two units
-///          on their way if micro-batches are added here, and a double for each span of a norm.
+///          in transit if micro-batches are added here, and a double for each span of a norm.
 class HostGradientPool {
  public:
   struct Options {
-    bool norms = false;       ///< whether they are kept nowhere else, so that norms are made here
-    bool accumulate = false;  ///< whether several micro-batches come
-    std::vector<int> shards;  ///< whose squared norms this rank computes
-    int all_shards = 1;       ///< of a segment
+    bool norms =
+        false;  ///< whether norms are computed here, because the gradients are kept nowhere else
+    bool accumulate = false;  ///< whether a step has several micro-batches
+    std::vector<int> shards;  ///< the shards whose squared norms this rank computes
+    int all_shards = 1;       ///< shards of a segment
   };
 
   HostGradientPool(World& world, const UnitPlans& plans, const Options& options);
 
   [[nodiscard]] HostGradients& of(std::size_t unit) { return *units_[unit]; }
 
-  /// Whether some norm is computed here.
+  /// Whether any norm is computed here.
   [[nodiscard]] bool has_norms() const noexcept { return sums_ != nullptr; }
-  /// Enqueues that the squared norms by shard are added up, in the order of units, and makes
-  /// `reader` wait for them.
+  /// Enqueues the sum of the squared norms by shard, in unit order, and makes `reader` wait for it.
   [[nodiscard]] const double* sum_norms(Stream reader);
-  /// `stream` waits until everything that was taken is there.
+  /// `stream` waits until everything taken has arrived.
   void settle(Stream stream);
 
   [[nodiscard]] std::size_t persistent_bytes() const noexcept { return kept_.bytes(); }
 
  private:
   friend class HostGradients;
-  /// Room for a unit's gradients that are on their way.
+  /// Room for a unit's gradients in transit.
   struct Staging {
     std::byte* data = nullptr;
     OwnedEvent filled;
@@ -110,7 +110,7 @@ class HostGradientPool {
   Arena staging_arena_;
   Arena sums_arena_;
   std::array<Staging, 2> staging_;
-  std::size_t next_ = 0;  // of staging_
+  std::size_t next_ = 0;  // index into staging_
   int all_shards_;
   double* sums_ = nullptr;  // by shard
   OwnedEvent produced_;

@@ -9,9 +9,9 @@
 
 namespace tessera::engine {
 
-/// Says what the engine does: the phase to the rank's memory tracker and to its device's profiler,
-/// events and spans to its recorder if it has one. Spans begin and end when the compute stream
-/// comes there.
+/// Reports what the engine does: the phase to the rank's memory tracker and its device's profiler,
+/// events and spans to its recorder if it has one. Spans begin and end when the compute stream gets
+/// there.
 class Journal {
  public:
   explicit Journal(World& world) noexcept
@@ -20,7 +20,7 @@ class Journal {
         memory_{world.memory()},
         recorder_{world.recorder()} {}
 
-  /// What allocations and uses of memory belong to from now on.
+  /// Allocations and uses of memory from now on belong to this phase and unit.
   void enter(trace::Phase phase, std::string_view unit) {
     phase_ = phase;
     memory_.enter(phase, unit, step_);
@@ -34,12 +34,12 @@ class Journal {
     if (recorder_ != nullptr) { recorder_->end_step(); }
   }
   [[nodiscard]] std::int64_t step() const noexcept { return step_; }
-  /// The next step is that after `step`: the model's state is that of another run.
+  /// The next step is the one after `step`: the model's state comes from another run.
   void continue_after(std::int64_t step) noexcept { step_ = step; }
 
-  /// When it began, as soon as that is known. Null where nothing is recorded.
+  /// The time at which the span began, once it is known. Null if nothing is recorded.
   using Span = std::shared_ptr<std::int64_t>;
-  /// One that begins when the compute stream comes to what is enqueued next.
+  /// Returns a span that begins when the compute stream reaches the next enqueued work.
   [[nodiscard]] Span begin_span() const {
     if (recorder_ == nullptr) { return nullptr; }
     auto began = std::make_shared<std::int64_t>(0);
@@ -55,7 +55,7 @@ class Journal {
                     .step = step_,
                     .phase = std::string{to_string(phase_)}});
   }
-  /// Ends with what has been enqueued so far.
+  /// Ends the span after the work enqueued so far.
   void end_span(std::string_view what, const std::string& unit, const Span& began) {
     if (recorder_ == nullptr) { return; }
     trace::Record record;

@@ -45,8 +45,8 @@ void LiveUnit::open(UseKind kind, int micro_batch) {
   gradients_->open();
 }
 
-// The device's update of the step before may still read the gradients: the unit's parameters have
-// not been used since, or by another stream alone.
+// The previous step's update on the device may still read the gradients, if the unit's parameters
+// were not used since, or only by another stream.
 void LiveUnit::await_update() {
   if (plan_.offload == Offload::state) { parameters_->await_arrival(compute_); }
 }
@@ -56,7 +56,7 @@ void LiveUnit::close(UseKind kind, int micro_batch, bool last) {
   leave_parameters(kind);
   if (kind != UseKind::backward) { return; }
   --open_backward_scopes_;
-  // The unit may still be in another scope: its own, or one that has its aliases.
+  // The unit may still be in another scope: its own, or that of a unit with its aliases.
   const Uses of = uses(micro_batch);
   if (of.backward == of.forward && open_backward_scopes_ == 0) { gradients_->complete(last); }
 }
@@ -102,7 +102,7 @@ int LiveUnit::later_on_its_way_back(int micro_batch) const noexcept {
 }
 
 void LiveUnit::give_up_before(int micro_batch) {
-  if (open_backward_scopes_ > 0) { return; }  // which is refused
+  if (open_backward_scopes_ > 0) { return; }  // this scope will be rejected
   for (Uses& of : uses_) {
     if (of.micro_batch >= micro_batch) { continue; }
     complete_open_gradients(of.micro_batch, /*last=*/false);

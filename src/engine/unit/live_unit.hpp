@@ -16,13 +16,14 @@ namespace tessera::engine {
 ///
 ///   bring - open(forward) - close    bring - open(backward) - close - update
 ///
-/// or `gather_ahead` in place of `bring`. `close` gives gathered parameters back when they are not
-/// needed soon, and sends gradients on their way when the micro-batch has no more of them.
+/// or `gather_ahead` instead of `bring`. `close` releases gathered parameters that are not needed
+/// soon, and sends gradients to their reduction once the micro-batch has no more of them.
 ///
 /// Time: everything enqueues.
 class LiveUnit {
  public:
-  /// `gradients` and `update` are null in a model for inference. `compute`: where trainers use it.
+  /// `gradients` and `update` are null in a model for inference. `compute`: the stream of the
+  /// trainer.
   LiveUnit(const UnitPlan& plan, Stream compute, std::unique_ptr<ParameterHome> parameters,
            std::unique_ptr<GradientHome> gradients, std::unique_ptr<UpdateHome> update);
 
@@ -35,20 +36,20 @@ class LiveUnit {
 
   // Parameters.
 
-  /// Gathers them unless they are held: they are used next.
+  /// Gathers them unless they are held. They are used next.
   void bring();
-  /// Gathers them unless they are held; false if there is no place.
+  /// Gathers them unless they are held; false if there is no slot.
   [[nodiscard]] bool gather_ahead();
-  /// Whether they have been gathered ahead, and not used since.
+  /// Whether they were gathered ahead and not used since.
   [[nodiscard]] bool gathered_ahead() const noexcept { return gathered_ahead_; }
-  /// Gives back what is held, used or not.
+  /// Releases what is held, used or not.
   void release_parameters();
 
   // Uses.
 
-  /// A scope of the unit, or of one that has its aliases, opens. It brought the parameters.
+  /// A scope of the unit, or of a unit with its aliases, opens. That scope brought the parameters.
   void open(UseKind kind, int micro_batch);
-  /// It closes. `last`: the step has no later micro-batch.
+  /// The scope closes. `last`: the step has no later micro-batch.
   void close(UseKind kind, int micro_batch, bool last);
   [[nodiscard]] int open_scopes() const noexcept { return open_scopes_; }
   [[nodiscard]] int open_backward_scopes() const noexcept { return open_backward_scopes_; }
@@ -58,29 +59,28 @@ class LiveUnit {
     int forward = 0;
     int backward = 0;
   };
-  /// Scopes that have been opened in a micro-batch in flight.
+  /// The scopes opened so far in a micro-batch in flight.
   [[nodiscard]] Uses uses(int micro_batch) const noexcept;
-  /// Whether as many backward scopes have been opened as forward ones.
+  /// Whether as many backward scopes as forward scopes were opened.
   [[nodiscard]] bool is_back(int micro_batch) const noexcept {
     return uses(micro_batch).backward == uses(micro_batch).forward;
   }
-  /// The earliest micro-batch before `micro_batch` whose backward of this unit has not ended, of
-  /// those whose gradients are added; `micro_batch` if there is none.
+  /// The earliest micro-batch before `micro_batch` whose gradients are added and whose backward of
+  /// this unit has not ended; `micro_batch` if there is none.
   [[nodiscard]] int earlier_on_its_way_back(int micro_batch) const noexcept;
-  /// A later micro-batch than `micro_batch` whose gradients have begun; `micro_batch` if there is
-  /// none.
+  /// A micro-batch after `micro_batch` whose gradients have begun; `micro_batch` if there is none.
   [[nodiscard]] int later_on_its_way_back(int micro_batch) const noexcept;
-  /// No more backward scopes come in earlier micro-batches: what they have added is complete.
+  /// Earlier micro-batches open no more backward scopes: what they added is complete.
   void give_up_before(int micro_batch);
 
   // Micro-batches and steps.
 
   void begin_step();
-  /// Sends on their way the gradients that no more scopes come for.
+  /// Sends gradients that get no more scopes to their reduction.
   void complete_open_gradients(int micro_batch, bool last);
   /// The micro-batch has ended.
   void forget_uses(int micro_batch);
-  /// Reduces zeros for the unit if nothing of it has been in this step.
+  /// Reduces zeros for the unit if it was not used in this step.
   void reduce_if_missing();
 
  private:

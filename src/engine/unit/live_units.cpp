@@ -20,7 +20,7 @@ LiveUnits::LiveUnits(World& world, const UnitPlans& plans, Journal& journal,
   }
 }
 
-// The copies' last readers and rank 0's update came before on the compute stream.
+// The copies' last readers and rank 0's update came earlier on the compute stream.
 void LiveUnits::copy_from_rank0(const std::vector<std::size_t>& order) {
   if (!parameters_.are_on_rank0()) { return; }
   parameters_.lane().order_after_compute();

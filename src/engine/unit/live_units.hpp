@@ -13,7 +13,7 @@ namespace tessera::engine {
 /// Memory: all of it taken in the constructor.
 class LiveUnits {
  public:
-  /// `plans` outlive it. `pending`: the most blocks whose gradients are on their way back at once.
+  /// `plans` outlive it. `pending`: the most blocks whose gradients are pending at once.
   LiveUnits(World& world, const UnitPlans& plans, Journal& journal, const ModelOptions& options,
             const Sharding& group, int pending);
 
@@ -25,13 +25,13 @@ class LiveUnits {
   [[nodiscard]] auto begin() const noexcept { return units_.begin(); }
   [[nodiscard]] auto end() const noexcept { return units_.end(); }
 
-  /// *Collective.* Before a micro-batch begins that shares the step with none under way, and before
-  /// an evaluation or an export: where rank 0 keeps the parameters (dp), the others get copies,
-  /// unit by unit in `order`.
+  /// *Collective.* Called before a micro-batch begins while no other is in flight, and before an
+  /// evaluation or an export. Where rank 0 keeps the parameters (dp), the others get copies, unit
+  /// by unit in `order`.
   void copy_from_rank0(const std::vector<std::size_t>& order);
 
   [[nodiscard]] const UnitPlans& plans() const noexcept { return plans_; }
-  /// Whether they have gradients: not in a model for inference.
+  /// Whether they have gradients: false in a model for inference.
   [[nodiscard]] bool train() const noexcept { return gradients_ != nullptr; }
   [[nodiscard]] ParameterPool& parameters() noexcept { return parameters_; }
   [[nodiscard]] const ParameterPool& parameters() const noexcept { return parameters_; }

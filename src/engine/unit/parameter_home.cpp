@@ -37,7 +37,7 @@ ParameterPool::ParameterPool(World& world, const UnitPlans& plans, Journal& jour
   if (sharded) { take_slots(options); }
 }
 
-// Units that are given back after each use share a ring that fits the largest of them; the others
+// Units that are released after each use share a ring that fits the largest of them; the others
 // have slots of their own.
 void ParameterPool::take_slots(const ModelOptions& options) {
   World& world = lane_.world();

@@ -31,32 +31,32 @@ class ParameterHome {
   [[nodiscard]] virtual View resident(std::size_t segment) const = 0;
   /// The whole segment, while held.
   [[nodiscard]] virtual View whole(std::size_t segment) const = 0;
-  /// Whether `whole` is at the same addresses whenever it is held.
+  /// Whether `whole` has the same addresses each time it is held.
   [[nodiscard]] virtual bool stays_in_place() const { return true; }
 
   [[nodiscard]] virtual bool held() const { return true; }
-  /// Whether `gather` would find a place.
+  /// Whether `gather` would find a slot.
   [[nodiscard]] virtual bool can_gather() const { return false; }
   virtual void gather() {}
   virtual void await() = 0;
-  /// `reader` used the parameters last. A unit of Residence::update stays held.
+  /// `reader` was the last stream to use the parameters. A unit of Residence::update stays held.
   virtual void release(Stream /*reader*/) {}
 
-  /// Copies what rank 0 keeps to the other ranks, after the mark of the lane.
+  /// Copies rank 0's parameters to the other ranks, after the lane's mark.
   virtual void copy_from_rank0() {}
-  /// The optimizer has changed what this rank updates, on the compute stream: copies are stale.
+  /// The optimizer has changed, on the compute stream, what this rank updates: copies are stale.
   virtual void drop_stale() {}
-  /// What has changed goes to the ranks that keep it whole.
+  /// Sends changed parameters to the ranks that keep them whole.
   virtual void send_updated() {}
-  /// The updated parameters of an offloaded unit are on their way by `lane`, and there when it has
-  /// come here. Whatever reads them next waits for that, and whatever overwrites the gradients.
+  /// The updated parameters of an offloaded unit travel on `lane`, and have arrived when it gets
+  /// here. Work that reads them, or overwrites the gradients, waits for that.
   void arrive(Stream lane) { lane.record(arrival_.get()); }
-  /// `reader` waits until the updated share has arrived; not at all where none is under way.
+  /// `reader` waits until the updated share has arrived; it does not wait if none is in transit.
   void await_arrival(Stream reader) const {
     if (plan_.state_on_host()) { reader.wait_for(arrival_.get()); }
   }
 
-  /// ContractError that names the slots which are still taken although no scope is open.
+  /// Throws ContractError naming the slots that are still taken although no scope is open.
   virtual void require_slots_free() const {}
 
  protected:
@@ -76,7 +76,7 @@ class ParameterHome {
 [[nodiscard]] int most_prefetch(const ModelOptions& options) noexcept;
 
 /// What the parameter homes of a model's units share: the memory that they are cut from, and the
-/// way on which parameters come. It outlives them.
+/// lane that gathers parameters. It outlives them.
 ///
 /// Memory: all of it taken in the constructor.
 class ParameterPool {
@@ -84,12 +84,12 @@ class ParameterPool {
   ParameterPool(World& world, const UnitPlans& plans, Journal& journal, const ModelOptions& options,
                 const Sharding& group);
 
-  /// The home that the strategy asks for. Once for each unit, in the order of declaration.
+  /// The home that the strategy asks for. Call it once for each unit, in declaration order.
   [[nodiscard]] std::unique_ptr<ParameterHome> make_home(std::size_t unit);
 
   [[nodiscard]] GatherLane& lane() noexcept { return lane_; }
   [[nodiscard]] bool are_on_rank0() const noexcept { return traits_.parameters == Holding::rank0; }
-  /// Of the memory that ParameterHome::whole looks at.
+  /// The category of the memory behind ParameterHome::whole.
   [[nodiscard]] Category category() const noexcept;
   [[nodiscard]] std::size_t persistent_bytes() const noexcept;
 
@@ -102,7 +102,7 @@ class ParameterPool {
   GatherLane lane_;
   Arena kept_;
   Arena slots_;
-  std::vector<SlotRing> rings_;    // of gathered units; the shared one first
+  std::vector<SlotRing> rings_;    // rings of gathered units; the shared one first
   std::vector<std::size_t> ring_;  // by unit
 };
 

@@ -4,7 +4,7 @@
 
 namespace tessera::engine {
 
-/// Rank 0 keeps the unit; each round of passes begins with a copy to every other rank, as
+/// Rank 0 keeps the unit; each round of passes begins with a copy to every other rank, like
 /// DataParallel's replicas (dp). The others hold their copy as borrowed `gather` memory.
 class Rank0Parameters final : public ParameterHome {
  public:
@@ -18,7 +18,7 @@ class Rank0Parameters final : public ParameterHome {
 
  private:
   void* base_;
-  OwnedEvent ready_;  // the copy has arrived
+  OwnedEvent ready_;  // recorded when the copy has arrived
 };
 
 }  // namespace tessera::engine

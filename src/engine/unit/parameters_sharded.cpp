@@ -32,7 +32,7 @@ void ShardedParameters::release(Stream reader) {
   if (plan().residence != Residence::update) { give_back(reader); }
 }
 
-// What has been gathered is the parameters before the update.
+// What was gathered are the parameters before the update.
 void ShardedParameters::drop_stale() {
   if (plan().residence == Residence::update && held()) { give_back(compute()); }
 }

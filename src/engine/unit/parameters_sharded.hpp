@@ -4,12 +4,12 @@
 
 namespace tessera::engine {
 
-/// Every rank keeps its part of the unit, 1/N (zero3) or 1/S (hybrid). The unit is gathered into a
-/// slot just in time: of a ring that it shares, or one of its own. A unit of Residence::update is
-/// not given back by `release`, but by `drop_stale`.
+/// Every rank keeps its part of the unit, 1/N (zero3) or 1/S (hybrid). The unit is gathered just in
+/// time into a slot, of a shared ring or its own. A unit of Residence::update is released by
+/// `drop_stale`, not by `release`.
 class ShardedParameters final : public ParameterHome {
  public:
-  /// `shard`: memory for the rank's part. Both outlive the home.
+  /// `shard`: memory for the rank's part. `shard` and `ring` outlive the home.
   ShardedParameters(const UnitPlan& plan, GatherLane& lane, void* shard, SlotRing& ring)
       : ParameterHome{plan, lane}, shard_{shard}, ring_{ring} {}
 

@@ -17,14 +17,14 @@ struct BucketSizes {
   std::size_t next = 0;
 };
 
-/// The way on which gradients leave a rank: its reduce channel, in order with the compute stream. A
-/// model's units share it.
+/// How gradients leave a rank: its reduce channel, in order with the compute stream. A model's
+/// units share it.
 ///
-/// Order:   `reduce` and `flush` are made by all ranks in the same order.
+/// Order:   all ranks call `reduce` and `flush` in the same order.
 /// Time:    everything enqueues; `settle` makes the compute stream wait for all reductions.
 class ReduceLane {
  public:
-  /// `buckets`: null where each unit leaves alone.
+  /// `buckets`: null if each unit is reduced alone.
   ReduceLane(World& world, Journal& journal, const Sharding& group, const BucketSizes* buckets);
 
   [[nodiscard]] World& world() const noexcept { return world_; }
@@ -32,17 +32,17 @@ class ReduceLane {
   [[nodiscard]] Stream stream() const noexcept { return group_.reduce().stream; }
 
   void begin_step() noexcept { bucket_bytes_ = sizes_.first; }
-  /// The gradients are done on the compute stream. They may wait for company.
+  /// The gradients are complete on the compute stream. They may wait in a bucket.
   void reduce(GradientHome& gradients);
-  /// Reduces what waits for its bucket to fill.
+  /// Reduces the bucket that is not full yet.
   void flush();
   void settle();
-  /// What is submitted from now on runs after what the compute stream has so far.
+  /// Batches submitted from now on run after the compute stream's work so far.
   void order_after_compute();
   void submit(Batch batch);
-  /// The reduce stream waits for what `before` has so far, through a mark of the lane's.
+  /// The reduce stream waits for the work of `before` so far, through the lane's event.
   void order_after(Stream before);
-  /// `after` waits for what the reduce stream has so far, in the same way.
+  /// `after` waits for the reduce stream's work so far, in the same way.
   void order_before(Stream after);
 
  private:
@@ -51,8 +51,8 @@ class ReduceLane {
   Sharding group_;
   bool in_buckets_;
   BucketSizes sizes_;
-  std::size_t bucket_bytes_ = 0;        // of the bucket that fills now
-  std::vector<GradientHome*> waiting_;  // for company
+  std::size_t bucket_bytes_ = 0;        // of the bucket being filled
+  std::vector<GradientHome*> waiting_;  // gradients in the bucket
   std::size_t waiting_bytes_ = 0;
   OwnedEvent compute_mark_;
   OwnedEvent reduce_mark_;

@@ -47,7 +47,7 @@ StateRing::StateRing(World& world, std::size_t slot_bytes)
                    slot_bytes};
 }
 
-// What comes waits for the slot's last reader, the copy out of three pieces before.
+// A copy in waits for the slot's last reader, the copy out of three pieces before.
 void StateRing::pass(std::span<const ParkedArray> arrays, std::int64_t first, std::int64_t elems,
                      const std::string& unit,
                      const std::function<void(const BroughtPiece&, Stream)>& launch) {

@@ -10,7 +10,7 @@
 namespace tessera::engine {
 namespace {
 
-/// The part of `run` that `piece` has, where that is on the device; no elements if it has none.
+/// The part of `run` that lies in `piece`, with device addresses; no elements if there is none.
 UpdateRun on_device(const UpdateRun& run, const BroughtPiece& piece) {
   const std::int64_t first = std::max(run.first, piece.first());
   const std::int64_t end = std::min(run.first + run.update.elems, piece.first() + piece.elems());
@@ -87,7 +87,7 @@ std::size_t UpdateFromHost::piece_bytes() const {
 
 void UpdateFromHost::update(const UpdateRule& rule, UpdateRuns& /*together*/) {
   const Stream stream = HostPool{world_}.update_stream();
-  await_copies(stream);  // what is sent back comes after that stream
+  await_copies(stream);  // copies back run after that stream
   for (std::size_t s = 0; s < plan().segments(); ++s) {
     if (plan().owned[s].updates.elems > 0) { update_segment(s, rule); }
   }

@@ -10,11 +10,11 @@ namespace tessera::engine {
 /// The optimizer's kernels run on the device, as UpdateOnDevice's do, over masters (or remainders)
 /// and states that are parked in the rank's host pool: a StateRing brings them piece by piece. A
 /// piece is a part of a segment, and its arrays move whole, whatever runs they have. Parameters and
-/// gradients stay on the device. Whoever uses the parameters or overwrites the gradients next waits
-/// for the unit's update (ParameterHome::arrive).
+/// gradients stay on the device. Later work that uses the parameters or overwrites the gradients
+/// waits for the unit's update (ParameterHome::arrive).
 class UpdateFromHost final : public UpdateHome {
  public:
-  /// How masters are kept, where they are taken from, and what they pass through.
+  /// How masters are kept, the memory for them, and the ring that they pass through.
   struct Masters {
     MasterWeights kind;
     World& world;
@@ -42,7 +42,7 @@ class UpdateFromHost final : public UpdateHome {
   const GradientHome& gradients_;
   StateRing& ring_;
   kernels::MasterPart part_;
-  std::vector<View> masters_;  // by segment: masters, or remainders as bf16 for its size alone
+  std::vector<View> masters_;  // by segment: masters, or remainders as bf16, used for the size only
 };
 
 }  // namespace tessera::engine

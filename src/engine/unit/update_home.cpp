@@ -84,7 +84,7 @@ void launch_updates(const kernels::Table& table, std::span<const UpdateRun* cons
 
 void UpdateHome::train(const UpdateLayout& layout, const std::vector<ParameterRule>& rules,
                        Arena& arena) {
-  runs_.clear();  // of an optimizer for which there was no memory
+  runs_.clear();  // left by an optimizer that ran out of memory
   for (std::size_t s = 0; s < plan_.segments(); ++s) {
     if (plan_.owned[s].updates.elems == 0) { continue; }
     states_[s] = layout.take_states(plan_, s, arena);
@@ -93,7 +93,7 @@ void UpdateHome::train(const UpdateLayout& layout, const std::vector<ParameterRu
   }
 }
 
-// A graph that is captured has no need of the events: it starts after the streams of the copies.
+// A captured graph does not need the events: it starts after the streams of the copies.
 void UpdateHome::await_copies(Stream writer) {
   for (const Event copied : copies_) { writer.wait_for(copied); }
   copies_.clear();
@@ -203,7 +203,7 @@ bool UpdatePool::begin_offloaded(Event scalars) {
     return true;
   }
   pool.update_stream().wait_for(readers_.get());
-  // State is brought when that of the step before is back, which may be while backward runs.
+  // State is brought once the previous step's state is back, which may be during backward.
   pool.copy_stream(CopyLane::states).record(mark_.get());
   pool.copy_stream(CopyLane::states_in).wait_for(mark_.get());
   return true;

@@ -5,12 +5,12 @@
 namespace tessera::engine {
 
 /// The optimizer's kernels run on the compute stream, over device memory, together with those of
-/// other units. For parameters of another dtype than fp32 there are master weights, or the
-/// remainders of them: cut as the gradients that stay on the rank, so that a sharded optimizer
-/// never holds a whole parameter in fp32. Parameters of fp32 are their own masters.
+/// other units. Parameters of 16 bits have master weights, or their remainders, cut like the
+/// gradients that stay on the rank, so that a sharded optimizer never holds a whole parameter in
+/// fp32. Parameters of fp32 are their own masters.
 class UpdateOnDevice final : public UpdateHome {
  public:
-  /// How masters are kept, and where they are taken from.
+  /// How masters are kept, and the memory for them.
   struct Masters {
     MasterWeights kind;
     World& world;
@@ -30,7 +30,7 @@ class UpdateOnDevice final : public UpdateHome {
   const ParameterHome& parameters_;
   const GradientHome& gradients_;
   kernels::MasterPart part_;
-  std::vector<View> masters_;  // by segment: masters, or remainders as bf16 for its size alone
+  std::vector<View> masters_;  // by segment: masters, or remainders as bf16, used for the size only
 };
 
 }  // namespace tessera::engine

@@ -49,7 +49,7 @@ UpdatedSegment UpdateOnHost::updated(std::size_t segment) const {
           gradients_.resident(segment)};
 }
 
-// In fp32 training they are copied from the parameters.
+// In fp32 training masters are copied from the parameters.
 FirstValue UpdateOnHost::first_masters(std::size_t segment) const {
   const Segment& of = segments_[segment];
   return {of.rounded.elems > 0 ? of.master : View{}, kernels::MasterPart::value, /*on_host=*/true};
@@ -65,9 +65,9 @@ void UpdateOnHost::begin() {
 }
 
 void UpdateOnHost::update(const UpdateRule& rule, UpdateRuns& /*together*/) {
-  await_copies(HostPool{world_}.compute_stream());  // what is sent comes after that stream
+  await_copies(HostPool{world_}.compute_stream());  // copies to the device run after that stream
   if (!runs().empty()) {
-    // The host reads the optimizer while the rate may change: the rate is captured by value.
+    // The host reads the optimizer while the rate may change, so the rate is captured by value.
     const auto work = [runs = std::span<const UpdateRun>{runs()}, scalars = rule.on_host,
                        lr = rule.learning_rate, &optimizer = rule.optimizer](Stream cpu) {
       UpdateRuns all;

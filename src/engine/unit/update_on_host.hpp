@@ -5,9 +5,9 @@
 namespace tessera::engine {
 
 /// The optimizer's kernels run on the host stream, over the rank's host pool: the fp32 weights that
-/// this rank updates, and for parameters of 16 bits the rounded copies that go to the device. In
-/// fp32 training the device's parameters are copies of the weights. Whoever uses the parameters
-/// next waits for their arrival (ParameterHome).
+/// this rank updates, and for 16-bit parameters the rounded copies that go to the device. In fp32
+/// training the device's parameters are copies of the weights. Later work that uses the parameters
+/// waits for their arrival (ParameterHome).
 class UpdateOnHost final : public UpdateHome {
  public:
   UpdateOnHost(World& world, const UnitPlan& plan, ParameterHome& parameters,
@@ -15,12 +15,12 @@ class UpdateOnHost final : public UpdateHome {
 
   UpdatedSegment updated(std::size_t segment) const override;
   FirstValue first_masters(std::size_t segment) const override;
-  /// Brings what the device's parameters are, and waits.
+  /// Copies the device's parameters to the host, and waits.
   void begin() override;
   void update(const UpdateRule& rule, UpdateRuns& together) override;
   [[nodiscard]] Stream state_writer() const override;
 
-  /// Bytes of the arena that the weights of `plan` use up.
+  /// Bytes of the arena that the weights of `plan` use.
   [[nodiscard]] static std::size_t weight_bytes(const UnitPlan& plan);
 
  private:

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// *Collective.* Every rank's `message`, by rank: the `sequence`-th exchange of a channel.
+/// *Collective.* Every rank's `message`, by rank, in exchange number `sequence` of a channel.
 [[nodiscard]] std::vector<std::string> exchange_texts(LocalRanks& ranks,
                                                       const std::shared_ptr<LocalChannel>& channel,
                                                       int rank, std::uint64_t sequence,

@@ -12,14 +12,14 @@
 namespace tessera {
 namespace {
 
-/// Null where nobody is.
+/// The visit of any rank in the meeting; null if there is none.
 const Visit* anyone_in(const Meeting& meeting) noexcept {
   const auto here = [](const Visit& visit) { return visit.channel != nullptr; };
   const auto found = std::ranges::find_if(meeting.visits(), here);
   return found == meeting.visits().end() ? nullptr : &*found;
 }
 
-/// Whom the ranks that are in it wait for; somebody is there.
+/// The ranks that wait in the meeting, and those that they wait for; at least one waits.
 WaitGraph::Call waits_in(const Meeting& meeting) {
   const LocalChannel& channel = *anyone_in(meeting)->channel;
   WaitGraph::Call call;
@@ -68,8 +68,8 @@ std::shared_ptr<LocalChannel> LocalRanks::make_channel_locked(std::string name,
   return std::make_shared<LocalChannel>(next_number_++, std::move(name), std::move(members));
 }
 
-/// A rank's stay in a meeting. It ends here, under the group's lock, unless the meeting opens: what
-/// the visit points to is gone soon after `join` has thrown.
+/// A rank's stay in a meeting. It ends here, under the group's lock, unless the meeting opens:
+/// memory that the visit points to is freed soon after `join` has thrown.
 class LocalRanks::Presence {
  public:
   Presence(Meeting& meeting, const Visit& visit) noexcept : meeting_{meeting}, rank_{visit.rank} {
@@ -124,7 +124,7 @@ std::shared_ptr<Meeting> LocalRanks::join(const Visit& visit) {
   const auto over = [&] { return meeting->open_ || failure_->failed() || withdrawn(visit); };
   const bool in_time =
       meeting->changed_.wait_until(lock, std::chrono::steady_clock::now() + deadline_, over);
-  // Open wins over everything: the peers are already reading this rank's buffers.
+  // An open meeting wins over everything: peers are already reading this rank's buffers.
   if (meeting->open_) { return meeting; }
   if (!in_time) { fail_locked(late_locked(*meeting, visit), me); }
   failure_->check(me);
@@ -150,7 +150,7 @@ void LocalRanks::open_locked(Meeting& meeting, const Visit& visit) {
   }
   meeting.open_ = true;
   meeting.changed_.notify_all();
-  gathering_.erase(key_of(visit));  // the ranks hold it from here on
+  gathering_.erase(key_of(visit));  // from here on the ranks own it
 }
 
 void LocalRanks::sync(Meeting& meeting) noexcept {
@@ -187,7 +187,7 @@ void LocalRanks::withdraw(LocalChannel& channel, int rank, std::uint64_t end) no
 
 void LocalRanks::leave(int job_rank) noexcept {
   const std::scoped_lock lock{mutex_};
-  left_.push_back(job_rank);  // within what the constructor has reserved
+  left_.push_back(job_rank);  // within the capacity that the constructor reserved
   for (const auto& [key, meeting] : gathering_) {
     for (const Visit& visit : meeting->visits_) {
       if (visit.channel == nullptr || !visit.channel->has(job_rank)) { continue; }
@@ -201,7 +201,7 @@ void LocalRanks::fail_without_locked(int left, const Visit& waiting) noexcept {
   const int rank = waiting.channel->job_rank(waiting.rank);
   try {
     fail_locked(ended_text(failure_->names(), called(waiting), rank, left), rank);
-  } catch (const std::exception&) {  // no memory for the text: fail without it
+  } catch (const std::exception&) {  // no memory for the text: fails without it
     fail_locked({}, rank);
   }
 }
@@ -215,7 +215,7 @@ std::string LocalRanks::called(const Visit& visit) {
   return call_text(what, visit.channel->name(), visit.sequence);
 }
 
-// Where all wait for each other, each is missing somewhere.
+// If all ranks wait for each other, each is missing in some call.
 std::string LocalRanks::late_locked(const Meeting& meeting, const Visit& visit) const {
   WaitGraph graph;
   std::vector<const Meeting*> meetings;

@@ -23,14 +23,14 @@
 
 namespace tessera {
 
-/// Whether the group counts what passes between its ranks.
+/// Whether the group counts the bytes between its ranks.
 enum class CountTraffic : std::uint8_t { no, yes };
 
-/// What ranks meet for: batches and texts of a channel are numbered apart.
+/// What ranks meet for. Batches and texts of a channel are numbered separately.
 enum class MeetingKind : std::uint8_t { batch, exchange };
 
-/// The progress of a rank's stream in a batch that streams of a device move. The rank records each
-/// event, all ranks meet on the host, and then the streams of its peers wait for the event.
+/// The progress of a rank's stream in a batch moved by device streams. The rank records each event,
+/// all ranks meet on the host, and then the peers' streams wait for the event.
 struct DeviceMarks {
   OwnedEvent ready;   ///< its buffers may be read and written
   OwnedEvent first;   ///< the first half is done
@@ -38,7 +38,7 @@ struct DeviceMarks {
 };
 
 /// The state that a communicator's ranks share: all ranks of the job, or those of a split. It lives
-/// as long as one of its ranks' communicators, or a batch that one has submitted.
+/// as long as any of its ranks' communicators, or any batch that one has submitted.
 class LocalChannel {
  public:
   LocalChannel(std::size_t number, std::string name, std::vector<int> members)
@@ -50,7 +50,7 @@ class LocalChannel {
   [[nodiscard]] std::size_t number() const noexcept { return number_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
-  /// Returns the ranks of the job that the channel has, in ascending order: by rank of the channel.
+  /// Returns the job ranks of the channel in ascending order, indexed by the channel's rank.
   [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
   [[nodiscard]] int job_rank(int rank) const noexcept {
     return members_[static_cast<std::size_t>(rank)];
@@ -62,10 +62,11 @@ class LocalChannel {
   std::size_t number_;
   std::string name_;
   std::vector<int> members_;
-  std::vector<std::uint64_t> withdrawn_;  // by rank: the end of what it took back; the group's lock
+  std::vector<std::uint64_t>
+      withdrawn_;  // by rank: the end of its withdrawn calls; protected by the group's lock
 };
 
-/// What one rank brings to a meeting. What it points to stays alive until the rank has left.
+/// What one rank brings to a meeting. Memory that it points to stays alive until the rank has left.
 struct Visit {
   std::shared_ptr<LocalChannel> channel = nullptr;
   MeetingKind kind = MeetingKind::batch;
@@ -73,16 +74,16 @@ struct Visit {
   int rank = 0;  ///< the rank within the channel
   const Batch* batch = nullptr;
   const std::string* text = nullptr;
-  const DeviceMarks* marks = nullptr;  ///< where devices move the data
+  const DeviceMarks* marks = nullptr;  ///< null unless devices move the data
 };
 
 /// One collective call of all ranks of a channel.
 ///
 ///   gathering --all are here and agree--> open --sync, sync ...--> forgotten
 ///
-/// Once open it runs to its end whatever happens elsewhere: all ranks are in it on threads that
-/// only move memory. A rank leaves by its last `sync`, when no peer reads its buffers any more.
-/// That, and not the host's state, is what makes it safe to free them.
+/// Once open it runs to its end, whatever happens elsewhere: all ranks are in it on threads that
+/// only move memory. A rank leaves with its last `sync`, when no peer reads its buffers any more.
+/// This, and not the host's state, makes it safe to free them.
 class Meeting {
  public:
   explicit Meeting(int ranks) : visits_(static_cast<std::size_t>(ranks)) {}
@@ -102,7 +103,7 @@ class Meeting {
 class LocalRanks;
 
 /// The control plane of one rank that is a thread. All ranks of the process share one failure, so
-/// that nobody has to be told.
+/// no messages are needed.
 class LocalControlPlane final : public ControlPlane {
  public:
   LocalControlPlane(LocalRanks& ranks, int rank, int size, std::chrono::milliseconds deadline,
@@ -116,13 +117,13 @@ class LocalControlPlane final : public ControlPlane {
   LocalRanks& ranks_;
 };
 
-/// What the ranks of one process share: their control planes, and the place where they meet.
-/// Meetings of all channels are under one lock, which is never held while data moves.
+/// What the ranks of one process share: their control planes, and the place where they meet. One
+/// lock protects the meetings of all channels; it is never held while data moves.
 ///
 /// Threads: any.
 class LocalRanks {
  public:
-  /// Makes `channels` of all ranks, numbered from 0 on.
+  /// Makes `channels` for all ranks, numbered from 0.
   LocalRanks(int ranks, const std::vector<std::string>& channels,
              std::chrono::milliseconds deadline, CountTraffic count = CountTraffic::no);
 
@@ -136,32 +137,33 @@ class LocalRanks {
   }
   /// Returns the counts of traffic, or null if it is not counted.
   [[nodiscard]] TrafficCounts* traffic() noexcept { return traffic_ ? &*traffic_ : nullptr; }
-  /// Returns the channel of a group that is split off `whole` by its `nth` split. The first of the
-  /// group's ranks that asks makes it; they own it once the last has asked.
+  /// Returns the channel of a group that the `nth` split of `whole` makes. The first rank of the
+  /// group that asks makes it; the ranks own it once the last has asked.
   [[nodiscard]] std::shared_ptr<LocalChannel> split(const LocalChannel& whole, std::uint64_t nth,
                                                     const RankGroup& group);
 
-  /// Blocks until all ranks of the channel have come with the same call. CommError, on all ranks
-  /// alike, if the job has failed, if the calls differ, or if a rank does not come by the
-  /// deadline; on this rank alone if it withdraws.
+  /// Blocks until all ranks of the channel have made the same call. Throws CommError, on all ranks
+  /// alike, if the job has failed, if the calls differ, or if a rank misses the deadline; on this
+  /// rank only if it withdraws.
   [[nodiscard]] std::shared_ptr<Meeting> join(const Visit& visit);
-  /// Blocks until all of its ranks are at this point of an open meeting.
+  /// Blocks until all of its ranks reach this point of an open meeting.
   void sync(Meeting& meeting) noexcept;
 
-  /// Makes everyone who is in `join` look whether the job has failed.
+  /// Makes every rank that is in `join` check whether the job has failed.
   void wake() noexcept;
-  /// Takes `rank` back from the meetings before `end` on `channel` that are not open yet.
+  /// Removes `rank` from the meetings before `end` on `channel` that are not open yet.
   void withdraw(LocalChannel& channel, int rank, std::uint64_t end) noexcept;
-  /// Notes that `job_rank` has ended its program well, and all its calls. A call that needs it,
-  /// made already or later, fails the job at once.
+  /// Notes that the program of `job_rank` has ended well, with all its calls. A call that needs it,
+  /// made earlier or later, fails the job at once.
   void leave(int job_rank) noexcept;
 
  private:
   using Key = std::tuple<std::size_t, MeetingKind, std::uint64_t>;
-  using SplitKey = std::tuple<std::size_t, std::uint64_t, int>;  // of what, which, and the group
+  using SplitKey = std::tuple<std::size_t, std::uint64_t,
+                              int>;  // the split channel, the number of the split, and the group
   struct Split {
     std::shared_ptr<LocalChannel> channel;
-    std::size_t asked;  // by so many of the group's ranks
+    std::size_t asked;  // the number of the group's ranks that have asked
   };
 
   class Presence;
@@ -188,8 +190,8 @@ class LocalRanks {
   std::map<Key, std::shared_ptr<Meeting>> gathering_;
   std::vector<std::shared_ptr<LocalChannel>> whole_;  // by number
   std::size_t next_number_ = 0;
-  std::map<SplitKey, Split> splits_;  // that a rank has yet to ask for
-  std::vector<int> left_;             // ranks of the job that have ended, in that order
+  std::map<SplitKey, Split> splits_;  // channels that a rank has yet to ask for
+  std::vector<int> left_;             // job ranks that have ended, in order of time
 };
 
 }  // namespace tessera

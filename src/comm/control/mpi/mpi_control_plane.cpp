@@ -18,11 +18,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// When a rank is looked for at the end of its run. Until then waiting costs nothing more.
+// When a rank is checked for the end of its run. Before that, waiting costs nothing extra.
 constexpr std::chrono::milliseconds kStill{300};
-// A rank that ends has sent before all that it owes, but MPI promises no order between its
-// communicators: what is under way arrives within so many looks (in sleeps, some tenths of a
-// second; not counted in time, as this process may have been stopped).
+// A rank that ends has sent all that it owes, but MPI promises no order between its communicators.
+// Messages in transit arrive within this many looks (in sleeps, some tenths of a second; not
+// measured in time, as this process may have been stopped).
 constexpr int kLooks = 1000;
 
 std::vector<int> first_ranks(int count) {
@@ -46,8 +46,7 @@ class MpiControlPlane::Deserters {
       : process_{process}, requests_{requests} {}
 
   void something_moved() noexcept { looks_ = 0; }
-  /// A rank that came to the end of its run a while ago and still owes. Nothing has moved for
-  /// `still`.
+  /// A rank that ended its run a while ago and still owes a message. Nothing has moved for `still`.
   [[nodiscard]] std::optional<int> find(Clock::duration still) {
     if (still < kStill) { return {}; }
     const std::optional<int> peer = at_end();
@@ -56,8 +55,8 @@ class MpiControlPlane::Deserters {
   }
 
  private:
-  // The first message of meet_at_end is the word of a rank's end. It stays where it is, for this
-  // rank's own end.
+  // The first message of meet_at_end announces the end of a rank's run. It is only probed here, and
+  // left for this rank's own end.
   [[nodiscard]] std::optional<int> at_end() {
     const MpiCalls calls{process_};
     if (!waits_from(MPI_ANY_SOURCE)) { return {}; }
@@ -90,7 +89,7 @@ class MpiControlPlane::Stillness {
     looked_ = moved_ = Clock::now();
     looks_ = 0;
   }
-  /// Between two looks at what has arrived.
+  /// Pauses between two looks at what has arrived.
   void pause() noexcept {
     if (begins()) {
       ++looks_;
@@ -100,12 +99,12 @@ class MpiControlPlane::Stillness {
     const int doublings = std::min((looks_++ - kYields) / kSameSleeps, kDoublings);
     std::this_thread::sleep_for(kSleep * (1 << doublings));
   }
-  /// Only a few looks so far, none after a sleep.
+  /// Whether there were only a few looks so far, none after a sleep.
   [[nodiscard]] bool begins() const noexcept { return looks_ < kYields; }
-  /// Up to the last look.
+  /// The time up to the last look.
   [[nodiscard]] Clock::duration so_far() const noexcept { return looked_ - moved_; }
   [[nodiscard]] bool too_long() const noexcept { return so_far() > patience_; }
-  /// What a report says of it, up to now.
+  /// The time up to now, for a report.
   [[nodiscard]] std::chrono::milliseconds waited() const noexcept {
     const Clock::duration all = Clock::now() - moved_;
     return std::min(std::chrono::duration_cast<std::chrono::milliseconds>(all), patience_);
@@ -142,7 +141,7 @@ void MpiControlPlane::wait(MpiRequests& requests, const MpiWait& why) {
       deserters.something_moved();
       continue;
     }
-    still.look();  // after whatever this process may have been stopped in
+    still.look();  // look again: this process may have been stopped in between
     if (still.too_long() || another_waits_) { report_late(why, requests.peers(), still); }
     if (const auto peer = why.at_end() ? std::nullopt : deserters.find(still.so_far())) {
       fail_and_throw(why.ended(*peer), rank());
@@ -186,7 +185,7 @@ void MpiControlPlane::report_late(const MpiWait& why, const std::vector<int>& mi
                                   const Stillness& still) {
   const bool after_deadline = another_waits_ && still.begins();
   if (!begin_report({missing, after_deadline, why.late(still.waited(), missing)})) {
-    // Another thread of this rank has.
+    // Another thread of this rank has done so.
     while (!failed()) { std::this_thread::sleep_for(std::chrono::milliseconds{1}); }
     failure().check(rank());
   }
@@ -195,14 +194,14 @@ void MpiControlPlane::report_late(const MpiWait& why, const std::vector<int>& mi
     tell_late();
     hear_others_that_wait();
     found = verdict();
-  } catch (const std::bad_alloc&) {  // another thread waits for what is found
+  } catch (const std::bad_alloc&) {  // another thread waits for the result
   }
-  // A rank that comes now learns what has been settled without it.
+  // A rank that makes the call now learns what was settled without it.
   fail_and_throw(found.reporter == rank() ? why.late(still.waited(), found.guilty) : found.text,
                  found.reporter);
 }
 
-/// False if this rank has said so already.
+/// Returns false if this rank has already reported late.
 bool MpiControlPlane::begin_report(const LateReport& report) {
   const std::scoped_lock lock{late_lock_};
   return late_.try_emplace(rank(), report).second;
@@ -215,7 +214,7 @@ void MpiControlPlane::hear_others_that_wait() noexcept {
       listen();
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
-  } catch (const std::exception&) {  // MPI has failed: nobody will be heard
+  } catch (const std::exception&) {  // MPI has failed: no message can arrive
   }
 }
 
@@ -250,7 +249,7 @@ void MpiControlPlane::tell_late() noexcept {
                                        .text = mine.text});
     }
     send_to_all(telling_late_, waiting_);
-  } catch (const std::exception&) {  // the others come to their own deadlines
+  } catch (const std::exception&) {  // the others reach their own deadlines
   }
 }
 
@@ -263,7 +262,7 @@ void MpiControlPlane::send_to_all(MpiRequests& requests, const std::string& mess
   (void)requests.test();
 }
 
-/// All that waits, which may be two messages of every rank. Within MpiCalls.
+/// Reads all pending messages, which may be two of every rank. Called within MpiCalls.
 void MpiControlPlane::hear() {
   while (hear_next()) {}
 }
@@ -287,7 +286,7 @@ bool MpiControlPlane::hear_next() {
 void MpiControlPlane::take_in(int source, const std::string& message) {
   auto [status, missing, after_deadline, text] = decode_failure(message);
   if (missing.empty()) { return failure().hear(source, text, status); }
-  // It waits, and nothing has been settled.
+  // This rank waits, and nothing is settled yet.
   const std::scoped_lock lock{late_lock_};
   late_.try_emplace(source, LateReport{std::move(missing), after_deadline != 0, std::move(text)});
   another_waits_ = true;

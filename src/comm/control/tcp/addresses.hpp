@@ -25,17 +25,17 @@ struct FreeAddresses {
 /// A list of addresses, in the order in which the system says to try them.
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-/// Returns the addresses that `place.host` stands for on this machine. Null, with the reason in
+/// Returns the addresses of `place.host` as this machine resolves them. Null, with the reason in
 /// `why`, if there are none.
 [[nodiscard]] Addresses resolve(const HostPort& place, std::string& why);
 
-/// Returns "192.0.2.7", or an empty text for what is no address of a host.
+/// Returns "192.0.2.7", or an empty text if it is not a host's address.
 [[nodiscard]] std::string host_text(const sockaddr& address, std::uint32_t bytes);
-/// Returns whether the address reaches nothing but this machine itself.
+/// Returns whether the address only reaches this machine.
 [[nodiscard]] bool is_loopback(const sockaddr& address);
 [[nodiscard]] bool is_loopback(const std::string& host);
 
-/// What came of each of several addresses: "192.0.2.7: Connection refused; 192.0.2.8: no answer".
+/// The result for each of several addresses: "192.0.2.7: Connection refused; 192.0.2.8: no answer".
 class AddressProblems {
  public:
   void add(const addrinfo& address, const std::string& problem);

@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Batches that some ranks have issued and others not yet.
+// Most batches that some ranks have issued and others not yet.
 constexpr std::size_t kMostIssued = std::size_t{1} << 20;
 constexpr auto kPatience = 1s;
 constexpr auto kAskAgain = 20ms;
@@ -27,18 +27,18 @@ bool is_channel(const CallSeries& call) {
 
 void BatchDispute::on_issued(int rank, const Frame& frame) {
   const std::size_t count = frame.payload.size() / sizeof(std::uint64_t);
-  if (count > kMostIssued) { throw CommError{"more batches than a rank can issue"}; }
+  if (count > kMostIssued) { throw CommError{"a rank reports more batches than it can issue"}; }
   if (count == 0 || frame.payload.size() % sizeof(std::uint64_t) != 0) {
-    throw CommError{"a rank issues no whole number of batches"};
+    throw CommError{"a rank's report of batches has an odd length"};
   }
   std::vector<std::uint64_t> hashes(count);
   std::memcpy(hashes.data(), frame.payload.data(), hashes.size() * sizeof(std::uint64_t));
-  if (!is_channel(frame.call)) { throw CommError{"a rank issues batches on no channel"}; }
+  if (!is_channel(frame.call)) { throw CommError{"a rank reports batches on an unknown channel"}; }
   const std::size_t at = groups_.place(frame.call.group, rank);
   const std::size_t members = groups_.members(frame.call.group).size();
   CallLedger& ledger = issued_.try_emplace(frame.call, static_cast<int>(members)).first->second;
   if (!ledger.add(static_cast<int>(at), frame.sequence, hashes)) {
-    throw CommError{"a rank's batches are not in order"};
+    throw CommError{"a rank's report of batches is out of order"};
   }
   const auto difference = ledger.difference();
   if (!difference || dispute_) { return; }
@@ -51,12 +51,12 @@ void BatchDispute::on_code(int rank, Frame& frame) {
       frame.call != dispute_->channel || frame.sequence != dispute_->sequence) {
     return;
   }
-  (void)decode(std::string_view{frame.payload}.substr(1));  // throws if it is none
+  (void)decode(std::string_view{frame.payload}.substr(1));  // throws if it is not a valid code
   dispute_->codes[groups_.place(frame.call.group, rank)] = frame.payload.substr(1);
 }
 
-/// Asks those that have not said what they issued, and tells all ranks the difference once all
-/// have, or a while has passed.
+/// Asks the ranks that have not sent their batch, and tells all ranks the difference once all have,
+/// or after a while.
 void BatchDispute::settle(Clock::time_point now, const Say& say) {
   if (!dispute_ || dispute_->told || now < dispute_->ask_at) { return; }
   Dispute& dispute = *dispute_;
@@ -102,7 +102,7 @@ std::string BatchDispute::text() const {
     for (const Batch& batch : batches) { all.push_back(&batch); }
     return first_difference(all, members).value_or("the hashes of equal batches");
   }
-  std::string text = "some did not say what it was";
+  std::string text = "some did not send theirs";
   for (std::size_t i = 0; i < batches.size(); ++i) {
     text += fmt::format("; rank {} issued {}", ranks[i], describe(batches[i]));
   }
@@ -122,13 +122,14 @@ std::optional<std::vector<int>> BatchDispute::missing(const CallSeries& channel,
   return ranks;
 }
 
-// Batches of a group are behind each other on streams, those of different groups too: one that has
-// been issued may not begin for that. Members are left out: those that differ may well wait here.
+// Batches of one rank follow each other on its streams, also those of different groups, so a batch
+// that was issued may be unable to begin. Members are left out: if batches differ, they may well
+// wait here.
 HeldUp BatchDispute::behind(const CallSeries& channel) const {
   const std::vector<int>& here = groups_.members(channel.group);
   for (const auto& [series, ledger] : issued_) {
     const std::vector<int>& ranks = groups_.members(series.group);
-    std::map<std::uint64_t, std::vector<int>> others;  // by what they have issued
+    std::map<std::uint64_t, std::vector<int>> others;  // by the number of batches issued
     std::uint64_t most = 0;
     for (std::size_t at = 0; at < ranks.size(); ++at) {
       const std::uint64_t count = ledger.issued(static_cast<int>(at));

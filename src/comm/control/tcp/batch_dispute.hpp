@@ -15,8 +15,8 @@
 
 namespace tessera {
 
-/// Finds batches that differ, on the two channels and on those of groups, by what ranks tell the
-/// coordinator. Where they differ it asks the ranks for their batches, and tells all ranks the
+/// Finds batches that differ, on the two channels and on those of groups, from what ranks report to
+/// the coordinator. Where batches differ it asks the ranks for them, and tells all ranks the
 /// difference.
 class BatchDispute {
  public:
@@ -37,8 +37,8 @@ class BatchDispute {
   /// channel.
   [[nodiscard]] std::optional<std::vector<int>> missing(const CallSeries& channel,
                                                         std::uint64_t sequence) const;
-  /// Returns whom members of `channel`, who have all issued a batch there, wait for in another
-  /// group: ranks that are not members, and have issued fewer batches than those.
+  /// Returns the ranks outside `channel` that hold up its members, who have all issued a batch
+  /// there: ranks of another group that have issued fewer of its batches than those members.
   [[nodiscard]] HeldUp behind(const CallSeries& channel) const;
 
  private:
@@ -46,8 +46,8 @@ class BatchDispute {
   struct Dispute {
     CallSeries channel;
     std::uint64_t sequence;
-    std::vector<std::optional<std::string>> codes;  // by the rank's place in its group
-    std::optional<Clock::time_point> since = {};    // it was first settled
+    std::vector<std::optional<std::string>> codes;  // by index in its group
+    std::optional<Clock::time_point> since = {};    // when it was first settled
     Clock::time_point ask_at = {};
     bool told = false;
   };

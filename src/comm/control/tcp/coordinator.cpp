@@ -20,21 +20,21 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Of a connection that has not said who it is.
+// The most bytes read from a connection that has not identified itself.
 constexpr std::size_t kHelloBytes = 4096;
 constexpr std::ptrdiff_t kMostStrangers = 256;
 constexpr std::ptrdiff_t kMostOfOneHost = 64;
 constexpr auto kHelloTime = 5s;
-// In one round, so that none keeps the coordinator from the others.
+// The most connections accepted in one round, so that the ranks are served too.
 constexpr int kMostLetIn = 32;
 constexpr int kMostReads = 16;
 constexpr auto kCoordinatorLastWords = 1s;
 constexpr int kCoordinatorTickMs = 20;
 constexpr int kIdleMs = 1000;
-// Of a rank's outbox, for words that are to go without memory.
+// Reserved in a rank's outbox, to send last words without allocating.
 constexpr std::size_t kCoordinatorWordsBytes = 4096;
 
-/// In a time that says nothing of where they differ.
+/// Compares in constant time, so that the time does not reveal where they differ.
 bool same_secret(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) { return false; }
   unsigned differ = 0;
@@ -64,9 +64,9 @@ Coordinator::Coordinator(JobIdentity job, Socket listener, Socket own,
             [this](const std::vector<int>& ranks, const Frame& frame) { say_to(ranks, frame); }} {
   std::tie(wake_reader_, wake_writer_) = socket_pair();
   lines_.emplace_back(std::move(own), FrameReader{kHelloBytes});
-  append(last_words_, told_by(0,
-                              "out of memory on rank 0, on the thread that passes on what the "
-                              "ranks of the job tell each other"));
+  append(
+      last_words_,
+      told_by(0, "out of memory on rank 0, on the thread that passes on messages between ranks"));
   thread_ = std::thread{[this] { serve(); }};
 }
 
@@ -83,8 +83,8 @@ void Coordinator::serve() {
   for (Line& line : lines_) { line.socket.end_sending(); }
 }
 
-/// What went wrong keeps the coordinator from going on, and is no rank's fault: they are told, if
-/// that can be done without memory; else they see that their connections end.
+/// The coordinator cannot go on, and no rank is at fault. Tells the ranks if that needs no memory;
+/// otherwise they see that their connections end.
 void Coordinator::end_without_memory() noexcept {
   listener_ = {};
   for (Line& line : lines_) {
@@ -102,7 +102,7 @@ void Coordinator::end_without_memory() noexcept {
 
 void Coordinator::serve_all() {
   while (!stop_) { serve_once(timeout_ms()); }
-  // What the ranks have said is passed on, and what is to be told leaves, before the end.
+  // Messages of ranks are passed on, and pending ones sent, before the end.
   const auto end = Clock::now() + kCoordinatorLastWords;
   serve_once(0);
   const auto has_words = [](const Line& line) { return !line.out.empty(); };
@@ -146,9 +146,9 @@ void Coordinator::look_at_time() {
       if (line_of(rank) == nullptr) { absent.push_back(rank); }
     }
     give_up(
-        fmt::format("{} of {} did not come to the rendezvous by the deadline; look whether {} "
-                    "and can reach rank 0, which listens at {}: MASTER_ADDR and MASTER_PORT are "
-                    "to name the same address on all machines",
+        fmt::format("{} of {} did not reach the rendezvous by the deadline; check whether {} and "
+                    "can reach rank 0, which listens at {}: MASTER_ADDR and MASTER_PORT must name "
+                    "the same address on all machines",
                     RankNames{}.of(absent), job_.size,
                     absent.size() == 1 ? "its process runs" : "their processes run",
                     listening_text(listener_)));
@@ -160,7 +160,7 @@ void Coordinator::let_in() {
   for (int i = 0; i < kMostLetIn; ++i) {
     Socket socket = accept_from(listener_);
     if (!socket) {
-      // Without a handle left for it the connection waits, and would be reported again at once.
+      // Without a free handle the connection keeps waiting, and would be reported again at once.
       if (is_out_of_handles() && !close_first_stranger(nullptr)) {
         std::this_thread::sleep_for(10ms);
       }
@@ -187,7 +187,8 @@ void Coordinator::make_room_for(const std::string& host) {
   }
 }
 
-/// Of `host`, or of any: who has been here for longest. False if there is none.
+/// Closes the oldest connection that has not identified itself, from `host` or from any. Returns
+/// false if there is none.
 bool Coordinator::close_first_stranger(const std::string* host) {
   const auto first = std::find_if(lines_.begin(), lines_.end(), [&](const Line& line) {
     return line.rank < 0 && !line.closing && !line.host.empty() &&
@@ -210,9 +211,9 @@ void Coordinator::read(Line& line) {
   }
 }
 
-/// How the line does not speak as it should; empty if it does.
+/// Returns what is wrong with the received bytes; empty if they are valid.
 std::string Coordinator::take(Line& line, std::string_view bytes) {
-  constexpr const char* kNoFrame = "it sends what is no message of ranks";
+  constexpr const char* kNoFrame = "it sent bytes that are not a message between ranks";
   if (!line.in.add(bytes)) { return kNoFrame; }
   Frame frame;
   try {
@@ -226,7 +227,7 @@ std::string Coordinator::take(Line& line, std::string_view bytes) {
   } catch (const std::bad_alloc&) { throw; } catch (const std::exception& error) {
     return error.what();  // cut short, or not a batch's code
   }
-  // A frame that was acceptable as it began may follow one that changed what is.
+  // A frame that was acceptable when it began may follow one that changed which are.
   return line.in.add({}) ? "" : kNoFrame;
 }
 
@@ -244,8 +245,8 @@ void Coordinator::close_ended() {
   }
 }
 
-/// Who differs in what all ranks of a job share ends the job, if it is of the same launch: nobody
-/// could go on. Anybody else is turned away.
+/// A process of the same launch with another job identity ends the job: no rank could go on. Any
+/// other process is turned away.
 void Coordinator::on_hello(Line& line, const Frame& frame) {
   if (frame.type != FrameType::hello || joined_ || given_up_) {
     line.closing = true;
@@ -253,30 +254,28 @@ void Coordinator::on_hello(Line& line, const Frame& frame) {
   }
   const auto [size, build, token, secret, who] = decode_hello(frame.payload);
   if (token != job_.token || !same_secret(secret, job_.secret)) {
-    return turn_away(line,
-                     "rank 0 that listens there is of another job, or was given another secret "
-                     "(TESSERA_JOB_SECRET)",
-                     /*try_again=*/true);
+    return turn_away(
+        line,
+        "rank 0 at this address belongs to another job, or has another secret (TESSERA_JOB_SECRET)",
+        /*try_again=*/true);
   }
   if (size != job_.size) {
-    return give_up(line,
-                   fmt::format("rank {} ({}) was started as one of {} processes, but rank 0 "
-                               "as one of {}; the number (WORLD_SIZE) must be the same for all",
-                               frame.rank, who, size, job_.size));
+    return give_up(line, fmt::format("rank {} ({}) was started as one of {} processes, but rank 0 "
+                                     "as one of {}; set the same number (WORLD_SIZE) for all",
+                                     frame.rank, who, size, job_.size));
   }
   if (build != job_.build) {
-    return give_up(line,
-                   fmt::format("rank {} ({}) is of another build ({}) than rank 0 ({}); start "
-                               "the same program on all ranks",
-                               frame.rank, who, build, job_.build));
+    return give_up(line, fmt::format("rank {} ({}) is another build ({}) than rank 0 ({}); start "
+                                     "the same program on all ranks",
+                                     frame.rank, who, build, job_.build));
   }
   if (frame.rank < 0 || frame.rank >= job_.size) {
     line.closing = true;
     return;
   }
   if (const Line* const other = line_of(frame.rank)) {
-    return give_up(line, fmt::format("two processes say that they are rank {}: {} and {}; every "
-                                     "process has a number (RANK) of its own",
+    return give_up(line, fmt::format("two processes say that they are rank {}: {} and {}; give "
+                                     "every process its own number (RANK)",
                                      frame.rank, other->who, who));
   }
   line.rank = frame.rank;
@@ -308,7 +307,7 @@ void Coordinator::begin_job() {
   say_to(talk_.everyone(), frame);
 }
 
-/// Because of what `line` said.
+/// Ends the job because of a message on `line`.
 void Coordinator::give_up(Line& line, const std::string& why) {
   turn_away(line, why, /*try_again=*/false);
   give_up(why);
@@ -336,7 +335,7 @@ void Coordinator::on_closed(Line& line) {
   line.closing = true;
   line.out.clear();
   if (line.rank < 0 || !joined_ || line.at_end) {
-    line.rank = -1;  // it may come again
+    line.rank = -1;  // the process may connect again
     return;
   }
   Frame frame;
@@ -346,7 +345,7 @@ void Coordinator::on_closed(Line& line) {
   say_to(talk_.everyone(), frame);
 }
 
-/// Reports a rank that breaks the protocol as such, not as lost.
+/// Reports a rank that breaks the protocol as such, and not as lost.
 void Coordinator::on_broken(Line& line, const std::string& problem) {
   if (line.rank < 0 || !joined_ || line.at_end) { return on_closed(line); }
   say_to(talk_.everyone(),

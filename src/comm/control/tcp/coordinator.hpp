@@ -15,27 +15,27 @@
 
 namespace tessera {
 
-/// What all ranks of a job have in common. A process that differs is not one of them.
+/// What all ranks of a job have in common. A process that differs does not belong to it.
 struct JobIdentity {
   int size = 1;
   std::string build;  ///< the program's build
   std::string token;  ///< the launch's token; empty if the launcher gives none
-  /// The launch's secret, which its processes alone know; empty if there is none.
+  /// The launch's secret, known only to its processes; empty if there is none.
   std::string secret = {};
 };
 
-/// The centre of a job's control plane, on a thread of rank 0's process: ranks connect here, and it
-/// passes on what they say. It decides who may come in, finds batches that differ, and answers who
-/// is late.
+/// The centre of a job's control plane, on a thread of rank 0's process: ranks connect to it, and
+/// it passes messages on. It decides which processes may join, finds batches that differ, and
+/// answers which ranks are late.
 ///
-/// A connection that does not begin as a rank of this job does is closed; it can take no more than
-/// a few hundred bytes and some seconds. Where many come at once, those that have been silent for
-/// longest go first, of one address before others: ranks say who they are as they come. Nobody is
-/// let in once all ranks are here.
+/// A connection that does not begin as a rank of this job does is closed; it can use no more than a
+/// few hundred bytes and some seconds. If many connections arrive at once, those that have sent
+/// nothing for longest are closed first, and those of one address before others: a rank identifies
+/// itself right after connecting. Nothing is accepted once all ranks are here.
 class Coordinator {
  public:
   /// `own` is the coordinator's end of rank 0's connection, which is made within the process. Ranks
-  /// that are not here after `patience` are named to those that are.
+  /// missing after `patience` are named to those that are here.
   Coordinator(JobIdentity job, Socket listener, Socket own, std::chrono::milliseconds patience);
   /// Sends the pending messages first, for a second at most.
   ~Coordinator();
@@ -52,11 +52,11 @@ class Coordinator {
     FrameReader in;
     Outbox out = {};
     Clock::time_point since = Clock::now();
-    int rank = -1;  // of nobody yet
+    int rank = -1;  // -1 before it has identified itself
     std::string who = {};
-    std::string host = {};  // where it is from
+    std::string host = {};  // the host that it connects from
     bool at_end = false;
-    bool closing = false;  // when `out` has gone
+    bool closing = false;  // closes once `out` is sent
   };
   void serve();
   void serve_all();
@@ -93,9 +93,9 @@ class Coordinator {
   bool joined_ = false;
   bool given_up_ = false;
   JobTalk talk_;
-  std::string last_words_;  // a frame: there is no memory left
+  std::string last_words_;  // a frame, made beforehand: for when there is no memory left
   std::atomic<bool> stop_ = false;
-  std::thread thread_;  // last: it uses all the rest
+  std::thread thread_;  // last: it uses all members above
 };
 
 }  // namespace tessera

@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-// "TSR2": of this form of frames. On a machine of another byte order it reads differently.
+// "TSR2": the version of this frame format. It reads differently on a machine of another byte
+// order.
 constexpr std::uint32_t kMagic = 0x32525354;
 
 struct Header {
@@ -25,7 +26,7 @@ static_assert(std::has_unique_object_representations_v<Header>);
 
 }  // namespace
 
-// All of it or, without memory, nothing: what went before is to arrive whole.
+// Appends all of it or, without memory, nothing: earlier frames must arrive whole.
 void append(std::string& out, const Frame& frame) {
   out.reserve(out.size() + sizeof(Header) + frame.payload.size());
   const Header header{.type = static_cast<std::uint16_t>(frame.type),
@@ -47,7 +48,7 @@ bool FrameReader::add(std::string_view arrived) {
   return acceptable();
 }
 
-/// As far as the first frame can be seen.
+/// Checks as much of the first frame as is visible.
 bool FrameReader::acceptable() const noexcept {
   const std::size_t there = bytes_.size() - begin_;
   Header header;

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// The kinds of calls that ranks make together: texts and batches of the two channels, the
-/// agreement before a run's first collective, and the end of a run.
+/// The kinds of calls that ranks make together: texts, batches of the two channels, the agreement
+/// before a run's first collective, and the end of a run.
 enum class CallKind : std::uint16_t {
   gather_text,
   reduce_text,
@@ -21,13 +21,14 @@ enum class CallKind : std::uint16_t {
 };
 inline constexpr std::size_t kCallKinds = 6;
 
-/// The number of the group that is all ranks of the job.
+/// The number of the group of all ranks of the job.
 inline constexpr std::uint64_t kAllRanks = 0;
 
-/// A series of calls that are numbered together, from 0: calls of one kind, among all ranks or
-/// within a group.
+/// A series of calls numbered together from 0: calls of one kind, among all ranks or within a
+/// group.
 struct CallSeries {
-  CallSeries(CallKind kind_, std::uint64_t group_ = kAllRanks) noexcept  // a kind is one
+  CallSeries(CallKind kind_,
+             std::uint64_t group_ = kAllRanks) noexcept  // implicit: a kind alone means all ranks
       : kind{kind_}, group{group_} {}
 
   CallKind kind;
@@ -37,24 +38,24 @@ struct CallSeries {
 
 /// The kinds of messages between rank 0's coordinator and the ranks.
 enum class FrameType : std::uint16_t {
-  hello,    ///< A rank tells the coordinator who it is.
+  hello,    ///< A rank identifies itself to the coordinator.
   welcome,  ///< The coordinator tells all ranks that all are here.
-  refuse,   ///< The coordinator tells a rank why it cannot be one. `sequence` is 1 if the rank may
-            ///< try again.
-  group,    ///< A rank tells that it is in a group: the group's name and ranks.
+  refuse,   ///< The coordinator tells a process why it cannot join. `sequence` is 1 if it may try
+            ///< again.
+  group,    ///< A rank announces a group that it is in, with the group's name and ranks.
   text,     ///< A rank sends its text in a call.
-  texts,    ///< The coordinator sends every rank's text to all ranks of the call.
+  texts,    ///< The coordinator sends the texts of all ranks to all ranks of the call.
   failure,  ///< `rank` has failed. The payload has its status and its reason.
-  lost,     ///< The coordinator tells all that `rank`'s connection has ended before its run.
-  at_end,   ///< `rank` has come to the end of its run. The payload says how many calls it has made.
-  ask,      ///< A rank asks the coordinator who has not come to a call.
-  answer,  ///< The coordinator names those ranks, and those that hold them up elsewhere (or, if all
-           ///< have come, hold one of them up), with the call.
-  issued,  ///< A rank sends the hashes of its batches on a channel, from `sequence` on.
-  explain,  ///< The coordinator asks all ranks of the call what batch `sequence` is.
-  code,     ///< A rank sends its batch behind a byte, which is 1 if the rank knows it.
-  held,     ///< A rank is held up as it submits batch `sequence` (1), or is so no longer (0).
-  differ,   ///< The coordinator tells all why the job cannot go on. `rank` reports it.
+  lost,     ///< The coordinator tells all ranks that `rank`'s connection ended before its run did.
+  at_end,   ///< `rank` has ended its run. The payload has the number of calls that it made.
+  ask,      ///< A rank asks the coordinator which ranks have not made a call.
+  answer,   ///< The coordinator names those ranks and the ranks that hold them up elsewhere, with
+            ///< the call. If all have made the call, it names the ranks that hold one of them up.
+  issued,   ///< A rank sends the hashes of its batches on a channel, from `sequence` on.
+  explain,  ///< The coordinator asks all ranks of the call for batch `sequence`.
+  code,     ///< A rank sends its batch after a byte, which is 1 if the rank still has it.
+  held,     ///< A rank is held up while it submits batch `sequence` (1), or no longer (0).
+  differ,   ///< The coordinator tells all ranks why the job cannot go on. `rank` reports it.
 };
 
 struct Frame {
@@ -68,11 +69,11 @@ struct Frame {
 /// The longest text that a rank may send. Every rank gets the texts of all.
 inline constexpr std::size_t kMostTextBytes = std::size_t{64} << 20;
 
-/// Appends `frame` to `out` as it goes over the wire.
+/// Appends `frame` to `out` in its wire format.
 void append(std::string& out, const Frame& frame);
 
-/// Cuts the bytes that arrive into frames. It keeps nothing that does not begin like a frame or is
-/// longer than allowed.
+/// Cuts received bytes into frames. It keeps nothing that does not begin like a frame or is longer
+/// than allowed.
 class FrameReader {
  public:
   explicit FrameReader(std::size_t most_bytes) noexcept : most_bytes_{most_bytes} {}
@@ -80,7 +81,7 @@ class FrameReader {
   void allow(std::size_t most_bytes) noexcept { most_bytes_ = most_bytes; }
   /// Adds bytes. Returns false if they are not of this protocol; nothing later is read then.
   [[nodiscard]] bool add(std::string_view arrived);
-  /// Takes the next frame, and returns true, if one is complete.
+  /// Takes the next frame and returns true, if one is complete.
   [[nodiscard]] bool next(Frame& frame);
 
  private:
@@ -102,8 +103,8 @@ class PayloadWriter {
   std::string bytes_;
 };
 
-/// Reads numbers and texts in the order in which they were written. Throws CommError if they are
-/// not there.
+/// Reads numbers and texts in the order in which they were written. Throws CommError if bytes are
+/// missing.
 class PayloadReader {
  public:
   explicit PayloadReader(std::string_view bytes) noexcept : bytes_{bytes} {}

@@ -10,15 +10,15 @@
 
 namespace tessera {
 
-/// A rank's batches of one channel: those that the coordinator has not been told of yet, and the
-/// codes of the last ones, in case it asks.
+/// A rank's batches on one channel: those not yet reported to the coordinator, and the codes of the
+/// last ones, in case it asks.
 class IssuedBatches {
  public:
   explicit IssuedBatches(const CallSeries& channel) noexcept : channel_{channel} {}
 
-  /// Adds the batch that has been issued, by its `code` (encode).
+  /// Adds a batch that was issued, as its `code` (encode).
   void add(std::string code);
-  /// Returns a frame `issued` of the batches added since the last one, or nothing if there are
+  /// Returns a frame `issued` with the batches added since the last one, or nothing if there are
   /// none.
   [[nodiscard]] std::optional<Frame> take_unsent();
   /// Returns the frame `code` that answers the frame `explain`.
@@ -28,7 +28,7 @@ class IssuedBatches {
   CallSeries channel_;
   std::uint64_t count_ = 0;
   std::vector<std::uint64_t> unsent_;  // hashes
-  std::deque<std::string> codes_;      // up to the newest
+  std::deque<std::string> codes_;      // ends with the newest
 };
 
 }  // namespace tessera

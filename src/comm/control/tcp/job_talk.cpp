@@ -31,7 +31,7 @@ void JobTalk::hear(int rank, Frame& frame) {
     case FrameType::ask:
       return answer(rank, frame);
     default:
-      throw CommError{"a rank says what only the coordinator does"};
+      throw CommError{"a rank sent a message that only the coordinator may send"};
   }
 }
 
@@ -43,12 +43,13 @@ void JobTalk::on_group(int rank, const Frame& frame) {
 
 void JobTalk::on_text(int rank, Frame& frame) {
   if (frame.call == CallKind::end) {
-    (void)decode_counts(frame.payload);  // throws: the others are not to read what is none
+    (void)decode_counts(
+        frame.payload);  // throws if it is invalid: the other ranks must not read such a frame
     Frame told = frame;
     told.type = FrameType::at_end;
     tell_(everyone(), told);
   }
-  // With it came what the rank has issued: ranks that differ do not come past a call.
+  // The rank's issued batches came with it: ranks that differ do not get past a call.
   if (!meetings_.add(rank, frame) || dispute_.open()) { return; }
   tell_(groups_.members(frame.call.group), meetings_.take(frame.call, frame.sequence));
 }
@@ -63,7 +64,7 @@ void JobTalk::on_held(int rank, const Frame& frame) {
   if (decode_held(frame.payload)) {
     held_.insert_or_assign(rank, call);
   } else if (const auto found = held_.find(rank); found != held_.end() && found->second == call) {
-    held_.erase(found);  // unless it is held elsewhere by now
+    held_.erase(found);  // unless it is now held up elsewhere
   }
 }
 

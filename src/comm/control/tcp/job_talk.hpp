@@ -13,24 +13,24 @@
 
 namespace tessera {
 
-/// What a coordinator makes of what the ranks of a job say to it once all are here, and what it
-/// tells them: frames in, frames out, and no connection.
+/// The coordinator's answers to the messages of a job's ranks once all are here: frames in, frames
+/// out, without connections.
 class JobTalk {
  public:
-  /// Tells `ranks`, in ascending order, the frame.
+  /// Sends the frame to `ranks`, in ascending order.
   using Tell = std::function<void(const std::vector<int>& ranks, const Frame& frame)>;
   JobTalk(int ranks, Tell tell);
   JobTalk(const JobTalk&) = delete;
   JobTalk& operator=(const JobTalk&) = delete;
   ~JobTalk() = default;
 
-  /// `rank` has said `frame`. CommError or ContractError where no rank says such a thing; nothing
-  /// that it says later counts then.
+  /// Takes `frame` from `rank`. Throws CommError or ContractError if a rank may not send it; later
+  /// frames of that rank are ignored.
   void hear(int rank, Frame& frame);
   /// Whether ranks differ in their batches.
   [[nodiscard]] bool disputes() const noexcept { return dispute_.open(); }
-  /// Asks ranks that differ what they have issued, and tells all what it was, as it is time at
-  /// `now`: to be called after `hear`, and again and again while ranks differ.
+  /// Asks ranks that differ for their batches, and tells all ranks the difference once it is due at
+  /// `now`. Call it after `hear`, and repeatedly while ranks differ.
   void settle(std::chrono::steady_clock::time_point now);
   /// All ranks of the job, in ascending order.
   [[nodiscard]] const std::vector<int>& everyone() const { return groups_.members(kAllRanks); }
@@ -52,8 +52,8 @@ class JobTalk {
   RankGroups groups_;
   TextMeetings meetings_;
   BatchDispute dispute_;
-  // Ranks that say that they are held up within the submission of a batch, until all of its ranks
-  // have come: they are not to blame for calls that they do not come to meanwhile.
+  // Ranks that report being held up while they submit a batch, until all of its ranks have issued
+  // it: they are not to blame for other calls that they miss in that time.
   std::map<int, HeldCall> held_;
 };
 

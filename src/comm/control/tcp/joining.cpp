@@ -22,9 +22,9 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// All ranks' texts come together.
+// The texts of all ranks arrive in one frame.
 constexpr std::size_t kMostFrameBytes = UINT32_MAX;
-// After the coordinator's own deadline, for its word of who did not come.
+// Waited beyond the coordinator's own deadline, for its message about missing ranks.
 constexpr auto kGrace = 2s;
 constexpr auto kRetry = 100ms;
 
@@ -47,7 +47,7 @@ Frame hello(const JobPlace& place) {
   return frame;
 }
 
-/// Waits for `socket` to have something to read; false at `end`.
+/// Waits until `socket` is readable; returns false at `end`.
 bool wait_to_read(const Socket& socket, Clock::time_point end) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
@@ -58,28 +58,29 @@ bool wait_to_read(const Socket& socket, Clock::time_point end) {
   }
 }
 
-/// Says who this is, and waits for the coordinator's welcome until `end`. False, with the reason in
-/// `why`, if this was no good but another attempt may be.
+/// Identifies this process, and waits for the coordinator's welcome until `end`. Returns false,
+/// with the reason in `why`, if this attempt failed and another may succeed.
 bool enter(const JobPlace& place, CoordinatorConnection& connection, Clock::time_point end,
            std::string& why) {
   connection.in = FrameReader{kMostFrameBytes};
   Outbox out;
   append(out.bytes(), hello(place));
-  (void)out.send_over(connection.socket);  // a few hundred bytes: all, or it is lost
+  (void)out.send_over(
+      connection.socket);  // a few hundred bytes: sent whole, or the connection is lost
   std::array<char, 4096> buffer;
   Frame frame;
   while (!connection.in.next(frame)) {
     if (!wait_to_read(connection.socket, end)) {
-      why = "what listens there does not answer";
+      why = "the program that listens there does not answer";
       return false;
     }
     const auto count = connection.socket.receive_some(buffer.data(), buffer.size());
     if (!count) {
-      why = "what listens there has closed the connection";
+      why = "the program that listens there has closed the connection";
       return false;
     }
     if (!connection.in.add({buffer.data(), *count})) {
-      why = "what listens there is not rank 0 of a job";
+      why = "the program that listens there is not rank 0 of a job";
       return false;
     }
   }
@@ -116,8 +117,8 @@ CoordinatorConnection join_job(const JobPlace& place, std::chrono::milliseconds 
     if (entered) { return connection; }
     if (Clock::now() + kRetry > end) {
       throw CommError{fmt::format(
-          "rank {} did not find rank 0 at {} within {} ms ({}); look whether rank 0 runs and "
-          "listens there: MASTER_ADDR and MASTER_PORT are to name the same address on all machines",
+          "rank {} did not find rank 0 at {} within {} ms ({}); check whether rank 0 runs and "
+          "listens there: MASTER_ADDR and MASTER_PORT must name the same address on all machines",
           place.rank, place.meet.text(), patience.count(), why)};
     }
     std::this_thread::sleep_for(kRetry);

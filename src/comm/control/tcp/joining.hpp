@@ -16,15 +16,15 @@ struct JobPlace {
   HostPort meet = {};  ///< ignored in a job of one
 };
 
-/// A rank's connection with the coordinator, once all ranks are here; rank 0 has the coordinator
-/// itself.
+/// A rank's connection to the coordinator, once all ranks are here; rank 0 also owns the
+/// coordinator.
 struct CoordinatorConnection {
   std::unique_ptr<Coordinator> coordinator;
   Socket socket;
   FrameReader in;
 };
 
-/// Blocks until all ranks are here. Throws what the constructor of TcpControlPlane throws.
+/// Blocks until all ranks are here. Throws as the constructor of TcpControlPlane does.
 [[nodiscard]] CoordinatorConnection join_job(const JobPlace& place,
                                              std::chrono::milliseconds patience);
 

@@ -16,9 +16,9 @@ namespace tessera {
 namespace {
 
 constexpr int kBacklog = 1024;
-constexpr int kFirstOfAll = 1024;  // ports below are the system's
+constexpr int kFirstOfAll = 1024;  // lower ports are reserved for the system
 
-/// The errno of what failed, 0 if `socket` listens there.
+/// Returns the errno of the failed call, or 0 if `socket` listens.
 int listen_on(Socket& socket, const sockaddr& address, socklen_t bytes) {
   socket = Socket{::socket(address.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!socket) { return errno; }
@@ -58,9 +58,9 @@ int listen_v4(Socket& socket, const HostPort& place) {
   return listen_on(socket, address);
 }
 
-/// 0 if `socket` listens. Else EADDRINUSE where the port of an own address is taken, or what failed
-/// last; EADDRNOTAVAIL where no address fits. A machine's own name often stands for its loopback
-/// there, and elsewhere for the address that is meant.
+/// Returns 0 if `socket` listens. Otherwise EADDRINUSE if the port is taken on one of this
+/// machine's addresses, the last error, or EADDRNOTAVAIL if no address fits. A machine's own name
+/// often means its loopback there, and elsewhere the intended address.
 int listen_on_one(Socket& socket, const HostPort& place, AddressProblems& tried) {
   std::string why;
   const Addresses addresses = resolve(place, why);
@@ -79,10 +79,9 @@ int listen_on_one(Socket& socket, const HostPort& place, AddressProblems& tried)
 std::string refusal_text(const HostPort& place, int error, const AddressProblems& tried) {
   std::string what = std::generic_category().message(error);
   if (error == EADDRINUSE) {
-    what = "another program does; set MASTER_PORT to a free one, the same for all ranks";
+    what = "another program uses it; set MASTER_PORT to a free one, the same for all ranks";
   } else if (error == EACCES) {
-    what +=
-        fmt::format("; set MASTER_PORT to one of {} or more, the same for all ranks", kFirstOfAll);
+    what += fmt::format("; set MASTER_PORT to {} or more, the same for all ranks", kFirstOfAll);
   }
   return fmt::format("rank 0 cannot listen on port {}, where the ranks are to meet: {}{}",
                      place.port, what,

@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 [[noreturn]] void refuse() {
-  throw CommError{"a message between ranks says what none does"};
+  throw CommError{"a message between ranks has an invalid value"};
 }
 
 int rank_from(PayloadReader& reader) {
@@ -43,7 +43,7 @@ HelloMessage decode_hello(std::string_view payload) {
   hello.token = reader.text();
   hello.secret = reader.text();
   hello.who = reader.text();
-  return hello;  // another build may say more: it is told that it is another
+  return hello;  // another build may send more, and is then told that it is another build
 }
 
 std::string encode(const GroupMessage& group) {

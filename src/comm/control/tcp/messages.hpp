@@ -12,12 +12,12 @@
 
 namespace tessera {
 
-// What the payloads of frames say, written and read here alone. What is read is bounded by the
-// bytes that are there; CommError where they are no such message.
+// The payloads of frames, written and read only here. Reading is bounded by the bytes present, and
+// throws CommError if they are not such a message.
 
-/// Of a frame `hello`: who a process is.
+/// The frame `hello`: identifies a process.
 struct HelloMessage {
-  std::int64_t size = 0;  ///< processes that it was started as one of
+  std::int64_t size = 0;  ///< the number of processes it was started with
   std::string build = {};
   std::string token = {};
   std::string secret = {};
@@ -26,7 +26,7 @@ struct HelloMessage {
 [[nodiscard]] std::string encode(const HelloMessage& hello);
 [[nodiscard]] HelloMessage decode_hello(std::string_view payload);
 
-/// Of a frame `group`.
+/// The frame `group`.
 struct GroupMessage {
   std::string name = {};
   std::vector<int> members = {};
@@ -34,23 +34,24 @@ struct GroupMessage {
 [[nodiscard]] std::string encode(const GroupMessage& group);
 [[nodiscard]] GroupMessage decode_group(std::string_view payload);
 
-/// Of a frame `texts`, and as many as `ranks` have said.
+/// Reads the frame `texts`, with one text for each of `ranks` ranks.
 [[nodiscard]] std::vector<std::string> decode_texts(std::string_view payload, std::size_t ranks);
 
-/// Of a frame `answer`.
+/// The frame `answer`.
 struct AnswerMessage {
-  std::vector<int> missing = {};  ///< in the call
-  HeldUp by = {};  ///< ranks that hold these up, or, if none is missing, one that has come
+  std::vector<int> missing = {};  ///< missing in the call
+  HeldUp by = {};  ///< ranks that hold these up, or, if none is missing, one that made the call
 };
 [[nodiscard]] std::string encode(const AnswerMessage& answer);
 [[nodiscard]] AnswerMessage decode_answer(std::string_view payload);
 
-/// Of a frame `at_end`: how many calls a rank has made. None: 0.
+/// The frame `at_end`: the number of calls that a rank has made. A series without an entry has
+/// none.
 using CallCounts = std::map<CallSeries, std::uint64_t>;
 [[nodiscard]] std::string encode(const CallCounts& counts);
 [[nodiscard]] CallCounts decode_counts(std::string_view payload);
 
-/// Of a frame `held`: whether the rank is.
+/// The frame `held`: whether the rank is held up.
 [[nodiscard]] std::string encode_held(bool held);
 [[nodiscard]] bool decode_held(std::string_view payload);
 

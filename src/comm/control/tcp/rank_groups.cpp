@@ -19,17 +19,19 @@ void RankGroups::add(std::uint64_t group, const std::string& name,
   const bool ascending =
       std::ranges::adjacent_find(members, std::greater_equal<>{}) == members.end();
   if (members.empty() || !ascending || members.front() < 0 || members.back() >= ranks_) {
-    throw CommError{"a rank names a group of ranks that do not exist"};
+    throw CommError{"a rank announced a group with invalid members"};
   }
   const auto [known, is_new] = groups_.emplace(group, Group{name, members});
   if (!is_new && known->second != Group{name, members}) {
-    throw CommError{"ranks tell of different groups under one number"};
+    throw CommError{"ranks announced different groups under one number"};
   }
 }
 
 const RankGroups::Group& RankGroups::find(std::uint64_t group) const {
   const auto found = groups_.find(group);
-  if (found == groups_.end()) { throw CommError{"a rank calls in a group that it is not in"}; }
+  if (found == groups_.end()) {
+    throw CommError{"a rank made a call in a group that it is not in"};
+  }
   return found->second;
 }
 
@@ -41,7 +43,7 @@ std::size_t RankGroups::place(std::uint64_t group, int rank) const {
   const std::vector<int>& all = members(group);
   const auto found = std::ranges::lower_bound(all, rank);
   if (found == all.end() || *found != rank) {
-    throw CommError{"a rank calls in a group that it is not in"};
+    throw CommError{"a rank made a call in a group that it is not in"};
   }
   return static_cast<std::size_t>(found - all.begin());
 }

@@ -11,19 +11,18 @@
 
 namespace tessera {
 
-/// The groups of a job's ranks that this process has heard of, by number: their members, and the
-/// names that errors give to their channels. The group of all ranks, kAllRanks, is there from the
-/// start.
+/// The groups of a job's ranks that this process knows, by number: their members, and the names of
+/// their channels in errors. The group of all ranks, kAllRanks, always exists.
 class RankGroups {
  public:
   explicit RankGroups(int ranks);
 
-  /// Adds a group of `members`, in ascending order. Throws CommError if they are no group of this
-  /// job, or the number is already that of another group.
+  /// Adds a group of `members`, in ascending order. Throws CommError if they are invalid in this
+  /// job, or if another group already has the number.
   void add(std::uint64_t group, const std::string& name, const std::vector<int>& members);
-  /// Returns the group's ranks in ascending order. Throws CommError if the group is not known.
+  /// Returns the group's ranks in ascending order. Throws CommError if the group is unknown.
   [[nodiscard]] const std::vector<int>& members(std::uint64_t group) const;
-  /// Returns the place of `rank` among the group's members. Throws CommError if `rank` is not a
+  /// Returns the index of `rank` among the group's members. Throws CommError if `rank` is not a
   /// member.
   [[nodiscard]] std::size_t place(std::uint64_t group, int rank) const;
   /// Returns the name of the call's channel, such as "gather" or "shard reduce".

@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// One address of several may swallow what is sent to it.
+// One of several addresses may silently drop what is sent to it.
 constexpr std::chrono::milliseconds kAttempt{3000};
 
 std::string system_error() {
@@ -34,9 +34,9 @@ void set(const Socket& socket, int level, int option, int value) noexcept {
   (void)::setsockopt(socket.handle(), level, option, &value, sizeof value);
 }
 
-/// Texts are small and waited for; a machine that goes away without a word is noticed: by probes
-/// where nothing is under way to it, else by what it does not acknowledge, which TCP would send
-/// again for a quarter of an hour.
+/// Texts are small and a rank waits for them. A machine that disappears silently is noticed by
+/// probes if nothing is in transit to it, otherwise by missing acknowledgements, for which TCP
+/// would resend for a quarter of an hour.
 void tune(const Socket& socket) noexcept {
   constexpr auto silence = static_cast<int>(kSilence.count());
   constexpr int idle = 3;
@@ -48,8 +48,8 @@ void tune(const Socket& socket) noexcept {
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * silence);
 }
 
-/// Waits for `events`; false at `end`. What is there already is seen after `end` too: a thread that
-/// was kept from its processor says what came of its attempt, and not that nothing did.
+/// Waits for `events`; returns false at `end`. Events that are already pending are seen after `end`
+/// too: a thread that was kept from running reports the result of its attempt.
 bool wait_for(const Socket& socket, short events, Clock::time_point end) noexcept {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
@@ -87,8 +87,8 @@ Socket connect_one(const addrinfo& address, Clock::time_point end, std::string& 
   return socket;
 }
 
-/// A port of the system's choice may be the very one that is to be reached: nobody listens there,
-/// and the connection is of this socket to itself.
+/// A port chosen by the system may be the very one to be reached: nothing listens there, and the
+/// socket is connected to itself.
 bool is_own_end(const Socket& socket) noexcept {
   sockaddr_storage here{};
   sockaddr_storage there{};
@@ -176,7 +176,7 @@ bool connect_to(const HostPort& place, Clock::time_point end, std::string& why,
   for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
     Socket socket = connect_one(*each, end, why);
     if (socket && is_own_end(socket)) {
-      why = "nobody listens there";
+      why = "no program listens there";
     } else if (socket && take(std::move(socket), why)) {
       return true;
     }
@@ -198,7 +198,7 @@ Socket connect_to(const HostPort& place, Clock::time_point end, std::string& why
 std::pair<Socket, Socket> socket_pair() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) {
-    throw Error{fmt::format("cannot make a pair of sockets: {}", system_error())};
+    throw Error{fmt::format("a pair of sockets cannot be made: {}", system_error())};
   }
   return {Socket{ends[0]}, Socket{ends[1]}};
 }

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// A connection counts as lost once the machine at its other end has not answered for so long.
+/// A connection counts as lost once the machine at its other end has not answered for this long.
 inline constexpr std::chrono::seconds kSilence{6};
 
 /// Owns a file descriptor.
@@ -29,27 +29,27 @@ class Socket {
   [[nodiscard]] int handle() const noexcept { return handle_; }
   [[nodiscard]] explicit operator bool() const noexcept { return handle_ >= 0; }
 
-  /// Sends what goes without waiting. Returns the number of bytes that went, or nothing if the
+  /// Sends what can be sent without waiting. Returns the number of bytes sent, or nothing if the
   /// connection is lost.
   [[nodiscard]] std::optional<std::size_t> send_some(const char* data, std::size_t bytes) noexcept;
-  /// Reads what is there, up to `bytes`. Returns the number of bytes, which may be 0, or nothing if
-  /// the connection is lost.
+  /// Reads available bytes, up to `bytes`. Returns their number, which may be 0, or nothing if the
+  /// connection is lost.
   [[nodiscard]] std::optional<std::size_t> receive_some(char* data, std::size_t bytes) noexcept;
-  /// Ends this direction: the other end reads what was sent, and then sees that no more comes.
+  /// Ends this direction: the other end reads what was sent, and then sees the end.
   void end_sending() noexcept;
 
  private:
   int handle_ = -1;
 };
 
-/// The bytes that are to be sent and have not gone yet.
+/// Bytes that are still to be sent.
 class Outbox {
  public:
-  /// Returns the bytes, for messages to be appended to.
+  /// Returns the bytes, to append messages to.
   [[nodiscard]] std::string& bytes() noexcept { return bytes_; }
   [[nodiscard]] bool empty() const noexcept { return sent_ == bytes_.size(); }
   void clear() noexcept;
-  /// Sends what goes without waiting. Returns false if the connection is lost.
+  /// Sends what can be sent without waiting. Returns false if the connection is lost.
   [[nodiscard]] bool send_over(Socket& socket) noexcept;
 
  private:
@@ -57,20 +57,20 @@ class Outbox {
   std::size_t sent_ = 0;
 };
 
-/// Returns a connection that waits at `listener`, or an empty socket if there is none.
+/// Returns a connection pending at `listener`, or an empty socket if there is none.
 [[nodiscard]] Socket accept_from(const Socket& listener) noexcept;
-/// Returns, right after accept_from has found none, whether the process or the system has no handle
-/// left.
+/// Returns, right after accept_from found no connection, whether the process or the system has no
+/// handle left.
 [[nodiscard]] bool is_out_of_handles() noexcept;
 /// Returns the address of the other end, or an empty text if the connection is lost.
 [[nodiscard]] std::string peer_host(const Socket& socket);
-/// Returns whether a connection is the right one; if not, `why` says the reason.
+/// Returns whether a connection is the right one; if not, sets `why` to the reason.
 using TakeConnection = std::function<bool(Socket connection, std::string& why)>;
-/// Tries each address of `place` once, until `take` takes a connection or `end` has come. Returns
-/// false, with the result of each address in `why`, if none was taken.
+/// Tries each address of `place` once, until `take` accepts a connection or `end` passes. Returns
+/// false, with the result of each address in `why`, if none was accepted.
 [[nodiscard]] bool connect_to(const HostPort& place, std::chrono::steady_clock::time_point end,
                               std::string& why, const TakeConnection& take);
-/// Takes the first connection, or returns an empty socket if there is none.
+/// Returns the first connection, or an empty socket if there is none.
 [[nodiscard]] Socket connect_to(const HostPort& place, std::chrono::steady_clock::time_point end,
                                 std::string& why);
 /// Returns the two ends of a connection within this process.

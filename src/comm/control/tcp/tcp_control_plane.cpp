@@ -19,18 +19,20 @@ using namespace std::chrono_literals;
 
 constexpr auto kAnswer = 2s;
 constexpr auto kLastWords = 1s;
-// Batches are told of so long after they were issued at most.
+// Batches are reported at most this long after they were issued.
 constexpr int kTickMs = 20;
 
 std::string lost_text(const std::string& rank, const std::string& who) {
   return fmt::format(
       "{} ({}) has left in the middle of the run: it was killed, has crashed, or its machine "
-      "cannot be reached",
+      "cannot be "
+      "reached",
       rank, who);
 }
 
-constexpr std::string_view kNoMemory = "out of memory on the thread that hears from other ranks";
-// For words that are to go without memory.
+constexpr std::string_view kNoMemory =
+    "out of memory on the thread that receives messages of other ranks";
+// Reserved to send last words without allocating.
 constexpr std::size_t kWordsBytes = 4096;
 
 }  // namespace
@@ -67,7 +69,7 @@ void TcpControlPlane::serve() {
   try {
     hear();
   } catch (const std::exception&) { end_without_memory(); }
-  // The connection is lost, or this rank leaves: what it has said last is to arrive.
+  // The connection is lost, or this rank leaves: its last messages must arrive.
   const auto end = Clock::now() + kLastWords;
   std::unique_lock lock{mutex_};
   while (!out_.empty() && Clock::now() < end) {
@@ -77,8 +79,8 @@ void TcpControlPlane::serve() {
   coordinator_.socket.end_sending();
 }
 
-/// The rank fails, and the others are told, if that can be done without memory; else they see that
-/// the connection ends.
+/// The rank fails. The others are told if that needs no memory; otherwise they see that the
+/// connection ends.
 void TcpControlPlane::end_without_memory() noexcept {
   const std::scoped_lock lock{mutex_};
   if (!failure().set_prepared(std::move(no_memory_), kCommStatus, rank())) { return; }
@@ -88,7 +90,7 @@ void TcpControlPlane::end_without_memory() noexcept {
 }
 
 void TcpControlPlane::hear() {
-  bool goes_on = read();  // what came together with the welcome
+  bool goes_on = read();  // bytes that arrived together with the welcome
   while (goes_on && !stop_) {
     bool sends = false;
     {
@@ -109,7 +111,7 @@ void TcpControlPlane::hear() {
   }
 }
 
-/// False if the connection has ended.
+/// Returns false if the connection has ended.
 bool TcpControlPlane::read() {
   std::array<char, 65536> buffer;
   std::string problem;
@@ -121,7 +123,7 @@ bool TcpControlPlane::read() {
       if (!count) { break; }
       if (*count == 0) { return true; }
       if (!coordinator_.in.add({buffer.data(), *count})) {
-        problem = "it sends what is no message of ranks";
+        problem = "it sent bytes that are not a message between ranks";
         break;
       }
     }
@@ -167,7 +169,7 @@ void TcpControlPlane::on_frame(Frame& frame) {
   changed_.notify_all();
 }
 
-/// All that are left find it: the lowest of them reports.
+/// All remaining ranks find this: the lowest of them reports.
 void TcpControlPlane::on_lost(int lost, const std::string& who) {
   const int reports = lost == 0 ? 1 : 0;
   std::string text = lost_text(names().of(lost), who);
@@ -177,7 +179,7 @@ void TcpControlPlane::on_lost(int lost, const std::string& who) {
   fail_untold(text, reports);
 }
 
-/// The connection has ended, or, if `problem` says why, is of no use.
+/// The connection has ended or, if `problem` is set, is unusable.
 void TcpControlPlane::on_coordinators_end(const std::string& problem) {
   const std::string where = fmt::format("at {}", place_.meet.text());
   if (problem.empty()) { return on_lost(0, where); }
@@ -245,7 +247,7 @@ std::string TcpControlPlane::called(const CallSeries& call, std::uint64_t sequen
 
 std::vector<std::string> TcpControlPlane::exchange(const CallSeries& call, std::string message) {
   if (message.size() > kMostTextBytes) {
-    throw ContractError{fmt::format("a rank exchanges {} bytes of text, but {} are the most",
+    throw ContractError{fmt::format("a rank exchanges {} bytes of text, more than the {} allowed",
                                     message.size(), kMostTextBytes)};
   }
   std::unique_lock lock{mutex_};
@@ -279,10 +281,11 @@ std::vector<std::string> TcpControlPlane::exchange(const CallSeries& call, std::
   }
   TESSERA_ASSERT(!in_time);
   Answer answer = ask_locked(lock, call, sequence);
-  // All others may have come meanwhile, and go on.
+  // All others may have made the call in the meantime, and go on.
   if (auto texts = texts_.extract(key)) { return std::move(texts.mapped()); }
   if (!answer.silent && answer.missing.empty() && answer.by.guilty.empty()) {
-    // All have come, but are not to go on: they are about to be told how their batches differ.
+    // All have made the call but must not go on: they are about to be told how their batches
+    // differ.
     (void)changed_.wait_for(lock, kAnswer, [&] { return failed(); });
     failure().check(rank());
     answer = unanswered();
@@ -296,9 +299,8 @@ std::string TcpControlPlane::missing_text_of(std::string_view call,
                                              const Answer& answer) const {
   if (answer.silent) {
     return fmt::format(
-        "{}: {} waited {} ms, and its own thread that passes on what ranks say does not "
-        "answer",
-        call, names().of(rank()), waited.count());
+        "{}: {} waited {} ms, and its own thread that passes on messages does not answer", call,
+        names().of(rank()), waited.count());
   }
   if (answer.by.guilty.empty()) {
     return missing_text(names(), call, rank(), waited, answer.missing);
@@ -306,12 +308,12 @@ std::string TcpControlPlane::missing_text_of(std::string_view call,
   return held_up_text(names(), call, rank(), waited, answer.missing, answer.by);
 }
 
-/// Throws the job's failure, if that comes first.
+/// Throws the job's failure if that comes first.
 TcpControlPlane::Answer TcpControlPlane::ask_locked(std::unique_lock<std::mutex>& lock,
                                                     const CallSeries& call,
                                                     std::uint64_t sequence) {
   const auto key = std::pair{call, sequence};
-  send_issued();  // an own batch is not missing
+  send_issued();  // so that this rank's own batch does not count as missing
   Frame frame;
   frame.type = FrameType::ask;
   frame.call = call;
@@ -323,7 +325,7 @@ TcpControlPlane::Answer TcpControlPlane::ask_locked(std::unique_lock<std::mutex>
   return unanswered();
 }
 
-/// The coordinator is rank 0's.
+/// Without an answer, the rank at fault is rank 0, which runs the coordinator.
 TcpControlPlane::Answer TcpControlPlane::unanswered() const {
   if (rank() == 0) { return {.missing = {}, .silent = true}; }
   return {.missing = {0}};
@@ -344,7 +346,7 @@ void TcpControlPlane::note_held(const CallSeries& channel, std::optional<std::ui
   const auto told = held_.find(channel);
   if (failed() || groups_.members(channel.group).size() == 1) { return; }
   if (told == held_.end() ? !sequence : sequence == told->second) { return; }
-  send_issued();  // that batch among them
+  send_issued();  // including that batch
   Frame frame;
   frame.type = FrameType::held;
   frame.call = channel;

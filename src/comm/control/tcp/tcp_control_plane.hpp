@@ -25,66 +25,64 @@
 
 namespace tessera {
 
-/// The control plane of one rank of a job of NCCL. The ranks meet at rank 0's address and stay
+/// The control plane of one rank of an NCCL job. The ranks meet at rank 0's address and stay
 /// connected to its coordinator, so that the end of a process is noticed at once. A thread of the
 /// control plane reads, also while the rank's own thread is busy.
 ///
-/// Batches move elsewhere (NCCL). Here they are only noted: ranks that issue different ones are
-/// told so within moments, and no rank waits for it.
+/// Batches move elsewhere (NCCL) and are only noted here: ranks that issue different ones get an
+/// error within moments, without any rank waiting for it.
 ///
-/// Errors:  CommError once the job has failed; Aborted where another rank is the one to report it.
-/// Threads: any, but one at a time for the calls of a kind.
+/// Errors:  CommError once the job has failed; Aborted where another rank reports it.
+/// Threads: any, but one at a time for calls of one kind.
 class TcpControlPlane final : public ControlPlane {
  public:
-  /// Blocks until all ranks are here. ConfigError where the job cannot be (two processes of one
-  /// rank, another number of processes, another build, the port taken) or not all come within
-  /// `patience`; CommError where rank 0 is not found. `deadline` is that of calls.
+  /// Blocks until all ranks are here. Throws ConfigError if the job is invalid (two processes of
+  /// one rank, another number of processes, another build, the port taken) or not all arrive within
+  /// `patience`; CommError if rank 0 is not found. `deadline` applies to calls.
   TcpControlPlane(const JobPlace& place, std::chrono::milliseconds patience,
                   std::chrono::milliseconds deadline);
   ~TcpControlPlane() override;
   TcpControlPlane(const TcpControlPlane&) = delete;
   TcpControlPlane& operator=(const TcpControlPlane&) = delete;
 
-  /// Adds a group of `members` (in ascending order), of which this rank is one: calls may be made
-  /// in it from now on. Every member adds it, with the same `number`, which no other group of the
-  /// job has, and the same `name`, which errors give to its channel.
+  /// Adds a group of `members` (in ascending order) with this rank; calls may be made in it from
+  /// now on. Every member adds it with the same `number`, which no other group of the job has, and
+  /// the same `name`, which errors use for its channel.
   void add_group(std::uint64_t number, const std::string& name, const std::vector<int>& members);
 
   /// *Collective*, within the call's group. Returns every rank's `message`, by rank.
   [[nodiscard]] std::vector<std::string> exchange(const CallSeries& call, std::string message);
 
-  /// Notes that this rank issues a batch on `channel`, which `code` stands for (encode). Returns
-  /// its number.
+  /// Notes that this rank issues a batch on `channel`, given as its `code` (encode). Returns its
+  /// number.
   std::uint64_t note_batch(const CallSeries& channel, std::string code);
-  /// Returns a rank of the group that has ended its run without issuing batch `sequence`, if there
-  /// is one.
+  /// Returns a rank of the group that ended its run without issuing batch `sequence`, if there is
+  /// one.
   [[nodiscard]] std::optional<int> ended_without(const CallSeries& channel,
                                                  std::uint64_t sequence) const;
-  /// Returns the error text for batch `sequence`, called `call`, that has not finished after
-  /// `waited`. Asks for a moment which ranks have not issued it, or, if all have, which rank keeps
-  /// one of them waiting in another group. The text is empty for a rank that is alone in its group,
-  /// as it waits for nobody. Throws the job's failure if that comes first.
+  /// Returns the error text for batch `sequence`, named `call`, still unfinished after
+  /// `waited`. Briefly asks which ranks have not issued it or, if all have, which rank keeps one of
+  /// them waiting in another group. The text is empty for a rank that is alone in its group, as it
+  /// waits for no rank. Throws the job's failure if that comes first.
   [[nodiscard]] std::string late_text(const CallSeries& channel, std::uint64_t sequence,
                                       std::string_view call, std::chrono::milliseconds waited);
 
-  /// Notes that the rank's own thread is held up within the submission of batch `sequence`, because
-  /// a peer has not come to it, or, without a value, that it is not or no longer. Ranks that wait
-  /// for this one elsewhere are told so.
+  /// Notes that the rank's own thread is held up while it submits batch `sequence`, because a peer
+  /// has not issued it; without a value, that it is not held up. Ranks that wait for this one
+  /// elsewhere are told.
   void note_held(const CallSeries& channel, std::optional<std::uint64_t> sequence);
-  /// Makes errors that name a lost rank say what `under_way` returns: the call that this rank is
-  /// in, or an empty text if it is in none. Null takes the function back; no call of it is under
-  /// way when this returns.
+  /// Errors that name a lost rank also say what `under_way` returns: the call that this rank is in,
+  /// or an empty text. Null removes the function; on return no call of it is running.
   void name_calls_by(std::function<std::string()> under_way);
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// The coordinator's answer to the question who is late.
+  /// The coordinator's answer to the question which ranks are late.
   struct Answer {
-    std::vector<int> missing;  // in the call
-    HeldUp by = {};            // ranks that hold these up, or, if none is missing, one of those
-                               // that have come
-    bool silent = false;       // there was none: this process passes nothing on
+    std::vector<int> missing;  // missing in the call
+    HeldUp by = {};  // ranks that hold these up, or, if none is missing, one that made the call
+    bool silent = false;  // there was no answer: this process passes nothing on
   };
 
   [[nodiscard]] std::string called(const CallSeries& call, std::uint64_t sequence) const;
@@ -124,11 +122,12 @@ class TcpControlPlane final : public ControlPlane {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   Outbox out_;
-  std::string last_words_;                        // a frame: there is no memory left
-  std::string no_memory_;                         // what this rank fails with then
-  RankGroups groups_;                             // that this rank is in
-  CallCounts counts_;                             // of calls made
-  std::vector<std::optional<CallCounts>> ended_;  // by rank: what it had made when its run ended
+  std::string last_words_;  // a frame, made beforehand: for when there is no memory left
+  std::string no_memory_;   // the text with which this rank then fails
+  RankGroups groups_;       // groups that this rank is in
+  CallCounts counts_;       // calls made
+  std::vector<std::optional<CallCounts>>
+      ended_;  // by rank: the calls it had made when its run ended
   std::map<std::pair<CallSeries, std::uint64_t>, std::vector<std::string>> texts_;
   std::map<std::pair<CallSeries, std::uint64_t>, Answer> answers_;
   std::map<CallSeries, IssuedBatches> issued_;

@@ -6,15 +6,15 @@ namespace tessera {
 
 bool TextMeetings::add(int rank, Frame& frame) {
   const std::size_t at = groups_.place(frame.call.group, rank);
-  // A rank waits in one call of a series at a time: there is one meeting for each.
+  // A rank waits in one call of a series at a time, so each series has one meeting.
   const auto over = over_.find(frame.call);
   if (frame.sequence != (over == over_.end() ? 0 : over->second)) {
-    throw CommError{"a rank's calls are not in order"};
+    throw CommError{"a rank's calls are out of order"};
   }
   Meeting& meeting = meetings_[{frame.call, frame.sequence}];
   meeting.texts.resize(groups_.members(frame.call.group).size());
   auto& place = meeting.texts[at];
-  if (place) { throw CommError{"a rank has come to a call twice"}; }
+  if (place) { throw CommError{"a rank made the same call twice"}; }
   place = std::move(frame.payload);
   return ++meeting.present == meeting.texts.size();
 }
@@ -33,7 +33,7 @@ Frame TextMeetings::take(const CallSeries& call, std::uint64_t sequence) {
   if (frame.payload.size() > UINT32_MAX) {
     frame.type = FrameType::differ;
     frame.rank = groups_.members(call.group).front();
-    frame.payload = "what the ranks exchange is more than 4 GiB together";
+    frame.payload = "the texts that the ranks exchange exceed 4 GiB together";
   }
   return frame;
 }
