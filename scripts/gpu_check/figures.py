@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The figures of scripts/gpu_check.sh as data: gpu.json, which docs/gpu.md describes.
+"""The figures of scripts/gpu_check.sh as data: gpu.json, which docs/gpu-check.md describes.
 
   figures.py check FILE
       whether FILE is such a document; else an error and status 2
