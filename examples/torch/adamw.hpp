@@ -9,8 +9,8 @@
 #include <vector>
 
 /// AdamW by libtorch's operators. torch::optim::AdamW is the same rule rounded in other places, so
-/// that losses would agree to rounding only; this one rounds as docs/optimizers.md says ("To the
-/// bit"), and as a fused kernel does that reads each number once.
+/// that losses would agree to rounding only; this one rounds as docs/optimizer-formulas.md
+/// says, like a fused kernel that reads each number once.
 class PlainAdamW {
  public:
   explicit PlainAdamW(std::vector<torch::Tensor> parameters, float lr = 3e-4F,

@@ -12,7 +12,7 @@
 
 #include "tessera/tessera.hpp"
 
-// docs/optimizers.md, "To the bit": the formulas of the page, as a reader writes them down, against
+// docs/optimizer-formulas.md: the formulas of the page, as a reader writes them down, against
 // what training does.
 namespace tessera::test::optimizer_formulas_test {
 namespace {

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Follows a page of the documentation as a new user does, in an empty folder.
+"""Follows pages of the documentation as a new user does, in an empty folder.
 
 A fenced block with a file's name behind its language, such as ```cpp plain.cpp, is that file; blocks
-of one name follow each other in it. The blocks ```console are run in order: each line with `$ ` is a
-command, and the lines below it are what it prints, in this order. A line `...` stands for any lines.
-What the page calls /where/you/installed/it is a copy that is installed from the folder of a build.
+of one name follow each other in it. A block ```cpp or ```c without a name is a piece of one of the
+folder's files, to the letter. The blocks ```console are run in order: each line with `$ ` is a
+command, and the lines below it are its output, in this order. A line `...` stands for any lines.
+/path/to/tessera is the clone that the page is in, /where/you/installed/it a copy that is installed
+from the folder of a build. A page continues with the files of the pages before it.
 
-  check_page.py PAGE FOLDER BUILD [--without WORD WHY]...
+  check_page.py PAGE... FOLDER BUILD [--without WORD WHY]...
 
 --without leaves out the commands that contain WORD, and prints WHY. The status is 1 where a command
-fails or prints something else.
+fails or prints something else, or where a piece is in no file.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import sys
 from pathlib import Path
 
 INSTALLED = "/where/you/installed/it"
+CLONE = "/path/to/tessera"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -38,7 +41,7 @@ def commands(content):
                 yield command, shown
             command, shown = line[2:], []
         elif command is None:
-            sys.exit(f"a block of commands begins with what is none: {line}")
+            sys.exit(f"a block of commands does not begin with one: {line}")
         else:
             shown.append(line)
     if command:
@@ -73,9 +76,32 @@ def run(command, shown, folder):
         sys.exit(f"the page shows what the command does not print:\n{missing}")
 
 
+def follow(page, folder, prefix, left_out):
+    """Makes the files of `page` and runs its commands. Returns the numbers of files, commands, pieces."""
+    files, ran, pieces = set(), 0, 0
+    for language, name, content in blocks(page.read_text()):
+        if name:
+            with (folder / name).open("a") as file:
+                file.write(content)
+            files.add(name)
+        elif language in ("c", "cpp"):
+            if not any(content in file.read_text() for file in folder.iterdir() if file.is_file()):
+                sys.exit(f"{page} shows what no file of the folder has:\n{content}")
+            pieces += 1
+        elif language == "console":
+            for command, shown in commands(content):
+                reasons = [why for word, why in left_out if word in command]
+                if reasons:
+                    print(f"left out: {command}: {reasons[0]}")
+                    continue
+                run(command.replace(INSTALLED, str(prefix)).replace(CLONE, str(ROOT)), shown, folder)
+                ran += 1
+    return len(files), ran, pieces
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("page", type=Path)
+    parser.add_argument("pages", type=Path, nargs="+", metavar="page")
     parser.add_argument("folder", type=Path)
     parser.add_argument("build", type=Path)
     parser.add_argument("--without", nargs=2, action="append", default=[])
@@ -86,24 +112,11 @@ def main():
     given.folder.mkdir(parents=True)
     prefix = given.folder / "installed"
     run(f"cmake --install {given.build.resolve()} --prefix {prefix} >/dev/null", [], given.folder)
-    text = given.page.read_text()
-    files, ran = set(), 0
-    for language, name, content in blocks(text):
-        if name:
-            with (given.folder / name).open("a") as file:
-                file.write(content)
-            files.add(name)
-        elif language == "console":
-            for command, shown in commands(content):
-                left_out = [why for word, why in given.without if word in command]
-                if left_out:
-                    print(f"left out: {command}: {left_out[0]}")
-                    continue
-                run(command.replace(INSTALLED, str(prefix)), shown, given.folder)
-                ran += 1
-    if not files or not ran:
-        sys.exit(f"{given.page} has {len(files)} files and {ran} commands")
-    print(f"{len(files)} files, {ran} commands")
+    for page in given.pages:
+        files, ran, pieces = follow(page, given.folder, prefix, given.without)
+        if not ran:
+            sys.exit(f"{page} has no commands")
+        print(f"{page.name}: {files} files, {ran} commands, {pieces} pieces")
 
 
 main()

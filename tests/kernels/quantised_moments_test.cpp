@@ -102,7 +102,7 @@ TEST_F(QuantisedMoments, WithAConstantGradientMomentsComeToIt) {
   }
 }
 
-// What docs/optimizers.md says of it: gradients of mean 0.1 and deviation 1, whose scale spreads
+// What docs/moments.md says of it: gradients of mean 0.1 and deviation 1, whose scale spreads
 // over four decades in a block, and steps in rates, which are 0.25 in the mean square's root.
 TEST_F(QuantisedMoments, UnderNoiseTheStepIsThatOfFp32AndATenthOfItAstray) {
   for (const auto& [beta2, bound] : {std::pair{0.95F, 0.03}, {0.999F, 0.045}}) {

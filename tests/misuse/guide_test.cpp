@@ -9,8 +9,8 @@
 #include "support/guide_table.hpp"
 #include "tessera/tessera.hpp"
 
-// The mistakes that somebody who wraps a trainer makes, and what the library says to each: the
-// table of docs/wrapping.md, which shows it word for word.
+// Mistakes in a wrapped trainer, and the text of each error: the table of docs/trainer-mistakes.md,
+// word for word.
 namespace tessera::test::guide_test {
 namespace {
 
@@ -30,16 +30,16 @@ std::vector<GuideRow> rows() {
   return {
       {"a scope before `materialize`",
        declared([](ShardedModel& model, Unit a) { (void)model.forward(a); })},
-      {"a unit more after `materialize`",
+      {"a unit added after `materialize`",
        trainer(kPlain, [](Trainer& t) { (void)t.model->add_unit("c", {{"w", {1}}}); })},
-      {"ranks that declare different shapes", on(2,
+      {"different shapes on different ranks", on(2,
                                                  [](World& world) {
                                                    ShardedModel model{world, kPlain};
                                                    (void)model.add_unit(
                                                        "a", {{"w", {3 + world.rank()}}});
                                                    model.materialize(init::constant(0.5F));
                                                  })},
-      {"a name that the unit does not have",
+      {"an unknown parameter name",
        trainer(kPlain, [](Trainer& t) { (void)t.model->forward(t.a)["weight"]; })},
       {"the gradient of a frozen parameter", declared([](ShardedModel& model, Unit a) {
          model.materialize(init::constant(0.5F));
@@ -47,24 +47,24 @@ std::vector<GuideRow> rows() {
          (void)model.forward(a);
          (void)model.backward(a).grad("frozen");
        })},
-      {"a bf16 parameter taken for a `float*`",
+      {"a bf16 parameter taken as `float*`",
        trainer({.strategy = Strategy::zero3, .compute = DType::bf16},
                [](Trainer& t) {
                  const auto p = t.model->forward(t.a);
                  (void)static_cast<const float*>(p["w"]);
                })},
-      {"a tensor kept beyond its scope", trainer(kPlain,
-                                                 [](Trainer& t) {
-                                                   std::optional<ConstTensor> kept;
-                                                   kept = t.model->forward(t.a)["w"];
-                                                   (void)kept->data();
-                                                 })},
-      {"a unit opened twice at once", trainer(kPlain,
-                                              [](Trainer& t) {
-                                                const auto p = t.model->forward(t.a);
-                                                (void)t.model->forward(t.a);
-                                              })},
-      {"an exception out of a scope, swallowed",
+      {"a tensor used after its scope", trainer(kPlain,
+                                                [](Trainer& t) {
+                                                  std::optional<ConstTensor> kept;
+                                                  kept = t.model->forward(t.a)["w"];
+                                                  (void)kept->data();
+                                                })},
+      {"a unit opened twice", trainer(kPlain,
+                                      [](Trainer& t) {
+                                        const auto p = t.model->forward(t.a);
+                                        (void)t.model->forward(t.a);
+                                      })},
+      {"an exception that left a scope and was swallowed",
        trainer(kPlain,
                [](Trainer& t) {
                  try {
@@ -80,7 +80,7 @@ std::vector<GuideRow> rows() {
                                           t.model->step();
                                         })},
       {"a step without a pass", trainer(kPlain, [](Trainer& t) { t.model->step(); })},
-      {"a micro-batch more than `accumulate`", trainer(kPlain,
+      {"more micro-batches than `accumulate`", trainer(kPlain,
                                                        [](Trainer& t) {
                                                          t.pass();
                                                          t.pass();
@@ -101,13 +101,13 @@ std::vector<GuideRow> rows() {
                                                                           (void)t.add(t.a, 0, 1.0F);
                                                                           t.model->step();
                                                                         })},
-      {"a gradient written beyond its end (`Checks::memory`)", trainer(kMemory,
-                                                                       [](Trainer& t) {
-                                                                         t.forward();
-                                                                         (void)t.add(t.b, 0, 1.0F);
-                                                                         (void)t.add(t.a, 15, 1.0F);
-                                                                         t.model->step();
-                                                                       })},
+      {"a gradient written past its end (`Checks::memory`)", trainer(kMemory,
+                                                                     [](Trainer& t) {
+                                                                       t.forward();
+                                                                       (void)t.add(t.b, 0, 1.0F);
+                                                                       (void)t.add(t.a, 15, 1.0F);
+                                                                       t.model->step();
+                                                                     })},
       {"the first NaN (`Checks::memory`)",
        trainer(kMemory,
                [](Trainer& t) {
@@ -115,37 +115,37 @@ std::vector<GuideRow> rows() {
                  (void)t.add(t.b, 4, std::numeric_limits<float>::quiet_NaN());
                  (void)t.add(t.a, 0, 1.0F);
                })},
-      {"ranks that open units in another order",
-       trainer(kPlain,
-               [](Trainer& t) {
-                 t.pass();
-                 t.model->step();
-                 const bool first = t.model->world().rank() == 0;
-                 (void)t.model->forward(first ? t.a : t.b);
-               })},
-      {"a learning rate that differs by rank",
+      {"another order of units on one rank", trainer(kPlain,
+                                                     [](Trainer& t) {
+                                                       t.pass();
+                                                       t.model->step();
+                                                       const bool first =
+                                                           t.model->world().rank() == 0;
+                                                       (void)t.model->forward(first ? t.a : t.b);
+                                                     })},
+      {"different learning rates on the ranks",
        trainer(kPlain,
                [](Trainer& t) {
                  t.pass();
                  t.model->set_learning_rate(t.model->world().rank() == 0 ? 0.125F : 0.25F);
                  t.model->step();
                })},
-      {"a rank that has run out of data, and returns", trainer(kPlain,
-                                                               [](Trainer& t) {
-                                                                 if (t.model->world().rank() == 1) {
-                                                                   return;
-                                                                 }
-                                                                 t.pass();
-                                                                 t.model->step();
-                                                               })},
-      {"an exception of the trainer's own on one rank", on(2,
-                                                           [](World& world) {
-                                                             if (world.rank() == 1) {
-                                                               throw std::runtime_error{
-                                                                   "the disk is full"};
+      {"a rank that runs out of data and returns", trainer(kPlain,
+                                                           [](Trainer& t) {
+                                                             if (t.model->world().rank() == 1) {
+                                                               return;
                                                              }
-                                                             world.barrier();
+                                                             t.pass();
+                                                             t.model->step();
                                                            })},
+      {"the trainer's own exception on one rank", on(2,
+                                                     [](World& world) {
+                                                       if (world.rank() == 1) {
+                                                         throw std::runtime_error{
+                                                             "the disk is full"};
+                                                       }
+                                                       world.barrier();
+                                                     })},
       {"more memory than the budget",
        on(1, [](World& world) { const Trainer trainer{world}; }, {.budget_bytes = 256})},
       {"a scope that outlives its model", trainer(kPlain,
@@ -153,7 +153,7 @@ std::vector<GuideRow> rows() {
                                                     const auto scope = t.model->forward(t.a);
                                                     t.model.reset();
                                                   })},
-      {"a model used after `run_ranks` has returned",
+      {"a model used after `run_ranks` returned",
        [] {
          std::optional<Trainer> kept;
          run_ranks(1, [&](World& world) { kept.emplace(world); });
@@ -163,7 +163,7 @@ std::vector<GuideRow> rows() {
 }
 
 TEST(Guide, ShowsWhatTheLibrarySaysToEachMistake) {
-  expect_table("docs/wrapping.md", rows());
+  expect_table("docs/trainer-mistakes.md", rows());
 }
 
 }  // namespace

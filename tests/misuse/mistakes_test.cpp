@@ -21,7 +21,7 @@
 #include "tessera/engine/activation_store.hpp"
 #include "tessera/tessera.hpp"
 
-// A program of mistakes: each ends in the documented error (docs/errors.md), of the documented
+// A program of mistakes: each ends in the documented error (docs/error-kinds.md), of the documented
 // kind, which names what was wrong. No crash, no hang, no silence: CI runs it under the sanitizers
 // too.
 namespace tessera::test::mistakes_test {

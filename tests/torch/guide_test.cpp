@@ -1,5 +1,5 @@
-// The mistakes that somebody who shards a module makes, and what the library says to each: the
-// table of docs/libtorch.md, which shows it word for word.
+// Mistakes in a trainer with a sharded module, and the text of each error: the table of
+// docs/libtorch-features.md, word for word.
 
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ std::vector<GuideRow> rows() {
   return {
       {"the module called instead of the model",
        trained([](Model&, LineImpl& net, const torch::Tensor& x) { net.forward(x); })},
-      {"a parameter looked at between steps",
+      {"a parameter read between steps",
        trained([](Model&, LineImpl& net, const torch::Tensor&) { net.in->weight.sum(); })},
       {"a parameter written, here in a pass",
        trained([](Model& model, LineImpl& net, const torch::Tensor&) {
@@ -83,7 +83,7 @@ std::vector<GuideRow> rows() {
          model.backward(loss);
          model.backward(loss);
        })},
-      {"a loss that is no mean yet",
+      {"a loss of several elements",
        trained([](Model& model, LineImpl&, const torch::Tensor& x) { model.backward(model(x)); })},
       {"a loss without a graph", trained([](Model& model, LineImpl&, const torch::Tensor& x) {
          model.backward(model(x).mean().detach());
@@ -108,10 +108,10 @@ std::vector<GuideRow> rows() {
          const auto model = shards::shard(net, world, kZero3);
          static_cast<void>(shards::shard(net, world, kZero3));
        })},
-      {"names of units that no module has", built([](World& world, const Line& net) {
+      {"unit names that match no module", built([](World& world, const Line& net) {
          static_cast<void>(shards::shard(net, world, {.units = shards::units_named({"layers.*"})}));
        })},
-      {"ranks with other modules", built([](World& world, const Line&) {
+      {"different modules on the ranks", built([](World& world, const Line&) {
          const auto net = seeded(1, [&] { return std::make_shared<LineImpl>(2 + world.rank()); });
          static_cast<void>(shards::shard(net, world, kZero3));
        })},
@@ -125,7 +125,7 @@ std::vector<GuideRow> rows() {
 }
 
 TEST(TorchGuide, ShowsWhatTheLibrarySaysToEachMistake) {
-  tessera::test::expect_table("docs/libtorch.md", rows());
+  tessera::test::expect_table("docs/libtorch-features.md", rows());
 }
 
 }  // namespace
