@@ -1,4 +1,4 @@
-// A machine's profile from the figures of scripts/gpu_check.sh (gpu.json, in docs/gpu-check.md).
+// A machine's profile from the figures of scripts/gpu_check.sh (docs/gpu.md describes gpu.json).
 #include <fmt/format.h>
 
 #include <algorithm>
