@@ -136,8 +136,9 @@ struct ModelOptions {
   /// remainders) of 16-bit parameters and the optimizer's state on the host between updates; the
   /// device updates them in pieces, three of which it holds at a time. Either way `step` enqueues
   /// the update, which runs unit by unit during the next forward pass, and the first use of a unit
-  /// waits for its update. docs/offload.md says which is faster. ConfigError from `materialize` if
-  /// nothing is trained, and from `optimize_with` if the optimizer has no state to move.
+  /// waits for its update. docs/offload-speed.md says which is faster. ConfigError from
+  /// `materialize` if nothing is trained, and from `optimize_with` if the optimizer has no state to
+  /// move.
   Offload offload = Offload::none;
   /// The fraction, from 0 to below 1, of the elements that the optimizer updates whose state stays
   /// on the device in spite of `offload`. Whole units stay, the last declared first; ConfigError

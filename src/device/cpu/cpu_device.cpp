@@ -39,8 +39,8 @@ constexpr std::size_t kMappedFrom = std::size_t{1} << 20;
 
 // Mappings from this size on use pages of 2 MiB. Training state is read and written from end to
 // end, and with pages of 4 KiB address translation costs time throughout; a disk fills scattered
-// pages at less than half its rate (measured: docs/benchmarks/cpu.md). Such pages lie inside the
-// mappings, so they take no extra memory; a system that refuses them changes nothing.
+// pages at less than half its rate (measured: docs/benchmarks/checkpoints.md). Such pages lie
+// inside the mappings, so they take no extra memory; a system that refuses them changes nothing.
 constexpr std::size_t kHugeFrom = std::size_t{4} << 20;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
