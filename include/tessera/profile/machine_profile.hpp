@@ -127,8 +127,8 @@ struct CollectiveSeconds {
 /// member. N members hold a tensor of M bytes in all, and are in b_i blocks of level i (the last
 /// level has one block; below level 0 there are N):
 ///
-///     ring    latency   start + sum over i of (b_below - b_i) step_i      all_reduce: the sum twice
-///             moving    M (N-1)/N / B                                     all_reduce: twice that
+///     ring    latency   start + sum over i of (b_below - b_i) step_i     all_reduce: the sum twice
+///             moving    M (N-1)/N / B                                    all_reduce: twice that
 ///                       M / B for broadcast and reduce
 ///             B = share * min over the levels spanned of bytes_per_second_i * members in a block
 ///             of the level below (the fewest; 1 for level 0): all ranks of a node send at once
