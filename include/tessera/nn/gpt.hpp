@@ -120,8 +120,8 @@ struct GPTBytes {
 /// `run` makes a step. The head runs in the backward pass, as with GPTOptions::head_rows.
 /// Boundaries::host and GatherLogits::on_rank0 are refused.
 ///
-///   described --declare--> bound --forward--> forward done --backward--> bound ...
-///   bound, between steps --evaluate, next_logits--> bound
+///     described --declare--> bound --forward--> forward done --backward--> bound ...
+///     bound, between steps --evaluate, next_logits--> bound
 ///
 /// A layer that is recomputed whole runs its forward again, except its last product, in its
 /// backward scope: one gather serves both. The last such layer of a forward still has its
