@@ -16,8 +16,7 @@ namespace tessera::nccl {
 /// and, for 16-bit types, with its own precision of sums.
 ///
 /// Time:    `submit` enqueues and returns, except where NCCL first connects to a peer: then it
-/// waits
-///          for the peer.
+///          waits for the peer.
 /// Errors:  as Communicator. The control path (TcpControlPlane) tells ranks that issue different
 ///          batches within moments: by then data may have moved. `withdraw` with work in progress
 ///          ends all of the rank's communicators, and so does the end of one whose owner is
