@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/control/rank_names.hpp"
 #include "tessera/comm/communicator.hpp"
 
 namespace tessera {
@@ -16,10 +17,10 @@ struct RankSplit {
   std::string name;
 };
 
-/// What `group_of` says of each of `ranks` ranks. ContractError if a group is negative; `job_rank`
-/// gives the names of ranks in errors, here and below.
+/// What `group_of` says of each of `ranks` ranks. ContractError if a group is negative. `name_of`
+/// names ranks in errors, here and below.
 [[nodiscard]] RankSplit split_ranks(const GroupOf& group_of, int ranks, const std::string& name,
-                                    const std::function<int(int)>& job_rank);
+                                    const NameOfRank& name_of);
 
 /// As bytes, and a hash of them.
 [[nodiscard]] std::string encode(const RankSplit& split);
@@ -28,7 +29,7 @@ struct RankSplit {
 /// What ranks that do not all divide alike differ in, by what they encoded: "rank 2 splits off
 /// "x" where rank 0 splits off "y"".
 [[nodiscard]] std::string first_difference(std::span<const std::string> codes,
-                                           const std::function<int(int)>& job_rank);
+                                           const NameOfRank& name_of);
 
 /// Gives every rank's of what this one says.
 using ExchangeTexts = std::function<std::vector<std::string>(std::string text)>;
@@ -36,7 +37,6 @@ using ExchangeTexts = std::function<std::vector<std::string>(std::string text)>;
 /// *Collective.* The highest of the ranks' numbers, where they make a communicator for `name`.
 /// ContractError on all ranks if one makes another call.
 [[nodiscard]] int agree_on_highest(int number, const std::string& name,
-                                   const ExchangeTexts& exchange,
-                                   const std::function<int(int)>& job_rank);
+                                   const ExchangeTexts& exchange, const NameOfRank& name_of);
 
 }  // namespace tessera

@@ -19,6 +19,8 @@ struct WorldAccess {
   /// What tells of the job's failure names ranks with their places in a mesh of `dims` from now on;
   /// with one dimension or none a rank's number says as much.
   static void name_ranks(World& world, const std::vector<MeshDim>& dims);
+  /// Returns what `rank` is called in errors: "rank 5 (pipe 1, shard 0)".
+  [[nodiscard]] static std::string name_of(const World& world, int rank);
 };
 
 }  // namespace tessera

@@ -7,6 +7,9 @@
 
 namespace tessera {
 
+/// Returns what a rank of a group is called in errors: "rank 5 (pipe 1, shard 0)".
+using NameOfRank = std::function<std::string(int rank)>;
+
 /// What the ranks of a job are called where the job tells of its failure: "rank 5", and, once a
 /// program has said how it arranges them, "rank 5 (pipe 1, shard 0)". All ranks say the same.
 ///

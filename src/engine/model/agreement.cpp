@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tessera/base/error.hpp"
+#include "world/world_access.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -17,15 +18,17 @@ std::string line_or_end(std::istringstream& lines) {
   return std::getline(lines, line) ? "'" + line + "'" : "nothing";
 }
 
-std::string first_difference(const std::string& a, const std::string& b, int rank_b) {
+std::string first_difference(const std::string& a, const std::string& b, const World& world,
+                             int rank_b) {
   std::istringstream lines_a{a};
   std::istringstream lines_b{b};
   for (int entry = 1;; ++entry) {
     const std::string line_a = line_or_end(lines_a);
     const std::string line_b = line_or_end(lines_b);
     if (line_a != line_b) {
-      return fmt::format("entry {} is {} on rank 0 and {} on rank {}", entry, line_a, line_b,
-                         rank_b);
+      return fmt::format("entry {} is {} on {} and {} on {}", entry, line_a,
+                         WorldAccess::name_of(world, 0), line_b,
+                         WorldAccess::name_of(world, rank_b));
     }
     if (line_a == "nothing") { return "the texts differ beyond their last line"; }
   }
@@ -45,7 +48,7 @@ void require_agreement(World& world, std::string_view what, const std::string& t
     if (texts[rank] != texts.front()) {
       throw ContractError{
           fmt::format("{} differs between ranks: {}; make every rank run the same program", what,
-                      first_difference(texts.front(), texts[rank], static_cast<int>(rank)))};
+                      first_difference(texts.front(), texts[rank], world, static_cast<int>(rank)))};
     }
   }
 }

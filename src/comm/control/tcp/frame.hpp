@@ -44,7 +44,8 @@ enum class FrameType : std::uint16_t {
   group,    ///< A rank tells that it is in a group: the group's name and ranks.
   text,     ///< A rank sends its text in a call.
   texts,    ///< The coordinator sends every rank's text to all ranks of the call.
-  failure,  ///< `rank` has failed. The payload has its status and its reason.
+  failure,  ///< `rank` has failed. `sequence` is its status, and the payload its reason: 0 and
+            ///< nothing if it had no memory to say more.
   lost,     ///< The coordinator tells all that `rank`'s connection has ended before its run.
   at_end,   ///< `rank` has come to the end of its run. The payload says how many calls it has made.
   ask,      ///< A rank asks the coordinator who has not come to a call.
@@ -54,7 +55,8 @@ enum class FrameType : std::uint16_t {
   explain,  ///< The coordinator asks all ranks of the call what batch `sequence` is.
   code,     ///< A rank sends its batch behind a byte, which is 1 if the rank knows it.
   held,     ///< A rank is held up as it submits batch `sequence` (1), or is so no longer (0).
-  differ,   ///< The coordinator tells all why the job cannot go on. `rank` reports it.
+  differ,   ///< The coordinator tells all why the job cannot go on (nothing if it has no memory to
+            ///< say so). `rank` reports it.
 };
 
 struct Frame {
