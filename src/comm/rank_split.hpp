@@ -17,8 +17,8 @@ struct RankSplit {
   std::string name;
 };
 
-/// What `group_of` says of each of `ranks` ranks. ContractError if a group is negative. `name_of`
-/// names ranks in errors, here and below.
+/// Returns the group of each of `ranks` ranks by `group_of`. ContractError if one is negative.
+/// `name_of` names ranks in errors, here and below.
 [[nodiscard]] RankSplit split_ranks(const GroupOf& group_of, int ranks, const std::string& name,
                                     const NameOfRank& name_of);
 
@@ -26,15 +26,15 @@ struct RankSplit {
 [[nodiscard]] std::string encode(const RankSplit& split);
 [[nodiscard]] std::uint64_t hash_of(const std::string& code);
 
-/// What ranks that do not all divide alike differ in, by what they encoded: "rank 2 splits off
-/// "x" where rank 0 splits off "y"".
+/// Returns how the splits that ranks encoded differ: "rank 2 splits off "x" where rank 0 splits off
+/// "y"". They do differ.
 [[nodiscard]] std::string first_difference(std::span<const std::string> codes,
                                            const NameOfRank& name_of);
 
-/// Gives every rank's of what this one says.
+/// Sends `text` to the other ranks and returns every rank's text.
 using ExchangeTexts = std::function<std::vector<std::string>(std::string text)>;
 
-/// *Collective.* The highest of the ranks' numbers, where they make a communicator for `name`.
+/// *Collective.* Returns the highest of the ranks' numbers for the communicator `name`.
 /// ContractError on all ranks if one makes another call.
 [[nodiscard]] int agree_on_highest(int number, const std::string& name,
                                    const ExchangeTexts& exchange, const NameOfRank& name_of);

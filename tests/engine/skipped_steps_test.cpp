@@ -195,7 +195,7 @@ TEST_P(Stop, LeavesAModelThatCanGoOn) {
   });
 }
 
-// Whoever starts the ranks gets the same type, and knows a rank.
+// The caller of run_ranks gets the same type, with a rank named.
 TEST(StopOfAJob, IsANumericErrorOfTheLowestRank) {
   try {
     run_ranks(2, [](World& world) {

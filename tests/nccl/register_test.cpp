@@ -216,7 +216,7 @@ TEST_F(NcclRegister, WhatNcclTakesForGroupsIsCountedWhileTheyLive) {
   constexpr std::size_t kTaken = 3U << 20U;
   const Variable takes{"TESSERA_EMULATED_NCCL_COMM_BYTES", std::to_string(kTaken)};
   run_ranks([](World& world) {
-    // Ranks that share the device see what the others take meanwhile as well.
+    // Ranks that share the device also see what the others allocate at the same time.
     const auto held = [&] { return world.memory().report().live[Category::communicator]; };
     const std::size_t whole = held();
     EXPECT_GE(whole, 2 * kTaken);
