@@ -22,6 +22,8 @@ struct WorldAccess {
   /// From now on texts of the job's failure name ranks with their places in a mesh of `dims`; with
   /// one dimension or none the number suffices.
   static void name_ranks(World& world, const std::vector<MeshDim>& dims);
+  /// Returns what `rank` is called in errors: "rank 5 (pipe 1, shard 0)".
+  [[nodiscard]] static std::string name_of(const World& world, int rank);
 };
 
 }  // namespace tessera

@@ -41,6 +41,7 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<Communicator> do_split(const RankGroup& group) override;
   void do_abort(std::string_view reason) noexcept override;
   void do_withdraw() noexcept override;
+  [[nodiscard]] std::string do_name(int job_rank) const override;
 
   [[nodiscard]] std::exception_ptr fail(const std::exception_ptr& cause);
   [[nodiscard]] int agree_on_number(const std::string& name);
