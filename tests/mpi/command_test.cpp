@@ -400,7 +400,7 @@ TEST_F(MpiCommand, AKilledProcessEndsTheJobWithinSeconds) {
   EXPECT_NE(job.signal_and_wait(1, SIGKILL, std::chrono::seconds{5}), 0);
 }
 
-// mpirun names the process by its rank and number alone.
+// mpirun names a killed process by its rank alone.
 TEST_F(MpiCommand, OnAMeshTheProcessOfEveryRankIsToldWithItsPlace) {
   SignalledJob job{
       as_process(model("train", {"--steps", "1000000000", "--mesh", "pipe=2,shard=1"})), 2};

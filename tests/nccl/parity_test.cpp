@@ -179,7 +179,9 @@ TEST(NcclHybrid, PlansAreWhatEveryProcessHolds) {
 TEST(NcclMesh, GptsOfProcessesTrainAsThoseOfThreads) {
   const std::map<int, std::vector<std::array<int, 3>>> by_size{
       {1, {{1, 1, 1}}}, {2, {{2, 1, 1}, {1, 1, 2}}}, {4, {{2, 2, 1}, {2, 1, 2}, {1, 2, 2}}}};
-  for (const auto& [pipe, shard, tensor] : by_size.at(this_job().size)) {
+  const auto meshes = by_size.find(this_job().size);
+  if (meshes == by_size.end()) { GTEST_SKIP() << "meshes are of 1, 2 or 4 processes"; }
+  for (const auto& [pipe, shard, tensor] : meshes->second) {
     MeshRun run;
     run.config = {.layers = 3, .hidden = 12, .heads = 3, .vocab = 17, .seq = 6};
     run.options = {.strategy = Strategy::zero3,
