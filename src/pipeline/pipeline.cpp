@@ -59,11 +59,11 @@ void require_same(World& world, const Schedule& schedule, Boundary boundary) {
   engine::require_agreement(world, "the schedule of a Pipeline", {ends.back(), line});
 }
 
-/// A CUDA device computes behind its host. There a host may be held up until its peer has submitted
+/// Where devices compute behind their hosts, a host may be held up until its peer has submitted
 /// too: always among ranks that are threads, and where NCCL meets a peer for the first time.
 std::vector<Move> moves_of(const Wiring& wiring, const World& world, int rank) {
-  return WorldAccess::kind(world) == DeviceKind::cuda ? wiring.in_concert[narrow<std::size_t>(rank)]
-                                                      : moves_at_once(wiring, rank);
+  return WorldAccess::computes_behind_host(world) ? wiring.in_concert[narrow<std::size_t>(rank)]
+                                                  : moves_at_once(wiring, rank);
 }
 
 std::size_t bytes_of(const Wiring& wiring, Boundary boundary, int place) {

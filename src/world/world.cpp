@@ -318,8 +318,8 @@ void WorldFactory::choose_products(World::State& state) {
   state.products = kernels::read_product_choices(state.options.products, machine);
 }
 
-DeviceKind WorldAccess::kind(const World& world) noexcept {
-  return state(world).kind;
+bool WorldAccess::computes_behind_host(const World& world) noexcept {
+  return state(world).kind == DeviceKind::cuda;
 }
 
 std::string WorldAccess::describe_products(const World& world) {

@@ -14,8 +14,9 @@ struct WorldAccess {
   [[nodiscard]] static const State& state(const World& world) noexcept { return *world.state_; }
   /// Whether World::run_as_graph is capturing: the host must not wait for work that it enqueues.
   [[nodiscard]] static bool in_graph(const World& world) noexcept;
-  /// The kind of device that the rank computes on; in a simulated run, the kind it stands for.
-  [[nodiscard]] static DeviceKind kind(const World& world) noexcept;
+  /// Whether the rank's device computes behind its host, as CUDA devices do; in a simulation,
+  /// whether the device of the run would.
+  [[nodiscard]] static bool computes_behind_host(const World& world) noexcept;
   /// The part of WorldOptions::products on which ranks must agree, in one line; empty without
   /// products.
   [[nodiscard]] static std::string describe_products(const World& world);
