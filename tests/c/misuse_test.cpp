@@ -116,7 +116,7 @@ const Mistake kMistakes[] = {
        tessera_scope* scope = nullptr;
        return tessera_forward(at.line.model, 0, &scope);
      },
-     TESSERA_CONTRACT_ERROR, "tessera_forward: the unit is 0, which is none"},
+     TESSERA_CONTRACT_ERROR, "tessera_forward: the unit is 0, which is invalid"},
     {"UnitOfAnotherModel",
      [](const Place& at) {
        tessera_scope* scope = nullptr;

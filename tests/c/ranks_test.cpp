@@ -202,7 +202,7 @@ TEST(CMemory, IsPlannedToTheByte) {
     struct DLManagedTensor* view = nullptr;
     if (computes == 0) {
       expect_failed(tessera_parameter_dlpack(scope, "w", &view), TESSERA_CONTRACT_ERROR,
-                    "only counts");
+                    "a simulated rank");
     }
     TESSERA_TRY(tessera_close(scope));
     TESSERA_TRY(tessera_backward(line.model, line.unit, &scope));

@@ -75,7 +75,7 @@ TEST_F(Refusal, ImpossibleDevices) {
   refused(small("compare", {"--graph"}), {"--graph: only a CUDA device"});
   train_refused({"--deterministic", "--nondeterministic-attention"},
                 {"--nondeterministic-attention cannot be combined with --deterministic",
-                 "--deterministic insists"});
+                 "requires the same bits in every run"});
 }
 
 TEST_F(Refusal, ACudaDeviceWithoutAModule) {

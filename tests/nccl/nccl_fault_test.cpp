@@ -178,7 +178,7 @@ TEST_F(NcclFault, AnAbortThatHangsDoesNotKeepTheProcessAlive) {
   EXPECT_EQ(count("has left in the middle of the run", output), kRanks - 1) << output;
   EXPECT_THAT(output, ContainsRegex("error: rank 0: rank 1 .process .* has left .*; NCCL's "
                                     "communicators have not ended within 6 s of that "
-                                    ".ncclCommAbort does not return.: the process ends\n"));
+                                    ".ncclCommAbort does not return., so the process ends\n"));
 }
 
 // It is the device that is late, not a rank.
@@ -357,8 +357,8 @@ TEST_F(NcclFault, ContinuingAfterAWithdrawalReportsTheCause) {
   EXPECT_LT(end.seconds, 10);
   EXPECT_THAT(
       end.output,
-      HasSubstr("error: rank 1: NCCL's communicator gather was ended, as all of the "
-                "rank's are: all_reduce of batch \"x\" (channel all, sequence 1) was "
+      HasSubstr("error: rank 1: NCCL's communicator gather was ended, like all of the rank's: "
+                "all_reduce of batch \"x\" (channel all, sequence 1) was "
                 "withdrawn; a rank that withdraws work in progress can make no more calls"));
 }
 
