@@ -53,7 +53,7 @@ struct PipelineBytes {
 };
 
 /// Runs a schedule on the ranks along the mesh's dimension `pipe`. Each rank runs its actions in
-/// their order; tensors between stages travel beside them, on streams of their own.
+/// their order; tensors between stages are communicated beside them, on streams of their own.
 ///
 /// Order:   every rank of the mesh makes the Pipeline, and calls `run`, at the same place of its
 ///          program.
@@ -85,7 +85,7 @@ class Pipeline {
   [[nodiscard]] const Schedule& schedule() const noexcept;
   /// Returns the most pairs of a stage and a micro-batch that this rank has in flight at once.
   [[nodiscard]] int most_in_flight() const noexcept;
-  /// Returns what the constructor allocates on the rank at place `place` along `pipe`.
+  /// Returns the bytes that the constructor allocates on the rank at place `place` along `pipe`.
   [[nodiscard]] static PipelineBytes bytes_needed(const Schedule& schedule, Boundary boundary,
                                                   int place);
 

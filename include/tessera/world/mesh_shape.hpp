@@ -63,8 +63,9 @@ class MeshGroups {
 /// A dimension that a mesh does not name has size 1.
 class MeshShape {
  public:
-  /// Throws ConfigError if there is no dimension, a name is not in the table or is given twice, a
-  /// size is below 1, or there are more than 2^31 - 1 ranks.
+  /// Makes a mesh of `dims`, the first varying slowest. Throws ConfigError if there is no
+  /// dimension, a name is not in the table or is given twice, a size is below 1, or there are more
+  /// than 2^31 - 1 ranks.
   explicit MeshShape(std::vector<MeshDim> dims);
 
   /// Returns the dimensions, in the order given.
