@@ -4,7 +4,7 @@
 namespace tessera::bench {
 namespace {
 
-// From the second-level cache to main memory.
+// Sizes range from the second-level cache to main memory.
 void adamw_update(benchmark::State& state) {
   run(state, adamw(state.range(0)));
 }

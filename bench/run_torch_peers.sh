@@ -37,7 +37,7 @@ if [[ $blas != *openblas* ]]; then
   exit 2
 fi
 
-python=/usr/bin/python3 # the one that the distribution's PyTorch belongs to
+python=/usr/bin/python3 # the distribution's PyTorch belongs to it
 mkdir -p "$out"
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 log=$out/torch.jsonl

@@ -4,7 +4,7 @@
 namespace tessera::bench {
 namespace {
 
-// From the second-level cache to main memory.
+// Sizes range from the second-level cache to main memory.
 void squared_norm_of(benchmark::State& state) {
   run(state, squared_norm(state.range(0)));
 }

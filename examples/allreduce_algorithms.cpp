@@ -109,7 +109,7 @@ void measure_library(tessera::World& world, Ranks& ranks, Result& result) {
   if (tessera::peer_traffic(world) != expected) { result.right = false; }
 }
 
-// With about `elems` floats a rank: so many that pieces are whole, and the library's too.
+// Takes about `elems` floats a rank, rounded so that pieces are whole, and the library's too.
 void run(Result& result, int ranks, std::size_t elems) {
   const std::size_t multiple = 64 * static_cast<std::size_t>(ranks);
   Ranks memory{ranks, (elems + multiple - 1) / multiple * multiple};

@@ -176,7 +176,7 @@ inline void ring(Ranks& ranks, int rank) {
 }
 inline Cost ring_formula(int n, std::size_t bytes) {
   Cost cost = all_to_all_formula(n, bytes);
-  cost.rounds = cost.steps;  // no message before the one that it passes on
+  cost.rounds = cost.steps;  // a rank waits for each message that it passes on
   return cost;
 }
 

@@ -175,7 +175,7 @@ class Ranks {
     made.measured = sent() - made.measured;
     moves_.push_back(made);
   }
-  // By all ranks so far.
+  // Bytes sent by all ranks so far.
   std::size_t sent() {
     world_.barrier();
     const std::vector<std::size_t> mine = tessera::peer_traffic(world_);

@@ -296,7 +296,7 @@ class Windows {
   Windows(const Windows&) = delete;
   Windows& operator=(const Windows&) = delete;
 
-  /// Those of one of several ranks, which share a step's out.
+  /// Copies one rank's samples; several ranks share a step's samples out.
   void copy(const Gpu& gpu, const Work& work, int step, int rank) const {
     if (!gpu.runs()) { return; }
     const int* const tokens = data_ + static_cast<std::ptrdiff_t>(step) * kBatch * (kContext + 1);
@@ -490,7 +490,7 @@ std::vector<double> train_wrapped(tessera::World& world, tessera::Strategy strat
     }
 
     model.step(gpu.runs() ? a.loss : nullptr);
-    // Of the step before: asked for this one the host would wait, and the GPU would run dry.
+    // The previous step's loss: to ask for this step's, the host would wait and the GPU run dry.
     if (step > 0) { losses.push_back(model.previous_report().loss); }
   }
   losses.push_back(model.report().loss);

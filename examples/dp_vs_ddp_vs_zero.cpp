@@ -1,5 +1,5 @@
-// Who holds what, and who sends how much to whom: one model trained under every strategy, each
-// rank's memory and each pair's traffic measured, beside the formulas that a student would write.
+// Trains one model under every strategy. Measures each rank's memory and each pair's traffic beside
+// the formulas that a student would write.
 // Exit status 1 if a measured number is not its formula's. docs/lessons/dp_vs_ddp_vs_zero.md
 //
 //   dp_vs_ddp_vs_zero [ranks = 4, from 1 to 16]

@@ -23,7 +23,7 @@ struct Held {
   friend bool operator==(const Held&, const Held&) = default;
 };
 
-// Of one rank, measured.
+// Measurements of one rank.
 struct Rank {
   Held held;
   std::vector<std::size_t> sent;  // in the last step, to each rank

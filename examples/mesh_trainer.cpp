@@ -8,12 +8,14 @@
 // fails.
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -236,6 +238,19 @@ std::vector<double> train(tessera::World& world, const std::vector<tessera::Mesh
   return losses;
 }
 
+// The argument `index`, or `preset` if there are fewer.
+int argument(int argc, char** argv, int index, const char* name, int preset) {
+  if (index >= argc) { return preset; }
+  const std::string word = argv[index];
+  int value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc{} || end != word.data() + word.size() || value < 1) {
+    throw std::invalid_argument(std::string{name} + ": '" + word +
+                                "' is no whole number from 1; give one");
+  }
+  return value;
+}
+
 std::vector<double> losses_of(const std::vector<tessera::MeshDim>& dims, int steps) {
   std::vector<double> losses;
   tessera::run_ranks(tessera::MeshShape{dims}.ranks(), [&](tessera::World& world) {
@@ -249,15 +264,13 @@ std::vector<double> losses_of(const std::vector<tessera::MeshDim>& dims, int ste
 
 int main(int argc, char** argv) {
   try {
-    const int pipe = argc > 1 ? std::atoi(argv[1]) : 2;
-    const int shard = argc > 2 ? std::atoi(argv[2]) : 1;
-    const int tensor = argc > 3 ? std::atoi(argv[3]) : 2;
-    const int steps = argc > 4 ? std::atoi(argv[4]) : 50;
-    if (shard < 1 || kBatch / kMicroBatches % shard != 0 || pipe > kBlocks || steps < 1) {
-      std::fprintf(stderr,
-                   "mesh_trainer: pipe is at most %d, shard divides %lld, "
-                   "steps is at least 1\n",
-                   kBlocks, static_cast<long long>(kBatch / kMicroBatches));
+    const int pipe = argument(argc, argv, 1, "pipe", 2);
+    const int shard = argument(argc, argv, 2, "shard", 1);
+    const int tensor = argument(argc, argv, 3, "tensor", 2);
+    const int steps = argument(argc, argv, 4, "steps", 50);
+    if (kBatch / kMicroBatches % shard != 0 || pipe > kBlocks) {
+      std::fprintf(stderr, "mesh_trainer: pipe is at most %d, shard divides %lld\n", kBlocks,
+                   static_cast<long long>(kBatch / kMicroBatches));
       return 1;
     }
     const std::vector<double> alone = losses_of({{"pipe", 1}}, steps);

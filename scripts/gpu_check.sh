@@ -22,7 +22,7 @@
 #   --part PART       the same as PART
 #   --seconds N       no more than that for all parts of this call
 #   --resume          leaves out the parts, and the commands of a part, that have been done for this
-#                     build; so the same call again and again comes to the end of all parts
+#                     build; so repeating the same call finishes all parts
 #   --compare FILE    an older gpu.json: says what got faster or slower since, and changes no status
 #   --noise PERCENT   by which speeds and times may differ and count as the same (default 3)
 #   --out FOLDER      of the page, gpu.md, and of its figures, gpu.json (default: that of --work)
@@ -110,7 +110,7 @@ if [[ -z $bundle && -d third_party/bundle ]]; then bundle=third_party/bundle; fi
 
 mkdir -p "$out" "$work/parts" "$work/logs" "$work/done"
 out=$(realpath "$out") work=$(realpath "$work")
-if [[ -n $compare ]]; then cp "$compare" "$work/compared.json"; fi  # it may be the one that is replaced
+if [[ -n $compare ]]; then cp "$compare" "$work/compared.json"; fi  # the run may replace it
 build=${given_build:-$work/build}
 if [[ -d $build ]]; then build=$(realpath "$build"); fi
 if [[ -n $bundle ]]; then bundle=$(realpath "$bundle"); fi

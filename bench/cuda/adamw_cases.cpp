@@ -50,7 +50,7 @@ std::vector<CudaContest> adamw_contests(const CudaSizes& sizes) {
     all.push_back({"adamw", fmt::format("AdamW, {} gradients", to_string(dtype)),
                    [=](Rig& rig) { return adamw(rig, sizes.parameters, dtype); }});
   }
-  // As many as GPT-2 124M has, and as many elements.
+  // GPT-2 124M's number of runs and elements.
   all.push_back({"adamw", "AdamW, 110 runs", [=](Rig& rig) {
                    return adamw(rig, std::min<std::int64_t>(sizes.parameters, 124'000'000),
                                 DType::bf16, 110);

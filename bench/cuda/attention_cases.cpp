@@ -99,7 +99,8 @@ Contest attention(Rig& rig, const Asked& asked, std::int64_t limit_size) {
 
 std::vector<CudaContest> attention_contests(const CudaSizes& sizes) {
   const kernels::AttentionShape shape{sizes.batch, sizes.seq, sizes.heads, sizes.head_size};
-  kernels::AttentionShape odd = shape;  // of so many heads not cuDNN's: kernels of our own
+  kernels::AttentionShape odd =
+      shape;  // cuDNN refuses this length with so many heads: our own kernels run
   odd.seq -= 1;
   constexpr float p = 0.1F;
   const std::vector<Asked> asked = {

@@ -30,9 +30,9 @@ struct CudaContest {
   std::function<Contest(Rig&)> make;
 };
 
-/// Limits: for what moves memory, a copy on the device of as many bytes, read and written together;
-/// for attention, a product of two square matrices; for products, plain cuBLASLt where the program
-/// was built with the CUDA toolkit.
+/// Limits: for kernels that move memory, a copy on the device of the same bytes, reads and writes
+/// together; for attention, a product of two square matrices; for products, plain cuBLASLt where
+/// the program was built with the CUDA toolkit.
 [[nodiscard]] std::vector<CudaContest> adamw_contests(const CudaSizes& sizes);
 [[nodiscard]] std::vector<CudaContest> memory_contests(const CudaSizes& sizes);
 [[nodiscard]] std::vector<CudaContest> attention_contests(const CudaSizes& sizes);

@@ -53,7 +53,7 @@ std::int64_t elems_of(std::int64_t bytes, int ranks) {
   return std::max<std::int64_t>(bytes / static_cast<std::int64_t>(sizeof(float)) / unit, 1) * unit;
 }
 
-/// Of the device that this process's rank will have: no other gets a context.
+/// The kind of the device that this process's rank will use. No other device gets a context.
 DeviceKind own_device_kind() {
   const auto devices = std::max(static_cast<int>(cuda_machine().devices.size()), 1);
   return make_cuda_device({.ordinal = launched_rank() % devices})->kind();

@@ -16,9 +16,9 @@ struct JobCollective {
   std::int64_t bytes = 0;  ///< of the whole tensor, fp32
   double seconds = 0;      ///< of one call, on average over the ranks
 
-  /// As nccl-tests count: bytes / seconds, times what a ring passes over each link of a rank, which
-  /// is (n-1)/n for all_gather and reduce_scatter and twice that for all_reduce. The same whatever
-  /// the number of ranks, where links are what bounds it.
+  /// The bus bandwidth of nccl-tests: bytes / seconds, times the share that a ring passes over each
+  /// link of a rank: (n-1)/n for all_gather and reduce_scatter, twice that for all_reduce. It does
+  /// not depend on the number of ranks if links are the limit.
   [[nodiscard]] double bus_bandwidth() const;
 };
 

@@ -96,7 +96,7 @@ std::vector<std::int32_t> some_targets(std::int64_t rows, std::int64_t classes) 
   return targets;
 }
 
-/// In place: each logit read once and written once, at best.
+/// Cross entropy in place. At best it reads and writes each logit once.
 Contest cross_entropy(Rig& rig, std::int64_t rows, std::int64_t classes) {
   const std::int64_t stride = nn::GPTConfig{.vocab = classes}.logits_row_elems();
   const Numbers logits{rig, DType::bf16, rows * stride};

@@ -8,8 +8,8 @@ namespace tessera::bench {
   return static_cast<double>(a) * b;
 }
 
-/// What `enqueue` puts on the stream, which moves `bytes`, beside a copy on the device of as many,
-/// read and written together.
+/// Times the work that `enqueue` puts on the stream, which moves `bytes`, beside a copy of the same
+/// bytes on the device, reads and writes together.
 [[nodiscard]] Contest moving(Rig& rig, double bytes, const std::function<void()>& enqueue);
 
 }  // namespace tessera::bench

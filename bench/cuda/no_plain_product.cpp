@@ -1,4 +1,4 @@
-// In place of cuda_plain_product.cpp where there is no CUDA toolkit.
+// Replaces cuda_plain_product.cpp in builds without the CUDA toolkit.
 #include "bench/cuda/plain_product.hpp"
 
 namespace tessera::bench {

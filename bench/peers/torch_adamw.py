@@ -3,7 +3,7 @@
 
   torch_adamw.py [--device cuda|cpu] [--parameters N] [--rounds R]
 
-Beside it, in turn, a copy of as many bytes: fp32 parameter, gradient and moments are 28 bytes an
+Times a copy of the same bytes in turn: fp32 parameter, gradient and moments are 28 bytes an
 element. Prints a table of Markdown.
 """
 

@@ -35,7 +35,7 @@ struct State {
   AdamW hyper;
 };
 
-/// Of the weights of a state.
+/// The 16-bit halves of a state's weights.
 struct Halves {
   explicit Halves(std::int64_t elems)
       : parameter(static_cast<std::size_t>(elems)), remainder(parameter.size()) {}

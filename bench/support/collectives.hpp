@@ -54,8 +54,8 @@ struct CollectivePlace {
 [[nodiscard]] CollectivePlace host_memory();
 
 /// Runs the collective out of place (all_reduce: in place) over `local` ranks, in turn with copies
-/// of as many bytes by as many ranks at once. One comparison a collective; a time is from the
-/// moment all ranks have met to the moment the last has its data.
+/// of the same bytes by the same ranks at once. One comparison a collective; a time runs from the
+/// moment all ranks have met to the moment the last rank has its data.
 [[nodiscard]] std::vector<Comparison> measure_collectives(
     const std::vector<Collective>& collectives, const CollectiveOptions& options,
     const CollectivePlace& place = host_memory());

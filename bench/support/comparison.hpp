@@ -38,7 +38,7 @@ struct Timed {
   [[nodiscard]] double amount(Work work) const {
     return work == Work::bytes ? bytes : work == Work::flops ? flops : runs;
   }
-  /// In units a second, of the median round.
+  /// Rate of the median round, in units a second.
   [[nodiscard]] double rate(Work work) const { return amount(work) / series.median(); }
 };
 

@@ -33,7 +33,7 @@ struct Loops {
 
 inline constexpr int kPeakChains = 12;
 
-/// Those that this processor can run.
+/// The loops that this processor can run.
 [[nodiscard]] std::vector<Loops> loop_variants();
 
 namespace baseline {

@@ -29,8 +29,8 @@ struct MachineOptions {
 struct MeasuredMachine {
   MachineProfile profile;
   std::size_t times = 0;  ///< of kernels, that the samples are medians of
-  /// Of the kernels that take longest, together 90 % of all time: median of (upper quartile - lower
-  /// quartile) / median.
+  /// Median of (upper quartile - lower quartile) / median over the kernels that take longest,
+  /// together 90 % of all time.
   double spread = 0;
 };
 

@@ -8,8 +8,8 @@
 
 namespace tessera::bench {
 
-/// A matrix product of a GPT's step, in every way in which this build can compute it here: ours is
-/// the one that matmul takes, the limits are the others.
+/// A matrix product of a GPT's step, by every algorithm that this build has here: ours is
+/// matmul's choice, the limits are the others.
 struct ProductTimes {
   std::string part;    ///< "c_fc forward"
   std::string dtypes;  ///< of A, B and C: "bf16 bf16 fp32"

@@ -143,6 +143,12 @@ const char* tessera_category_name(tessera_category category);
 /** One rank's view of the job. It ends when the rank's callback returns. */
 typedef struct tessera_world tessera_world;
 
+/** The priority of the streams of gathers and reductions, on CUDA. */
+enum {
+  TESSERA_PRIORITY_USUAL = 0, /**< the priority of computation */
+  TESSERA_PRIORITY_HIGH = 1   /**< their thread blocks are scheduled before those of kernels */
+};
+
 /** How the ranks of a job are set up (tessera/world/world_options.hpp). */
 typedef struct tessera_world_options {
   size_t size;           /**< sizeof the struct */
@@ -154,6 +160,15 @@ typedef struct tessera_world_options {
   uint64_t budget_bytes; /**< the most bytes that a rank may hold; 0: no limit */
   int32_t deterministic; /**< flag: NCCL too adds in a fixed order */
   int32_t reserved;      /**< 0 */
+  const char* products;  /**< path of recorded algorithms of cuBLASLt, on CUDA; NULL: none */
+  uint64_t attention_workspace_bytes; /**< the most bytes that cuDNN's attention allocates itself */
+  int32_t nondeterministic_attention; /**< flag: cuDNN adds attention's gradients in any order */
+  int32_t channel_priority;           /**< TESSERA_PRIORITY_... of gathers and reductions */
+  int32_t
+      nccl_min_ctas; /**< fewest thread blocks of an NCCL collective, 1 to 64; 0: NCCL's choice */
+  int32_t nccl_max_ctas; /**< most thread blocks of an NCCL collective, 1 to 64; 0: NCCL's choice */
+  int32_t nccl_windows;  /**< flag: register arenas as symmetric windows (NCCL 2.27) */
+  int32_t reserved_flag; /**< 0 */
 } tessera_world_options;
 /** Sets `options` to the defaults. `size` is sizeof *options. */
 tessera_status tessera_world_options_init(tessera_world_options* options, size_t size);

@@ -49,7 +49,8 @@ struct Looks {
   Part dscores = {};
 };
 
-/// Of a tile of query rows and one of keys; `a` and `b` are worked in, once all threads have come.
+/// The products of a tile of query rows and one of keys. `a` and `b` are scratch, used once all
+/// threads have arrived.
 template <int Chunks>
 __device__ Looks looks_of(const Backward& args, const TiledHead& head, std::int64_t queries,
                           std::int64_t keys, Tile& a, Tile& b) {

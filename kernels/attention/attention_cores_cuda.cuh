@@ -28,7 +28,8 @@ struct alignas(128) Stage {
   std::byte at[Bytes];
 };
 
-/// Of heads that fill `Size` elements, with zeros. A warp has `kSets` times 16 rows of its block's.
+/// Sizes for heads padded with zeros to `Size` elements. A warp has `kSets` times 16 rows of its
+/// block's.
 template <int Size>
 struct Cores {
   static_assert(Size == 64 || Size == 128);
@@ -36,7 +37,7 @@ struct Cores {
   static constexpr int kSets = Size == 64 ? 2 : 1;
   static constexpr int kWarpRows = 16 * kSets;
   static constexpr int kRows = kCoresThreads / 32 * kWarpRows;  ///< of a block: 128 or 64
-  static constexpr int kTileBytes = kRows * kRowBytes;          ///< of as many rows
+  static constexpr int kTileBytes = kRows * kRowBytes;          ///< of kRows rows
   static_assert(kTileBytes == kCoresStageBytes);
 };
 
@@ -62,8 +63,8 @@ __host__ __device__ constexpr int piece_exchange(int row) {
   return (row ^ (row >> 3 & 1) * 3 ^ (row >> 4 & 1)) & 7;
 }
 
-/// Which row of a tile, and which of two pieces, the calling lane names when its warp loads four
-/// matrices.
+/// The row of a tile, and the piece of two, that the calling lane addresses when its warp loads
+/// four matrices.
 template <int Size>
 class Place {
  public:
@@ -100,7 +101,7 @@ template <int Size>
 __device__ Place<Size> columns_in_order() {
   return {matrix() / 2 * 8 + matrix_row(), matrix() % 2};
 }
-/// Of 16 keys a lane has four neighbours: columns 2 p and 2 p + 1 of both halves of a product are
+/// A lane has four neighbouring keys of 16: columns 2 p and 2 p + 1 of both halves of a product are
 /// keys 4 p to 4 p + 3.
 __device__ inline int key_of(int half, int column) {
   return 4 * (column / 2) + 2 * half + column % 2;
@@ -321,8 +322,7 @@ class HeadWords {
 
   [[nodiscard]] __device__ bool on() const { return mask_.on; }
   [[nodiscard]] __device__ float factor() const { return mask_.on ? mask_.factor : 1.0F; }
-  /// Of four keys from `first` on, a multiple of four, at which row t looks: whether each is
-  /// dropped.
+  /// Sets whether each of four keys from `first` on, a multiple of four, is dropped for row t.
   __device__ void dropped(int t, int first, bool (&to)[4]) const {
     const std::uint64_t row = first_row_ + static_cast<std::uint32_t>(t);
     const auto words =

@@ -60,7 +60,7 @@ std::int64_t tile_stride(const AttentionShape& shape) {
   return round_up(shape.seq, kLanes);
 }
 
-/// Of one thread's tiles.
+/// Elements of one thread's tiles.
 std::int64_t tile_elems(const AttentionShape& shape) {
   return 2 * std::min(kTile, shape.seq) * tile_stride(shape);
 }
@@ -270,7 +270,7 @@ HeadMask mask_of(const Args& args, std::int64_t head) {
   return {args.shape, args.dropout, args.key, args.first_head, head};
 }
 
-// In 16 bits, a head is widened into the workspace and worked on as if it were the only one.
+// A head of 16 bits is widened into the workspace and computed as if it were the only one.
 
 AttentionShape one_head(const AttentionShape& shape) {
   return {.batch = 1, .seq = shape.seq, .heads = 1, .head_size = shape.head_size};

@@ -101,7 +101,7 @@ struct Head {
   [[nodiscard]] __device__ std::int64_t masked_row(std::int64_t t) const {
     return (all.mask.first_head + number()) * all.seq + t;
   }
-  /// Of row t in log_sum_exp.
+  /// Index of row t in log_sum_exp.
   [[nodiscard]] __device__ std::int64_t row(std::int64_t t) const { return index * all.seq + t; }
   /// Where row t lies in a tensor of `parts` matrices side by side.
   [[nodiscard]] __device__ std::int64_t at(std::int64_t t, int part, int parts) const {

@@ -41,7 +41,7 @@ __device__ inline ConstValues at_element(ConstValues array, std::int64_t i) {
   return array;
 }
 
-/// As numbers, exactly.
+/// Converts to fp32, exactly.
 __device__ inline void widen(const Bits& bits, DType dtype, float (&to)[kEight]) {
 #pragma unroll
   for (int j = 0; j < kEight; ++j) {
@@ -107,7 +107,7 @@ struct Rows {
   }
 };
 
-/// Such loads of a thread for a tile.
+/// Loads of eight elements by a thread for a tile.
 inline constexpr int kEights = kTileSide * kTileSide / kEight / kTileThreads;
 
 /// What load(i) has read, as numbers: to(i, values) for each of the thread's i. All loads are

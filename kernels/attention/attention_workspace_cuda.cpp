@@ -3,21 +3,23 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/cudnn_rule.hpp"
 
-// In the core: plans for CUDA are made without the module.
+// Part of the core: plans for CUDA are made without the module.
 namespace tessera::kernels::cuda {
 
 // What cuDNN needs is counted whether the module has it or not: a plan holds for both.
 std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
                                        const StreamKernels& on) {
   const std::size_t cudnn =
-      cudnn_workspace_bytes(shape, dtype, on.attention_gradients) / sizeof(float);
+      cudnn_workspace_bytes(shape, dtype, on.attention_gradients, on.attention_bytes) /
+      sizeof(float);
   return std::max(shape.batch * shape.heads * shape.seq, static_cast<std::int64_t>(cudnn));
 }
 
 std::int64_t attention_backward_workspace_elems(const AttentionShape& shape, DType dtype,
                                                 const StreamKernels& on) {
   const std::size_t whole =
-      cudnn_whole_workspace_bytes(shape, dtype, on.attention_gradients) / sizeof(float);
+      cudnn_whole_workspace_bytes(shape, dtype, on.attention_gradients, on.attention_bytes) /
+      sizeof(float);
   return std::max(attention_workspace_elems(shape, dtype, on), static_cast<std::int64_t>(whole));
 }
 

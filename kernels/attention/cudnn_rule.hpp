@@ -15,14 +15,14 @@ namespace tessera::kernels::cuda {
 // too long on its own is none for it. The other backward adds the gradients of queries in fp32 as
 // they come, and holds these alone.
 
-/// What cuDNN may work in, at most, with all that it needs besides; one head alone may take more:
-/// it is so for sequences of more than 8,064 tokens. Of 32,640, whose activations are many times as
-/// much, it takes almost all of it.
-inline constexpr std::size_t kMostCudnnBytes = std::size_t{128} << 20U;
+/// The most that cuDNN works in, with all that it needs besides, unless the stream says otherwise.
+/// One head alone may take more: it does for sequences of more than 8,064 tokens. One of 32,640,
+/// whose activations are many times as large, takes almost all of kMostCudnnHeadBytes.
+inline constexpr std::size_t kMostCudnnBytes = StreamKernels{}.attention_bytes;
 inline constexpr std::size_t kMostCudnnHeadBytes = std::size_t{2} << 30U;
 inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
 
-/// Of one head: the gradient of its probabilities, and a sum for each row.
+/// Workspace of one head: the gradient of its probabilities, and a sum for each row.
 [[nodiscard]] constexpr std::size_t cudnn_head_bytes(std::int64_t seq) noexcept {
   const auto rows = static_cast<std::size_t>(round_up(seq, std::int64_t{128}));
   return rows * rows * 2 + rows * sizeof(float);
@@ -50,10 +50,10 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
 
 /// Heads at a time in the workspace that a plan counts; 0: not even one.
 [[nodiscard]] constexpr std::int64_t cudnn_heads(const AttentionShape& shape,
-                                                 SumOrder order = SumOrder::fixed) noexcept {
+                                                 SumOrder order = SumOrder::fixed,
+                                                 std::size_t most = kMostCudnnBytes) noexcept {
   const std::size_t alone = cudnn_head_bytes(shape, order) + kCudnnSlackBytes;
-  const std::size_t bytes =
-      alone <= kMostCudnnHeadBytes ? std::max(kMostCudnnBytes, alone) : kMostCudnnBytes;
+  const std::size_t bytes = alone <= kMostCudnnHeadBytes ? std::max(most, alone) : most;
   return cudnn_heads_in(shape, bytes, order);
 }
 
@@ -61,34 +61,42 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
 /// module has it: bf16 or fp16, head sizes of up to 128 that are multiples of 8, two rows or more,
 /// and at least one head at a time, or, where the log_sum_exp of some heads would not start at a
 /// multiple of 16 bytes, all of them.
-[[nodiscard]] constexpr bool suits_cudnn(const AttentionShape& shape, DType dtype) noexcept {
+[[nodiscard]] constexpr bool suits_cudnn(const AttentionShape& shape, DType dtype,
+                                         std::size_t most = kMostCudnnBytes) noexcept {
   return size_of(dtype) == 2 && shape.head_size % 8 == 0 && shape.head_size >= 8 &&
-         shape.head_size <= 128 && shape.seq >= 2 && cudnn_heads(shape) >= 1 &&
-         (shape.seq % 4 == 0 || cudnn_heads(shape) == shape.batch * shape.heads);
+         shape.head_size <= 128 && shape.seq >= 2 &&
+         cudnn_heads(shape, SumOrder::fixed, most) >= 1 &&
+         (shape.seq % 4 == 0 ||
+          cudnn_heads(shape, SumOrder::fixed, most) == shape.batch * shape.heads);
 }
 
 /// The order in which cuDNN's backward adds where `asked` is asked for. What suits it does not
 /// depend on it: short rows whose heads all fit at once in the fixed order alone keep that.
-[[nodiscard]] constexpr SumOrder cudnn_order(const AttentionShape& shape, SumOrder asked) noexcept {
-  const bool fits = shape.seq % 4 == 0 || cudnn_heads(shape, asked) == shape.batch * shape.heads;
+[[nodiscard]] constexpr SumOrder cudnn_order(const AttentionShape& shape, SumOrder asked,
+                                             std::size_t most = kMostCudnnBytes) noexcept {
+  const bool fits =
+      shape.seq % 4 == 0 || cudnn_heads(shape, asked, most) == shape.batch * shape.heads;
   return fits ? asked : SumOrder::fixed;
 }
 
 /// What of `workspace` cuDNN is given; 0 if the shape does not suit it.
 [[nodiscard]] constexpr std::size_t cudnn_workspace_bytes(
-    const AttentionShape& shape, DType dtype, SumOrder asked = SumOrder::fixed) noexcept {
-  if (!suits_cudnn(shape, dtype)) { return 0; }
-  const SumOrder order = cudnn_order(shape, asked);
-  return static_cast<std::size_t>(cudnn_heads(shape, order)) * cudnn_head_bytes(shape, order) +
+    const AttentionShape& shape, DType dtype, SumOrder asked = SumOrder::fixed,
+    std::size_t most = kMostCudnnBytes) noexcept {
+  if (!suits_cudnn(shape, dtype, most)) { return 0; }
+  const SumOrder order = cudnn_order(shape, asked, most);
+  return static_cast<std::size_t>(cudnn_heads(shape, order, most)) *
+             cudnn_head_bytes(shape, order) +
          kCudnnSlackBytes;
 }
 
 /// What cuDNN's backward can use at most: all heads at a time; 0 if the shape does not suit it.
 [[nodiscard]] constexpr std::size_t cudnn_whole_workspace_bytes(
-    const AttentionShape& shape, DType dtype, SumOrder asked = SumOrder::fixed) noexcept {
-  if (!suits_cudnn(shape, dtype)) { return 0; }
+    const AttentionShape& shape, DType dtype, SumOrder asked = SumOrder::fixed,
+    std::size_t most = kMostCudnnBytes) noexcept {
+  if (!suits_cudnn(shape, dtype, most)) { return 0; }
   return static_cast<std::size_t>(shape.batch * shape.heads) *
-             cudnn_head_bytes(shape, cudnn_order(shape, asked)) +
+             cudnn_head_bytes(shape, cudnn_order(shape, asked, most)) +
          kCudnnSlackBytes;
 }
 

@@ -9,8 +9,8 @@
 
 namespace tessera::kernels {
 
-/// Which probabilities of one head of one sequence are dropped. Made from counters, so that any row
-/// is made again in backward, by any thread.
+/// The dropped probabilities of one head of one sequence. They come from counters, so any thread
+/// can make any row again in backward.
 class HeadMask {
  public:
   /// `head` counts the heads of all sequences, `first_head` those before a sequence's first.

@@ -208,7 +208,7 @@ struct StagePart {
   }
   static __device__ int column() { return static_cast<int>(threadIdx.x) % kAcross * N; }
 
-  /// Of the rows that `positions` names, `rows` at most, from `first_column` on.
+  /// Loads the rows that `positions` names, at most `rows`, from `first_column` on.
   __device__ void load(const Backward<Dy>& args, const std::int32_t* positions, std::int64_t rows,
                        std::int64_t first_column) {
     const std::int64_t at = first_column + column();

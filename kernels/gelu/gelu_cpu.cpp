@@ -5,7 +5,7 @@
 #include "kernels/support/grain.hpp"
 #include "kernels/support/typed.hpp"
 
-// With u = sqrt(2/pi) (x + 0.044715 x^3): 0.5 (1 + tanh u) = 1 / (1 + exp(-2u)), the logistic
+// Let u = sqrt(2/pi) (x + 0.044715 x^3). Then 0.5 (1 + tanh u) = 1 / (1 + exp(-2u)), the logistic
 // function, which keeps its relative precision where 1 + tanh u cancels.
 
 namespace tessera::kernels::cpu {

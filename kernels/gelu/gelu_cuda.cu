@@ -1,8 +1,8 @@
 #include "kernels/gelu/gelu.hpp"
 #include "kernels/support/cuda/cuda_map.cuh"
 
-// As on the CPU, 0.5 (1 + tanh u) is the logistic function of 2u; exponentials and quotients are
-// CUDA's own.
+// 0.5 (1 + tanh u) is the logistic function of 2u, as on the CPU. Exponentials and quotients are
+// CUDA's.
 
 namespace tessera::kernels::cuda {
 namespace {

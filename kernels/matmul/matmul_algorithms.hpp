@@ -16,8 +16,8 @@ enum class MatMulAlgorithm : std::uint8_t {
 
 [[nodiscard]] std::string_view to_string(MatMulAlgorithm algorithm) noexcept;
 
-/// Those that can compute `product` in this build on this processor, the one that matmul takes
-/// first: the fastest by measurement (docs/benchmarks/cpu.md). Depends on sizes, dtypes, processor
+/// The algorithms that can compute `product` in this build on this processor. matmul takes the
+/// first, the fastest by measurement (docs/benchmarks/cpu.md). Depends on sizes, dtypes, processor
 /// and build alone.
 [[nodiscard]] std::vector<MatMulAlgorithm> algorithms_of(const MatMul& product);
 

@@ -5,6 +5,9 @@
 // different instructions.
 
 #define EIGEN_DONT_PARALLELIZE
+// Where the three sizes add up to less, Eigen computes element by element; how it sums one then
+// depends on the address of C.
+#define EIGEN_GEMM_TO_COEFFBASED_THRESHOLD 0
 #include <Eigen/Core>
 
 #include "kernels/matmul/matmul_strided.hpp"

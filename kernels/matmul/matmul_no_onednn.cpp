@@ -1,4 +1,4 @@
-// In place of matmul_onednn.cpp where oneDNN was not found.
+// Replaces matmul_onednn.cpp in builds without oneDNN.
 #include "kernels/matmul/matmul_onednn.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/device/product_library.hpp"

@@ -40,7 +40,7 @@ struct MatMulVariant {
   std::string_view name;
   void (*run)(const StridedMatMul& product);
 };
-/// Returns the variants that this processor can run, first the one that add_matmul takes.
+/// Returns the variants that this processor can run. add_matmul takes the first.
 [[nodiscard]] std::vector<MatMulVariant> matmul_variants();
 
 }  // namespace tessera::kernels

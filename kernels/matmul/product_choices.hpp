@@ -11,9 +11,9 @@
 
 #include "kernels/matmul/matmul.hpp"
 
-// Which of cuBLASLt's algorithms computes a product, where one was measured to be faster than the
-// first that its heuristic offers. The choices of a run come from one file, so that they, and the
-// bits of results, are the same in every run of it and on every rank.
+// The algorithm of cuBLASLt for a product, if one was measured to be faster than its heuristic's
+// first choice. The choices of a run come from one file, so every run and every rank makes the same
+// choices and gets the same bits.
 namespace tessera::kernels {
 
 /// What an algorithm is chosen for. Matrices begin at multiples of 16 bytes; where one does not,

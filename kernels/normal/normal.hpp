@@ -26,8 +26,8 @@ struct NormalKey {
 /// Not the same bits on every backend: logarithm, sine and cosine are those of its library, each
 /// within 2 units in the last place of fp64. They carry over with a factor of 1/2 from the
 /// logarithm and 1 from sine and cosine, so that two backends' numbers differ by less than 8 such
-/// units, 2^-49 of the number, before they are rounded to fp32: they come to the same fp32 number,
-/// or to neighbours where a point of rounding lies between, about once in 2^24 elements. After the
+/// units, 2^-49 of the number, before they are rounded to fp32: they give the same fp32 number,
+/// or neighbours if a rounding boundary lies between, about once in 2^24 elements. After the
 /// product with stddev, itself rounded, that is a difference below 2^-22 of the number, and in 16
 /// bits one step.
 using NormalKernel = void(Values to, MasterPart part, const NormalKey& key, std::int64_t first,

@@ -4,7 +4,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-/// With momentum, or without.
+/// SGD with momentum (Moments = 1) or without (0).
 template <int Moments>
 struct SGDRule {
   using Hyper = SGD;

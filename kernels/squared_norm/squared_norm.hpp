@@ -19,7 +19,7 @@ struct NormTerm {
   double* sum;
 };
 
-/// Of each term in turn, *sum += x[0]^2 + x[1]^2 + ... in fp64, in a fixed order:
+/// Adds each term in turn: *sum += x[0]^2 + x[1]^2 + ... in fp64, in a fixed order:
 ///
 ///   lane l of 16 adds the squares of elements l, l+16, l+32 ... in order, within blocks of 4096;
 ///   a block's lanes are added in order of l; the blocks of a span of 64 are added in order; the
@@ -37,8 +37,8 @@ using SquaredNormKernel = void(std::span<const NormTerm> terms, Stream stream);
   return (elems + span - 1) / span;
 }
 
-/// sums[s] = what span s of `x` adds up to: added in order onto *sum they are what squared_norm
-/// adds. For the host, which has the arrays in another order than they are to be added in.
+/// sums[s] = the sum of span s of `x`. Added in order onto *sum they give squared_norm's result.
+/// The host uses it, since it gets the arrays in another order than that of the sum.
 using SpanSumsKernel = void(ConstValues x, std::int64_t elems, double* sums, Stream stream);
 
 namespace reference {

@@ -63,7 +63,7 @@ constexpr std::int64_t kBlocksAtOnce = kSpansAtOnce * kSquaredNormSpan;
 constexpr std::int64_t kElemsAtOnce = kBlocksAtOnce * kSquaredNormBlock;
 constexpr std::int64_t kBlockGrain = 2;
 
-/// Of at most kElemsAtOnce.
+/// Sums spans of at most kElemsAtOnce elements.
 void sum_spans(ConstValues x, std::int64_t elems, double* spans, Stream stream) {
   double sums[kBlocksAtOnce];
   const std::int64_t blocks = ceil_div(elems, kSquaredNormBlock);

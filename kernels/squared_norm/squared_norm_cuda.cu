@@ -37,7 +37,7 @@ __device__ double sum_block(const T* x) {
   return sum;
 }
 
-/// Of a block that ends early: `left` elements from `x` on, which may be none.
+/// Sums a block that ends early: `left` elements from `x` on, possibly none.
 template <class T>
 __device__ double sum_part(const T* x, std::int64_t left) {
   double sum = 0.0;

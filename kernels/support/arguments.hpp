@@ -42,9 +42,9 @@ class Arguments {
   void given(const char* name, const void* data, std::int64_t elems) const;
   /// Each is there and of a dtype that kernels compute with.
   void arrays(std::initializer_list<Array> arrays) const;
-  /// As `arrays`, and all are of one dtype.
+  /// Like `arrays`; all have one dtype.
   void of_one_dtype(std::initializer_list<Array> arrays) const;
-  /// As `of_one_dtype`, of those that are not null.
+  /// Like `of_one_dtype`, for the arrays that are not null.
   void given_of_one_dtype(std::initializer_list<Array> arrays) const;
 
  private:

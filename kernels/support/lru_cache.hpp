@@ -8,8 +8,8 @@
 
 namespace tessera::kernels {
 
-/// An LRU cache: the values of up to `most` keys. A further key evicts the one that was asked for
-/// longest ago. A reference is valid until its entry is evicted.
+/// An LRU cache: the values of up to `most` keys. A further key evicts the least recently used. A
+/// reference is valid until its entry is evicted.
 template <class Key, class Value>
 class LruCache {
  public:

@@ -29,7 +29,7 @@ inline constexpr std::uint64_t kLowWord = 0xFFFFFFFF;
 // Sets of four that go through the rounds together, so that one multiplies while another waits.
 inline constexpr std::uint64_t kSets = kPhiloxGroups / 4;
 
-// Of the low halves.
+// Multiplies the low halves.
 [[gnu::always_inline]] inline Words multiply(Words a, std::uint64_t b) noexcept {
 #if TESSERA_KERNELS_AVX2
   return reinterpret_cast<Words>(_mm256_mul_epu32(reinterpret_cast<__m256i>(a),

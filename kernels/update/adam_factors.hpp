@@ -27,8 +27,8 @@ TESSERA_HOST_DEVICE inline double power(double b, std::int64_t t) noexcept {
   return result;
 }
 
-/// In fp64, each factor rounded to fp32 once. 1 - b^t has a relative error below 2^-53 / (1 - b),
-/// which for b of fp32 is at most 2^-29: far less than that rounding.
+/// Computes in fp64 and rounds each factor to fp32 once. 1 - b^t has a relative error below 2^-53 /
+/// (1 - b), which for b of fp32 is at most 2^-29: far less than that rounding.
 template <class Hyper>
 TESSERA_HOST_DEVICE AdamFactors adam_factors(const Hyper& hyper,
                                              const StepScalars& scalars) noexcept {

@@ -72,9 +72,9 @@ struct FirstCode : MagnitudeCode<3, 0x7F000000> {  // 2^127
   }
 };
 
-/// The second moment, by its square root, which has the range of the first. What is positive stays
-/// so: Adam divides by it, and |m| <= K sqrt(v) makes of its smallest code no less than the
-/// 2 K-th part of the first moment's.
+/// The second moment, by its square root, whose range is that of the first. Positive values stay
+/// positive: Adam divides by it, and by |m| <= K sqrt(v) its smallest code is at least the 2 K-th
+/// part of the first moment's.
 struct SecondCode : MagnitudeCode<4, 0x5F000000> {  // 2^63
   [[nodiscard]] static constexpr std::uint32_t encode(float root, float inverse,
                                                       std::uint32_t random) noexcept {

@@ -16,7 +16,7 @@ namespace tessera::kernels {
   return static_cast<std::uint16_t>(magnitude >= 0x7F800000U ? special : rounded);
 }
 
-/// To fp16.
+/// Rounds to fp16.
 [[nodiscard]] constexpr std::uint16_t round_fp16(float value, std::uint32_t word) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFU;

@@ -8,7 +8,7 @@
 
 namespace tessera::kernels {
 
-/// Which of an update's arrays is rounded: each has random bits of its own. Moments of 8 bits share
+/// The array of an update that is rounded. Each has its own random bits. Moments of 8 bits share
 /// a word: the first has the low half, the second the high one.
 enum class RoundedArray : std::uint8_t { parameter = 1, first = 2, second = 3, quantised = 4 };
 

@@ -19,7 +19,7 @@ struct QuantisedMoment {
   float* scales = nullptr;
 
   [[nodiscard]] explicit operator bool() const noexcept { return values != nullptr; }
-  /// From element `elems` on, a multiple of kMomentBlock.
+  /// The moment from element `elems` on, a multiple of kMomentBlock.
   [[nodiscard]] QuantisedMoment at(std::int64_t elems) const noexcept {
     return {values + elems, scales + elems / kMomentBlock};
   }
@@ -48,8 +48,8 @@ struct UpdateRun {
   QuantisedMoment first_quantised = {};
   QuantisedMoment second_quantised = {};  ///< of the square root
   std::int64_t elems = 0;
-  /// Of bf16 moments, and of `parameter`, to nearest as MasterPart::parameter says. Where there is
-  /// a remainder the parameter is the nearest whatever this is.
+  /// Rounding of bf16 moments and of `parameter`; nearest is as MasterPart::parameter says. With a
+  /// remainder the parameter is always rounded to nearest.
   Rounding rounding = Rounding::nearest;
   // Read by stochastic rounding and quantised moments only. The run then lies in one parameter.
   std::uint64_t seed = 0;

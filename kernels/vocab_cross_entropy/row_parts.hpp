@@ -20,7 +20,7 @@ struct RowParts {
   }
 };
 
-/// Of row `row` in statistics [parts, rows, kRowStatistics], in the order of parts.
+/// The parts of row `row` of statistics [parts, rows, kRowStatistics], in the order of parts.
 [[nodiscard]] TESSERA_HOST_DEVICE inline RowParts row_parts(const float* statistics,
                                                             std::int64_t parts, std::int64_t rows,
                                                             std::int64_t row) {

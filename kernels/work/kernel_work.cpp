@@ -14,7 +14,7 @@ double bytes(DType dtype) {
   return static_cast<double>(size_of(dtype));
 }
 
-/// Of an array that may be null.
+/// Bytes of an array that may be null.
 template <class Array>
 double bytes_of(const Array& array, double elems) {
   return array ? elems * bytes(array.dtype) : 0.0;

@@ -7,15 +7,15 @@
 
 namespace tessera::kernels {
 
-/// Which member of the table.
+/// Names a member of the table.
 template <auto Member>
 struct Of {};
 
 // What a call of a kernel does: FLOPs and bytes that its operation needs, whatever computes it. An
 // addition and a multiplication are a FLOP each, an exponential or a root is one too. Attention
 // counts the scores that are not masked, T (T + 1) / 2 of a head, and backward five products of
-// them where forward has two. Bytes are each array once. Names tell apart what is computed in
-// another way: a product's transpositions, bias and epilogue, moments of 16 bits, classes in parts.
+// them where forward has two. Bytes are each array once. Names distinguish variants of a kernel:
+// a product's transpositions, bias and epilogue, moments of 16 bits, classes in parts.
 // A table of runs or of norms is one piece of work, named after the largest.
 
 using trace::KernelWork;

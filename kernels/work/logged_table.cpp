@@ -34,7 +34,8 @@ void log_and_run(Stream stream, const WorkOf& work, const Run& run) {
 template <auto Member, class Function>
 struct Logged;
 
-/// Of one argument before the stream, of two, ...: a pack that is not last is not deduced.
+/// One specialisation for each number of arguments before the stream: a pack that is not last is
+/// not deduced.
 template <auto Member, class A>
 struct Logged<Member, void(A, Stream)> {
   static void run(A a, Stream stream) {

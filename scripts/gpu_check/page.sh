@@ -145,7 +145,8 @@ write_page() {
 
 figures_py() { "$python" -S scripts/gpu_check/figures.py "$@"; }
 
-# write_figures DATE COMMIT RESULT: of the part at work, and gpu.json, which has those of all parts.
+# write_figures DATE COMMIT RESULT: writes the figures of the current part, and gpu.json with those of
+# all parts.
 document_written=no
 write_figures() {
   [[ -n $python ]] || return 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the adapter for libtorch modules against the libtorch of PyTorch's wheel, and runs its tests on
 # the CPU. Then compiles the adapter's CUDA part, if the CUDA toolkit's headers are there. Not part of
-# CI, which has Debian's libtorch: the wheel has 540 MB, and needs 1.2 GB of disk.
+# CI, which uses Debian's libtorch: the wheel is 540 MB and needs 1.2 GB of disk.
 #
 # scripts/trials/torch_wheel.sh [FOLDER] [VERSION]
 #   FOLDER   for what it makes: a virtual environment and a build (default: build/torch_wheel)

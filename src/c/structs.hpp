@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "c/errors.hpp"
+#include "tessera/c.h"
 
 namespace tessera::c {
 
@@ -16,6 +17,10 @@ namespace tessera::c {
 /// pass at least that. New members are added at the end.
 template <class Struct>
 inline constexpr std::size_t kFirstSize = sizeof(Struct);
+
+template <>
+inline constexpr std::size_t kFirstSize<tessera_world_options> =
+    offsetof(tessera_world_options, products);
 
 /// Throws ContractError for a struct size that does not fit this library.
 template <class Struct>

@@ -42,13 +42,14 @@ enum class SumOrder : std::uint8_t {
 };
 
 /// What computes on a stream: kernels (kernels/table.hpp), the threads that share their loops, the
-/// order in which gradients of attention may be added, and the algorithms chosen for products
-/// (kernels/matmul/product_choices.hpp).
+/// order in which gradients of attention may be added, attention's workspace, and the algorithms
+/// chosen for products (kernels/matmul/product_choices.hpp).
 struct StreamKernels {
   const kernels::Table* table = nullptr;
   int threads = 1;
   SumOrder attention_gradients = SumOrder::fixed;
-  const kernels::ProductChoices* products = nullptr;  ///< null: cuBLASLt's heuristic chooses
+  std::size_t attention_bytes = std::size_t{128} << 20U;  ///< kernels/attention/cudnn_rule.hpp
+  const kernels::ProductChoices* products = nullptr;      ///< null: cuBLASLt's heuristic chooses
 };
 
 /// What a Stream points to: the contract of each call is that of the Stream's member. The

@@ -49,10 +49,4 @@ void ColumnLinear::input_gradient(const Scope& scope, ConstValues dy, Values dx,
   ranks_.sum(dx, rows, in_);
 }
 
-void ColumnLinear::parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
-                                       std::int64_t rows) const {
-  part_.weight_gradient(scope, x, dy, rows);
-  part_.bias_gradient(scope, dy, rows);
-}
-
 }  // namespace tessera::nn

@@ -50,7 +50,6 @@ void GPT::declare(ShardedModel& model) {
                    TensorRanks{model.world(), model.options().mesh, tensor_options(s.options)});
   if (s.pipelined()) {
     s.along_pipe.emplace(Mesh{model.world(), model.options().mesh}.along("pipe").gather());
-    s.stage_done = model.world().device().make_event();
     s.stage_sent = model.world().device().make_event();
   }
   std::vector<Unit> order = s.declare_ends(model);

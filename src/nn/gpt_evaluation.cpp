@@ -161,13 +161,9 @@ double GPT::State::evaluate_loss(Values stream, std::int64_t rows) {
 // anyway.
 void GPT::State::broadcast_along_pipe(const GPTStage& stage, View data) {
   if (!along_pipe || data.elems == 0) { return; }
-  const Stream compute = world().compute_stream();
-  compute.record(stage_done.get());
-  along_pipe->stream.wait_for(stage_done.get());
-  along_pipe->communicator.submit(
-      Batch{"evaluate stage"}.broadcast(data, place.pipe_of(stage.index)), along_pipe->stream);
-  along_pipe->stream.record(stage_sent.get());
-  compute.wait_for(stage_sent.get());
+  submit_in_order(world().compute_stream(), *along_pipe,
+                  Batch{"evaluate stage"}.broadcast(data, place.pipe_of(stage.index)),
+                  stage_sent.get());
 }
 
 std::vector<float> GPT::State::collect_logits() {

@@ -92,8 +92,7 @@ void GPT::reserve(std::int64_t batch) {
   }
   if (sizes.pipelined() && sizes.trains()) {
     others =
-        pipeline::Pipeline::bytes_needed(*s.place.schedule, boundary_of(sizes), s.place.pipe_index)
-            .activations;
+        pipeline::Pipeline::bytes_needed(*s.place.schedule, boundary_of(sizes), s.place.pipe_index);
     pipeline = std::make_unique<pipeline::Pipeline>(Mesh{world, model.mesh}, *s.place.schedule,
                                                     boundary_of(sizes));
   }
@@ -104,7 +103,6 @@ void GPT::reserve(std::int64_t batch) {
     s.gathered = world.allocate(Category::gather, bytes.gather, "gathered logits");
   }
   if (s.options.gather_logits == GatherLogits::on_rank0 && model.purpose == Purpose::training) {
-    s.logits_ready = world.device().make_event();
     s.logits_gathered = world.device().make_event();
   }
   Cutter cut_kept{kept};
@@ -140,8 +138,7 @@ GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, s
   }
   if (sizes.pipelined() && sizes.trains()) {
     bytes.activations += pipeline::Pipeline::bytes_needed(*sizes.place.schedule, boundary_of(sizes),
-                                                          sizes.place.pipe_index)
-                             .activations;
+                                                          sizes.place.pipe_index);
   }
   if (collects(options, world) && model.purpose == Purpose::training) {
     bytes.gather =

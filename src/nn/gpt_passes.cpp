@@ -378,16 +378,12 @@ void GPT::State::gather_logits() {
   if (options.gather_logits == GatherLogits::off) { return; }
   const std::int64_t elems = shape.rows() * config.logits_row_elems();
   const DType dtype = model->options().compute;
-  const Channel channel = world().gather_channel();
   Batch batch{"gather logits"};
   batch.gather(
       ConstView{at.logits.data, elems, dtype},
       View{gathered.data(), gathered.data() == nullptr ? 0 : elems * world().size(), dtype}, 0);
-  world().compute_stream().record(logits_ready.get());
-  channel.stream.wait_for(logits_ready.get());
-  channel.communicator.submit(std::move(batch), channel.stream);
-  channel.stream.record(logits_gathered.get());
-  world().compute_stream().wait_for(logits_gathered.get());
+  submit_in_order(world().compute_stream(), world().gather_channel(), std::move(batch),
+                  logits_gathered.get());
 }
 
 }  // namespace tessera::nn

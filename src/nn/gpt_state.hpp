@@ -57,9 +57,8 @@ struct GPT::State {
   EndUnits ends;
   std::vector<Unit> blocks;  // by layer, of all stages
   std::optional<GPTLayers> layers;
-  std::optional<Channel> along_pipe;  // for evaluations, if there is a pipeline ...
-  OwnedEvent stage_done;
-  OwnedEvent stage_sent;
+  std::optional<Channel> along_pipe;  // for evaluations, if there is a pipeline
+  OwnedEvent stage_sent;              // orders its batches
 
   // Set by `reserve`.
   BatchShape shape;
@@ -72,7 +71,6 @@ struct GPT::State {
   CountedMemory shared_in_use;             // the activations of recomputed layers ...
   std::optional<SharedBy> shared_holds;    // ... and whose they are
   Buffer gathered;
-  OwnedEvent logits_ready;
   OwnedEvent logits_gathered;
 
   int micro_batch = 0;  // number within the step

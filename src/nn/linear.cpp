@@ -72,6 +72,12 @@ void Linear::bias_gradient(const BackwardScope& scope, ConstValues dy, std::int6
   }
 }
 
+void Linear::parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
+                                 std::int64_t rows) const {
+  weight_gradient(scope, x, dy, rows);
+  bias_gradient(scope, dy, rows);
+}
+
 void Linear::input_gradient(const Scope& scope, ConstValues dy, Values dx,
                             std::int64_t rows) const {
   kernels::matmul({.a = dy,
@@ -100,15 +106,13 @@ void Linear::input_gradient_gelu(const Scope& scope, ConstValues dy, Values z, V
 
 void Linear::backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
                       std::int64_t rows) const {
-  weight_gradient(scope, x, dy, rows);
-  bias_gradient(scope, dy, rows);
+  parameter_gradients(scope, x, dy, rows);
   if (dx) { input_gradient(scope, dy, dx, rows); }
 }
 
 void Linear::backward_gelu(const BackwardScope& scope, ConstValues x, ConstValues dy, Values z,
                            Values dz, std::int64_t rows) const {
-  weight_gradient(scope, x, dy, rows);
-  bias_gradient(scope, dy, rows);
+  parameter_gradients(scope, x, dy, rows);
   input_gradient_gelu(scope, dy, z, dz, rows);
 }
 

@@ -8,8 +8,10 @@
 #include <numeric>
 #include <sstream>
 
+#include "nn/gpt_state.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/philox.hpp"
+#include "tessera/world/mesh_shape.hpp"
 
 namespace tessera::nn {
 namespace {
@@ -97,6 +99,16 @@ void check(const GPT& gpt, const Generation& generation) {
   }
 }
 
+/// Returns the data rank that each rank belongs to.
+std::vector<int> data_ranks(const std::vector<MeshDim>& mesh, int ranks) {
+  std::vector<int> data(static_cast<std::size_t>(ranks));
+  std::iota(data.begin(), data.end(), 0);
+  if (mesh.empty()) { return data; }
+  const MeshShape shape{mesh};
+  for (int& rank : data) { rank = shape.data_index(rank); }
+  return data;
+}
+
 /// The tokens that sample `sample` continues. Every rank computes one sample; a rank without one
 /// follows with a single token.
 std::vector<std::int32_t> continued(GPT& gpt, const Generation& generation, std::int64_t sample) {
@@ -147,14 +159,20 @@ std::int32_t Sampler::draw(std::span<const float> logits, std::int64_t sample,
   return tokens[static_cast<std::size_t>(chosen - sums.begin())];
 }
 
+// Ranks that differ along pipe and tensor alone compute the same sample together.
 std::vector<std::vector<std::int32_t>> generate(GPT& gpt, World& world,
                                                 const Generation& generation) {
   check(gpt, generation);
+  expects(gpt.state_->model != nullptr, "GPT: not declared in a model yet");
+  const std::vector<int> data = data_ranks(gpt.state_->model->options().mesh, world.size());
+  const int at_once = 1 + *std::ranges::max_element(data);
   std::vector<std::vector<std::int32_t>> all;
-  for (std::int64_t first = 0; first < generation.samples; first += world.size()) {
-    const auto own = continued(gpt, generation, first + world.rank());
-    for (const std::string& text : world.exchange(text_of(own))) {
-      if (std::ssize(all) < generation.samples) { all.push_back(tokens_of(text)); }
+  for (std::int64_t first = 0; first < generation.samples; first += at_once) {
+    const int mine = data[static_cast<std::size_t>(world.rank())];
+    const auto texts = world.exchange(text_of(continued(gpt, generation, first + mine)));
+    for (int i = 0; i < at_once && std::ssize(all) < generation.samples; ++i) {
+      const auto rank = std::ranges::find(data, i) - data.begin();
+      all.push_back(tokens_of(texts[static_cast<std::size_t>(rank)]));
     }
   }
   return all;

@@ -45,36 +45,32 @@ struct TensorRanks::State {
       : world{world_},
         place{ranks.index(), ranks.size()},
         options{options_},
-        ready{world_.device().make_event()},
-        moved{world_.device().make_event()} {}
+        mark{world_.device().make_event()} {}
 
-  void begin(Batch batch) const {
-    if (batch.ops().empty()) { return; }
-    world.compute_stream().record(ready.get());
+  [[nodiscard]] const Channel& made_channel() const {
     expects(channel.has_value(), "TensorRanks: it was made without a channel");
-    channel->stream.wait_for(ready.get());
-    channel->communicator.submit(std::move(batch), channel->stream);
+    return *channel;
+  }
+  void begin(Batch batch) const {
+    submit_after(world.compute_stream(), made_channel(), std::move(batch), mark.get());
   }
   void end() const {
-    expects(channel.has_value(), "TensorRanks: it was made without a channel");
-    channel->stream.record(moved.get());
-    world.compute_stream().wait_for(moved.get());
+    made_channel().stream.record(mark.get());
+    world.compute_stream().wait_for(mark.get());
   }
   void copy(Values to, ConstValues from, std::int64_t elems) const {
     const std::size_t bytes = static_cast<std::size_t>(elems) * size_of(to.dtype);
     if (bytes > 0) { world.device().copy(to.data, from.data, bytes, world.compute_stream()); }
   }
   void move(Batch batch) const {
-    begin(std::move(batch));
-    end();
+    submit_in_order(world.compute_stream(), made_channel(), std::move(batch), mark.get());
   }
 
   World& world;
   TensorRank place;
   TensorOptions options;
   std::optional<Channel> channel = {};
-  OwnedEvent ready;
-  OwnedEvent moved;
+  OwnedEvent mark;
 };
 
 TensorRanks::TensorRanks(World& world, const std::vector<MeshDim>& mesh, TensorOptions options)

@@ -14,6 +14,7 @@
 #include "pipeline/wiring.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/math.hpp"
+#include "world/world_access.hpp"
 #include "world/world_life.hpp"
 
 namespace tessera::pipeline {
@@ -42,26 +43,31 @@ Wiring checked_wiring(const Schedule& schedule, const Mesh& mesh) {
 /// different sizes.
 void require_same(World& world, const Schedule& schedule, Boundary boundary) {
   if (!engine::can_disagree(world)) { return; }
-  std::string text =
-      fmt::format("schedule {}, {} between stages", schedule.name, to_string(boundary.dtype));
-  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-    for (const Action& action : schedule.ranks[rank]) {
-      text += fmt::format("\n{} on rank {}", to_string(action), rank);
-    }
+  std::vector<std::size_t> ends{1};  // by rank along pipe: of its lines, after the first line
+  for (const std::vector<Action>& actions : schedule.ranks) {
+    ends.push_back(ends.back() + actions.size());
   }
-  engine::require_agreement(world, "the schedule of a Pipeline", text);
+  const auto line = [&](std::size_t at) {
+    if (at == 0) {
+      return fmt::format("schedule {}, {} between stages", schedule.name,
+                         to_string(boundary.dtype));
+    }
+    const auto end = std::ranges::upper_bound(ends, at);
+    const auto rank = static_cast<std::size_t>(end - ends.begin()) - 1;
+    return fmt::format("{} on rank {}", to_string(schedule.ranks[rank][at - ends[rank]]), rank);
+  };
+  engine::require_agreement(world, "the schedule of a Pipeline", {ends.back(), line});
 }
 
-/// A device with its own memory computes behind its host. There a host may be held up until its
-/// peer has submitted too: always among ranks that are threads, and where NCCL first connects to a
-/// peer.
-std::vector<Move> moves_of(const Wiring& wiring, const Device& device, int rank) {
-  return device.memory() ? wiring.in_concert[narrow<std::size_t>(rank)]
-                         : moves_at_once(wiring, rank);
+/// A CUDA device computes behind its host. There a host may be held up until its peer has submitted
+/// too: always among ranks that are threads, and where NCCL meets a peer for the first time.
+std::vector<Move> moves_of(const Wiring& wiring, const World& world, int rank) {
+  return WorldAccess::kind(world) == DeviceKind::cuda ? wiring.in_concert[narrow<std::size_t>(rank)]
+                                                      : moves_at_once(wiring, rank);
 }
 
-PipelineBytes bytes_of(const Wiring& wiring, Boundary boundary, int place) {
-  return {narrow<std::size_t>(wiring.buffers(place)) * Arena::need(bytes_of(boundary))};
+std::size_t bytes_of(const Wiring& wiring, Boundary boundary, int place) {
+  return narrow<std::size_t>(wiring.buffers(place)) * Arena::need(bytes_of(boundary));
 }
 
 /// By class: the place along pipe of each rank's partner, or its own.
@@ -106,9 +112,9 @@ struct Pipeline::State {
         boundary{boundary_},
         place{mesh.index("pipe")},
         wiring{checked_wiring(schedule, mesh)},
-        moves{moves_of(wiring, world.device(), place)},
+        moves{moves_of(wiring, world, place)},
         most_in_flight{pipeline::most_in_flight(schedule)[narrow<std::size_t>(place)]},
-        arena{world.allocate(Category::activations, bytes_of(wiring, boundary, place).activations,
+        arena{world.allocate(Category::activations, bytes_of(wiring, boundary, place),
                              "what stages hand to each other", BufferUse::parts)} {
     require_same(world, schedule, boundary);
     join_links(mesh);
@@ -236,7 +242,7 @@ int Pipeline::most_in_flight() const noexcept {
   return state_->most_in_flight;
 }
 
-PipelineBytes Pipeline::bytes_needed(const Schedule& schedule, Boundary boundary, int place) {
+std::size_t Pipeline::bytes_needed(const Schedule& schedule, Boundary boundary, int place) {
   expects(place >= 0 && place < std::ssize(schedule.ranks),
           "bytes_needed: this place along pipe does not exist");
   return bytes_of(checked_wiring(schedule), boundary, place);

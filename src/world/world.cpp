@@ -70,10 +70,11 @@ void drain(Stream stream) noexcept {
 }  // namespace
 
 World::State::State(int rank_, int size_, const WorldOptions& options_,
-                    std::unique_ptr<Device> device_, DeviceKind kind,
+                    std::unique_ptr<Device> device_, DeviceKind kind_,
                     std::unique_ptr<trace::WorkLog> work_log_)
     : rank{rank_},
       size{size_},
+      kind{kind_},
       options{options_},
       host_threads{options_.threads},
       recorder{options.trace ? std::make_unique<trace::Recorder>() : nullptr},
@@ -317,6 +318,10 @@ void WorldFactory::choose_products(World::State& state) {
   state.products = kernels::read_product_choices(state.options.products, machine);
 }
 
+DeviceKind WorldAccess::kind(const World& world) noexcept {
+  return state(world).kind;
+}
+
 std::string WorldAccess::describe_products(const World& world) {
   const auto& products = state(world).products;
   return products ? kernels::describe(*products) : std::string{};
@@ -331,7 +336,7 @@ void WorldFactory::make_streams(World::State& state) {
   state.compute_stream.get().state()->compute_with(
       {&state.kernels, state.options.threads,
        state.options.nondeterministic_attention ? SumOrder::any : SumOrder::fixed,
-       state.products ? &*state.products : nullptr});
+       state.options.attention_workspace_bytes, state.products ? &*state.products : nullptr});
   const auto make_channel = [&](const char* name) {
     return state.device->make_channel_stream(fmt::format("{} r{}", name, state.rank),
                                              state.options.channel_priority);

@@ -14,12 +14,16 @@ struct WorldAccess {
   [[nodiscard]] static const State& state(const World& world) noexcept { return *world.state_; }
   /// Whether World::run_as_graph is capturing: the host must not wait for work that it enqueues.
   [[nodiscard]] static bool in_graph(const World& world) noexcept;
+  /// The kind of device that the rank computes on; in a simulated run, the kind it stands for.
+  [[nodiscard]] static DeviceKind kind(const World& world) noexcept;
   /// The part of WorldOptions::products on which ranks must agree, in one line; empty without
   /// products.
   [[nodiscard]] static std::string describe_products(const World& world);
   /// From now on texts of the job's failure name ranks with their places in a mesh of `dims`; with
   /// one dimension or none the number suffices.
   static void name_ranks(World& world, const std::vector<MeshDim>& dims);
+  /// Returns what `rank` is called in errors: "rank 5 (pipe 1, shard 0)".
+  [[nodiscard]] static std::string name_of(const World& world, int rank);
 };
 
 }  // namespace tessera

@@ -58,6 +58,11 @@ void check_cpu(const WorldOptions& options) {
         "`device` "
         "to cuda"};
   }
+  if (options.attention_workspace_bytes != WorldOptions{}.attention_workspace_bytes) {
+    throw ConfigError{
+        "`attention_workspace_bytes` has no effect on a CPU: leave it out, or set `device` to "
+        "cuda"};
+  }
   if (options.nondeterministic_attention) {
     throw ConfigError{
         "`nondeterministic_attention` has no effect on a CPU, because cuDNN needs a GPU: leave it "

@@ -43,13 +43,14 @@ struct SideStream {
 /// In order of construction: streams come last, so that they are drained before what they use is
 /// destroyed.
 struct World::State {
-  /// On `device_`, with the kernels of devices of `kind`: the device's own kind, or the one it
+  /// On `device_`, with the kernels of devices of `kind_`: the device's own kind, or the one it
   /// stands for.
   State(int rank_, int size_, const WorldOptions& options_, std::unique_ptr<Device> device_,
-        DeviceKind kind, std::unique_ptr<trace::WorkLog> work_log_ = nullptr);
+        DeviceKind kind_, std::unique_ptr<trace::WorkLog> work_log_ = nullptr);
 
   int rank;
   int size;
+  DeviceKind kind;  // the device's own, or what it stands for
   WorldOptions options;
   ProcessStart process;
   int host_threads;  // threads that a HostWork's kernels use

@@ -95,7 +95,7 @@ TEST(AtomicFile, TwoWritersOfOneNameShareNothing) {
   EXPECT_EQ(names_in(folder.path()), Names{"out"});
 }
 
-TEST(AtomicFile, IsNeverWrittenThroughWhatIsThere) {
+TEST(AtomicFile, NeverWritesThroughAnExistingFile) {
   const TemporaryFolder folder;
   folder.write("text", "what somebody reads");
   fs::create_symlink("text", folder / "link");
@@ -114,7 +114,7 @@ TEST(AtomicFile, IsNeverWrittenThroughWhatIsThere) {
   EXPECT_EQ(bytes_of(folder / "text"), "what somebody reads");
 }
 
-TEST(AtomicFile, ALinkThatComesMeanwhileIsReplacedAndNotFollowed) {
+TEST(AtomicFile, ALinkCreatedDuringTheWriteIsReplacedAndNotFollowed) {
   const TemporaryFolder folder;
   folder.write("text", "what somebody reads");
   AtomicFile file{folder / "out"};
@@ -126,7 +126,7 @@ TEST(AtomicFile, ALinkThatComesMeanwhileIsReplacedAndNotFollowed) {
   EXPECT_EQ(bytes_of(folder / "text"), "what somebody reads");
 }
 
-TEST(AtomicFile, AFolderThatComesMeanwhileIsAClearErrorAndNothingIsLeft) {
+TEST(AtomicFile, AFolderCreatedDuringTheWriteIsAClearErrorAndLeavesNothing) {
   const TemporaryFolder folder;
   AtomicFile file{folder / "out"};
   fs::create_directory(folder / "out");
@@ -136,7 +136,7 @@ TEST(AtomicFile, AFolderThatComesMeanwhileIsAClearErrorAndNothingIsLeft) {
   EXPECT_FALSE(file.is_open());
 }
 
-TEST(AtomicFile, AFolderMayBeALinkAndStaysTheOneItWas) {
+TEST(AtomicFile, AFolderMayBeALinkAndRemainsOne) {
   const TemporaryFolder folder;
   fs::create_directory(folder / "one");
   fs::create_directory(folder / "other");
@@ -149,7 +149,7 @@ TEST(AtomicFile, AFolderMayBeALinkAndStaysTheOneItWas) {
   EXPECT_EQ(names_in(folder / "other"), Names{});
 }
 
-TEST(AtomicFile, ARelativePathIsThatOfTheStart) {
+TEST(AtomicFile, ARelativePathIsResolvedAtTheStart) {
   const TemporaryFolder folder;
   const fs::path before = fs::current_path();
   fs::current_path(folder.path());
@@ -169,7 +169,7 @@ TEST(AtomicFile, TakesOverThePermissionsOfWhatItReplaces) {
             fs::perms::owner_read | fs::perms::owner_write);
 }
 
-TEST(AtomicFile, AFolderThatTakesNoFilesIsAClearError) {
+TEST(AtomicFile, AFolderThatCannotBeWrittenIsAnErrorThatSaysSo) {
   const TemporaryFolder folder;
   folder.write("file", "x");
   EXPECT_THAT(refusal(folder / "missing/out"),
@@ -181,7 +181,7 @@ TEST(AtomicFile, AFolderThatTakesNoFilesIsAClearError) {
   fs::permissions(folder.path(), fs::perms::owner_all);
 }
 
-TEST(AtomicFile, AFullDiskIsAClearErrorAndLeavesWhatWasThere) {
+TEST(AtomicFile, AFullDiskIsAClearErrorAndLeavesTheOldFile) {
   const TemporaryFolder folder;
   folder.write("out", "before");
   const SmallFiles limited{1'000};
@@ -194,7 +194,7 @@ TEST(AtomicFile, AFullDiskIsAClearErrorAndLeavesWhatWasThere) {
   EXPECT_EQ(names_in(folder.path()), Names{"out"});
 }
 
-TEST(AtomicFile, NamesAsLongAsAFolderTakesAreWritten) {
+TEST(AtomicFile, WritesTheLongestNamesThatAFolderAccepts) {
   const TemporaryFolder folder;
   const std::string name(255, 'n');
   write_whole(folder / name, "long");
@@ -214,7 +214,7 @@ void die_writing(const fs::path& path) {
   ASSERT_TRUE(WIFSIGNALED(status));
 }
 
-TEST(AtomicFile, WhatAKilledWriterLeftIsRemovedByTheNextOfThatName) {
+TEST(AtomicFile, TheNextWriterOfANameRemovesWhatAKilledOneLeft) {
   const TemporaryFolder folder;
   die_writing(folder / "out");
   ASSERT_EQ(names_in(folder.path()).size(), 1U);
@@ -224,7 +224,7 @@ TEST(AtomicFile, WhatAKilledWriterLeftIsRemovedByTheNextOfThatName) {
   EXPECT_EQ(names_in(folder.path()), (Names{"other", "out"}));
 }
 
-TEST(AtomicFile, WhatALivingWriterWritesIsNotRemoved) {
+TEST(AtomicFile, FilesOfALivingWriterAreNotRemoved) {
   const TemporaryFolder folder;
   AtomicFile living{folder / "out"};
   write(living, "in the middle");
@@ -246,8 +246,8 @@ class Machine {
   ~Machine() { ::unsetenv("TESSERA_MACHINE"); }
 };
 
-// Of a file system that two machines share locks may be seen by one alone.
-TEST(AtomicFile, WhatAnotherMachineLeftAndWhatLooksAlikeStay) {
+// On a shared file system only one machine may see a lock.
+TEST(AtomicFile, FilesOfAnotherMachineAndLookalikesStay) {
   const TemporaryFolder folder;
   {
     const Machine other{"other"};

@@ -7,7 +7,7 @@
 namespace tessera::moment_format_test {
 namespace {
 
-TEST(MomentFormat, NamesComeBack) {
+TEST(MomentFormat, NamesRoundTrip) {
   for (const MomentFormat format : {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::int8}) {
     EXPECT_EQ(parse_moment_format(to_string(format)), format);
   }

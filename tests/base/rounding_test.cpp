@@ -7,7 +7,7 @@
 namespace tessera::rounding_test {
 namespace {
 
-TEST(Rounding, NamesComeBack) {
+TEST(Rounding, NamesRoundTrip) {
   EXPECT_EQ(parse_rounding("nearest"), Rounding::nearest);
   EXPECT_EQ(parse_rounding("stochastic"), Rounding::stochastic);
   EXPECT_EQ(to_string(Rounding::stochastic), "stochastic");

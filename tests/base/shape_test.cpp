@@ -38,7 +38,7 @@ TEST(Shape, MayHaveAsManyElementsAs63BitsCount) {
 }
 
 // Wherever the zero stands: the other extents do not matter then.
-TEST(Shape, ManyTimesNothingIsNothing) {
+TEST(Shape, AnyExtentOfZeroMeansNoElements) {
   const std::int64_t huge = std::int64_t{1} << 62;
   EXPECT_EQ((Shape{0, huge, huge}).elems(), 0);
   EXPECT_EQ((Shape{huge, huge, 0}).elems(), 0);
@@ -56,7 +56,7 @@ TEST(Shape, IsWrittenInBrackets) {
   EXPECT_EQ(Shape{}.to_string(), "[]");
 }
 
-TEST(Shape, GivesItsExtentsByIndex) {
+TEST(Shape, ReturnsItsExtentsByIndex) {
   const Shape shape{3, 4, 5};
   ASSERT_EQ(shape.size(), 3U);
   for (std::size_t i = 0; i < shape.size(); ++i) { EXPECT_EQ(shape[i], shape.dims()[i]); }

@@ -5,7 +5,7 @@
 namespace tessera::shown_test {
 namespace {
 
-TEST(Shown, ControlCharactersAreNone) {
+TEST(Shown, HasNoControlCharacters) {
   EXPECT_EQ(shown(std::string_view{"wte\x1b[2J\r\n\0 \x7F\xC3\xA4", 14}), "wte?[2J??? ?\xC3\xA4");
 }
 

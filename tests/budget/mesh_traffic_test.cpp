@@ -14,7 +14,7 @@ constexpr int kMicroBatches = 3;
 constexpr std::size_t kRows = 16;
 constexpr std::size_t kStream = kRows * 60 * sizeof(float);  // the residual stream of a micro-batch
 
-/// Which dimension a batch travels along, by its label.
+/// The dimension that a batch travels along, by its label.
 std::string dimension_of(const std::string& label) {
   if (label == "step") { return "all"; }
   if (label.find(" on stage ") != std::string::npos || label == "add ties along pipe") {

@@ -22,7 +22,7 @@ using test::offload_test::OffloadStack;
 constexpr auto kNothing = [](int) {};
 constexpr std::chrono::seconds kPatience{20};
 
-/// Reached when the device has come to a unit's forward scope.
+/// Marks that the device has reached a unit's forward scope.
 class Opened {
  public:
   void note(std::size_t unit) { opened_.at(unit).set_value(); }
@@ -49,8 +49,8 @@ class OffloadBeside : public ::testing::Test {
     options.device = rank_device();
     return options;
   }
-  /// A step whose update of unit i returns when the next forward has come to unit `waits_for(i)`
-  /// (below 0: at once); of which units it had come in time.
+  /// Runs a step in which the update of unit i returns once the next forward reaches unit
+  /// `waits_for(i)` (below 0: at once). Returns the units that were reached in time.
   template <class WaitsFor>
   static std::array<bool, 4> step(World& world, Strategy strategy, const WaitsFor& waits_for) {
     Opened opened;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr auto kNothing = [](int) {};
 
-/// Of the trainable segments: on this rank, as its optimizer updates them.
+/// Elements of the trainable segments that this rank's optimizer updates.
 std::size_t updated_elems(World& world, const ShardedModel& model) {
   std::int64_t elems = 0;
   for (std::size_t u = 0; u < model.unit_count(); ++u) {
@@ -41,7 +41,7 @@ class OffloadBytes : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, OffloadBytes, ::testing::Values(1, 2, 4),
                          ::testing::PrintToStringParamName());
 
-TEST_P(OffloadBytes, NoneOfTheOptimizersAreOnTheDeviceAndTheHostsAreTheFormula) {
+TEST_P(OffloadBytes, OptimizerBytesAreAllOnTheHostByTheFormula) {
   for (const Strategy strategy : all_strategies()) {
     for (const DType compute : {DType::fp32, DType::bf16}) {
       run_ranks(GetParam(), [&](World& world) {
@@ -69,7 +69,7 @@ TEST_P(OffloadBytes, NoneOfTheOptimizersAreOnTheDeviceAndTheHostsAreTheFormula) 
 }
 
 // Masters and moments are in the host pool, three pieces of them on the device; gradients stay.
-TEST_P(OffloadBytes, OfTheStateTheDeviceHasTheRingAndTheHostIsTheFormula) {
+TEST_P(OffloadBytes, TheDeviceHoldsTheRingAndTheHostTheStateByTheFormula) {
   struct Kept {
     DType compute;
     MasterWeights masters;
@@ -105,7 +105,7 @@ TEST_P(OffloadBytes, OfTheStateTheDeviceHasTheRingAndTheHostIsTheFormula) {
 }
 
 // Where backward adds into slots, nothing of the gradients stays.
-TEST_P(OffloadBytes, GradientsInSlotsStayNowhereOnTheDevice) {
+TEST_P(OffloadBytes, GradientsInSlotsDoNotStayOnTheDevice) {
   for (const Strategy strategy : all_strategies()) {
     for (const int accumulate : {1, 2}) {
       run_ranks(GetParam(), [&](World& world) {

@@ -91,7 +91,7 @@ TEST(Overlap, ParametersOfZeroOneAndTwoComeDuringTheNextForward) {
 }
 
 // Not in that in which units were declared: the first in use would come last.
-TEST(Overlap, ParametersAreSentRoundInTheOrderOfTheForward) {
+TEST(Overlap, ParametersAreGatheredInTheOrderOfTheForward) {
   for (const Strategy strategy : {Strategy::dp, Strategy::zero1, Strategy::zero2}) {
     run_ranks(2,
               [&](World& world) {

@@ -89,7 +89,7 @@ std::size_t gather_bytes(const ToyRun& run, std::vector<std::size_t>* units) {
   return held;
 }
 
-TEST_P(ReshardingTraffic, MemoryIsTheRingOfTheLargestThatShareItAndASlotForEachOther) {
+TEST_P(ReshardingTraffic, MemoryIsOneRingAndASlotForEachOtherUnit) {
   std::vector<std::size_t> units;  // root, three blocks, head
   const auto held = [&](const ModelOptions& options) {
     ToyRun run = zero3(GetParam());
@@ -161,7 +161,7 @@ TEST(EventsOfResharding, ForwardAndBackwardPrefetchAsFarAsTheirOwnDepth) {
   EXPECT_EQ(gathers_before({.prefetch = 2, .prefetch_backward = 0}, "backward root"), 4);
   EXPECT_EQ(gathers_before({.prefetch = 0, .prefetch_backward = 2}, "backward root"), 6);
   EXPECT_EQ(gathers_before({.prefetch = 2}, "backward root"), 6);
-  // In slots of their own: no further ahead than asked, although there is room.
+  // Blocks with their own slots are gathered no further ahead than asked, although there is room.
   EXPECT_EQ(gathers_before({.prefetch = 2, .reshard = Reshard::after_backward}, "forward root"), 2);
   EXPECT_EQ(gathers_before({.prefetch = 2, .persist_elems = 63}, "forward root"), 2);
   EXPECT_EQ(gathers_before({.prefetch = 2, .persist_elems = 63}, "forward block.0"), 3);

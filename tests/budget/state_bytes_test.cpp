@@ -71,7 +71,7 @@ TEST_P(StateBytes, OnAMeshAreThoseOfTheRanksAlongShard) {
   }
 }
 
-TEST_P(StateBytes, DataParallelKeepsEverythingOnRankZeroAndLendsReplicas) {
+TEST_P(StateBytes, DataParallelKeepsEverythingOnRankZeroAndCopiesReplicas) {
   run_ranks(GetParam(), [&](World& world) {
     ToyModel toy{world, {.strategy = Strategy::dp}, {}};
     toy.model().optimize_with(AdamW{});
@@ -88,7 +88,7 @@ TEST_P(StateBytes, DataParallelKeepsEverythingOnRankZeroAndLendsReplicas) {
   });
 }
 
-TEST_P(StateBytes, DeferredAccumulationKeepsWholeGradientsAndEveryDoesNot) {
+TEST_P(StateBytes, DeferredAccumulationKeepsWholeGradientsAndModeEveryDoesNot) {
   for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
     run_ranks(GetParam(), [&](World& world) {
       ToyModel toy{

@@ -254,7 +254,7 @@ INSTANTIATE_TEST_SUITE_P(
                            DType::fp32, true}),
     [](const auto& course) { return std::string{course.param.name}; });
 
-TEST_P(SameBits, AsTheTrainerInCpp) {
+TEST_P(SameBits, EqualTheCppTrainers) {
   Weights expected;
   tessera::run_ranks(GetParam().ranks, [&](World& world) {
     Weights mine = train_in_cpp(world, GetParam());

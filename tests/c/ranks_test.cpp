@@ -86,7 +86,7 @@ TEST_P(ACallbackThatFails, EndsAllRanksWithTheFirstCause) {
   EXPECT_EQ(told, 2) << "the other ranks waited";
 }
 
-TEST(CRanks, AreRefusedInNumbersThatCannotBe) {
+TEST(CRanks, AreRefusedInImpossibleNumbers) {
   tessera_world_options options;
   EXPECT_DONE(tessera_world_options_init(&options, sizeof options));
   const auto never = [](tessera_world*, void*) { return tessera_fail(TESSERA_ERROR, "it ran"); };
@@ -149,7 +149,7 @@ TEST(CRanks, EndTheirHandles) {
                 "the registration has been closed");
 }
 
-TEST(CMemory, CountsWhatIsTheTrainersOwn) {
+TEST(CMemory, CountsTheTrainersMemory) {
   EXPECT_DONE(run_ranks(1, [](tessera_world* world) -> tessera_status {
     const auto live = [&](tessera_category category) {
       tessera_memory_report report = {};
@@ -177,7 +177,7 @@ TEST(CMemory, CountsWhatIsTheTrainersOwn) {
   EXPECT_EQ(tessera_category_name(10), nullptr);
 }
 
-TEST(CMemory, IsHeldToItsBudget) {
+TEST(CMemory, IsLimitedByItsBudget) {
   tessera_world_options options;
   EXPECT_DONE(tessera_world_options_init(&options, sizeof options));
   options.budget_bytes = 1 << 20;
@@ -241,7 +241,7 @@ TEST(CMemory, IsPlannedToTheByte) {
 }
 
 /// Saves a line after one step, with a value, and loads it into another one.
-TEST(CCheckpoints, HoldTheStateAndValuesOfTheTrainersOwn) {
+TEST(CCheckpoints, HoldTheStateAndTheTrainersValues) {
   const test::TemporaryFolder folder;
   const std::string runs = (folder.path() / "runs").string();
   const std::string weights = (folder.path() / "weights.safetensors").string();
@@ -305,7 +305,7 @@ TEST(CCheckpoints, HoldTheStateAndValuesOfTheTrainersOwn) {
                 TESSERA_FORMAT_ERROR, "/nowhere");
 }
 
-TEST(CReports, TellOfStepsAndScales) {
+TEST(CReports, DescribeStepsAndScales) {
   EXPECT_DONE(run_ranks(2, [](tessera_world* world) -> tessera_status {
     const Line line{world};
     tessera_step_report report = {};

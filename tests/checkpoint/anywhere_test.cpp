@@ -115,7 +115,7 @@ TEST(CheckpointAnywhere, AResumedJobHasTheBitsOfTheUninterruptedOne) {
       {.delays = DelayInjection{.seed = 3, .longest = std::chrono::microseconds{200}}});
 }
 
-TEST(CheckpointAnywhere, AMeshGoesOnFromAnother) {
+TEST(CheckpointAnywhere, AMeshResumesFromAnother) {
   const int ranks = rank_counts({4}).front();
   const std::vector<MeshDim> first{{"pipe", ranks / 2}, {"tensor", 2}};
   const std::vector<MeshDim> second{{"tensor", ranks / 2}, {"pipe", 2}};

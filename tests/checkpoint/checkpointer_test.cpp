@@ -39,7 +39,7 @@ class AsynchronousSave : public testing::TestWithParam<std::pair<std::string, To
 INSTANTIATE_TEST_SUITE_P(All, AsynchronousSave, testing::ValuesIn(state_formats()),
                          [](const auto& tested) { return tested.param.first; });
 
-TEST_P(AsynchronousSave, HasTheBytesOfASynchronousOneWhileTrainingGoesOn) {
+TEST_P(AsynchronousSave, WritesTheBytesOfASynchronousSaveWhileTrainingContinues) {
   for (const Strategy strategy :
        {Strategy::ddp, Strategy::zero1, Strategy::zero3, Strategy::hybrid}) {
     const TemporaryFolder folder;
@@ -103,7 +103,7 @@ TEST(Checkpointer, KeepsTheNewestAndMultiples) {
   }
 }
 
-TEST(Checkpointer, ASaveThatIsDueWhileOneIsUnderWayBeginsAfterIt) {
+TEST(Checkpointer, ASaveDueDuringAnotherBeginsAfterIt) {
   const TemporaryFolder folder;
   run_job(ToyJob{}.under(Strategy::zero3), [&](World&, ToyTrainer& trainer) {
     Checkpointer checkpointer{trainer.model(), {.folder = folder / "run", .every = 2, .keep = 0}};
@@ -129,7 +129,7 @@ TEST(Checkpointer, ASaveThatIsDueWhileOneIsUnderWayBeginsAfterIt) {
 }
 
 // One that were to begin later would be at no multiple, and would not stay.
-TEST(Checkpointer, ASaveThatStaysBeginsAtItsOwnStepThoughOneIsUnderWay) {
+TEST(Checkpointer, APermanentSaveBeginsAtItsStepEvenDuringAnother) {
   const TemporaryFolder folder;
   run_job(ToyJob{}.under(Strategy::zero3), [&](World&, ToyTrainer& trainer) {
     Checkpointer checkpointer{trainer.model(),
@@ -143,7 +143,7 @@ TEST(Checkpointer, ASaveThatStaysBeginsAtItsOwnStepThoughOneIsUnderWay) {
   EXPECT_THAT(folders_in(folder / "run"), ElementsAre("step-00000003", "step-00000006"));
 }
 
-TEST(Checkpointer, EndsWithoutACommitIfItIsNotFinished) {
+TEST(Checkpointer, CommitsNothingIfItIsNotFinished) {
   const TemporaryFolder folder;
   run_job(ToyJob{}.under(Strategy::zero3), [&](World&, ToyTrainer& trainer) {
     {
@@ -157,7 +157,7 @@ TEST(Checkpointer, EndsWithoutACommitIfItIsNotFinished) {
   EXPECT_THAT(folders_in(folder / "run"), ElementsAre("step-00000003"));
 }
 
-TEST(Checkpointer, AFailureInTheBackgroundIsThrownLaterAndKeepsNoSaveFromBeginning) {
+TEST(Checkpointer, AFailureInTheBackgroundIsThrownLaterAndBlocksNoSave) {
   const TemporaryFolder folder;
   folder.write("run", "no folder");
   std::atomic<int> told = 0;
@@ -212,7 +212,7 @@ class FullDisk final : public ForwardingFiles {
   const std::atomic<bool>& full_;
 };
 
-TEST(Saver, ThrowsOnAllRanksWhatFailsOnOneAndGoesOn) {
+TEST(Saver, ThrowsOneRanksFailureOnAllRanksAndContinues) {
   for (const SaveMode mode : {SaveMode::synchronous, SaveMode::asynchronous}) {
     const TemporaryFolder folder;
     std::atomic<int> told = 0;
@@ -223,7 +223,7 @@ TEST(Saver, ThrowsOnAllRanksWhatFailsOnOneAndGoesOn) {
       Saver saver{trainer.model(), {.folder = folder / "run", .mode = mode}, files};
       const auto trouble = message_of<Error>([&] {
         saver.begin({});
-        trainer.step();  // not of a synchronous one, which has failed by now
+        trainer.step();  // a synchronous save has failed already
         saver.finish();
       });
       EXPECT_THAT(trouble, HasSubstr("no space left on device"));
@@ -257,7 +257,7 @@ TEST(Saver, ThrowsOnAllRanksIfTheFolderCannotBeMade) {
 }
 
 // A program is told, on every rank, that DIR/model.safetensors is not what was saved last.
-TEST(Save, WarnsIfTheRunsFolderHasOtherWeights) {
+TEST(Save, WarnsIfTheRunsFolderHasDifferentWeights) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "run");
   std::filesystem::create_symlink(folder / "own", folder / "run/model.safetensors");
@@ -279,7 +279,7 @@ TEST(Save, WarnsIfTheRunsFolderHasOtherWeights) {
 
 // A later step of an earlier run, which is damaged, hinders neither saves nor the removal of old
 // ones.
-TEST(Saver, RetainsByWhatItHasCommitted) {
+TEST(Saver, RetainsByItsOwnCommits) {
   const TemporaryFolder folder;
   train_and_save(ToyJob{}.under(Strategy::zero3), 9, folder / "run");
   std::filesystem::resize_file(folder / "run/step-00000009/model.safetensors", 100);
@@ -294,7 +294,7 @@ TEST(Saver, RetainsByWhatItHasCommitted) {
   EXPECT_THAT(folders_in(folder / "run"), ElementsAre("step-00000003", "step-00000009"));
 }
 
-TEST(Saver, RefusesValuesThatAreNoTextBeforeItWrites) {
+TEST(Saver, RefusesNonTextValuesBeforeItWrites) {
   const TemporaryFolder folder;
   run_job(ToyJob{}.under(Strategy::zero3), [&](World&, ToyTrainer& trainer) {
     trainer.step();
@@ -331,7 +331,7 @@ Held held_by(World& world, const ToyJob& job, bool saves, const std::filesystem:
   return {world.memory().report().peak_bytes, world.host_memory().report().peak_bytes};
 }
 
-TEST(Checkpointer, HoldsTheHostMemoryThatIsPlannedAndNoneOfTheDevice) {
+TEST(Checkpointer, HoldsThePlannedHostMemoryAndNoDeviceMemory) {
   for (const auto& [name, format] : state_formats()) {
     for (const Strategy strategy : all_strategies()) {
       const TemporaryFolder folder;
@@ -363,7 +363,7 @@ TEST(Checkpointer, HoldsTheHostMemoryThatIsPlannedAndNoneOfTheDevice) {
   }
 }
 
-TEST(SaveSchedule, AsksRankZeroMoreOftenAsTheTimeComesNear) {
+TEST(SaveSchedule, AsksRankZeroMoreOftenAsTheTimeApproaches) {
   std::chrono::steady_clock::time_point now{};
   SaveSchedule schedule{0, std::chrono::minutes{10}, [&] { return now; }};
   std::vector<std::int64_t> asked;
@@ -381,7 +381,7 @@ TEST(SaveSchedule, AsksRankZeroMoreOftenAsTheTimeComesNear) {
   EXPECT_TRUE(schedule.asks_at(601));
 }
 
-TEST(SaveSchedule, OfStepsAsksNobody) {
+TEST(SaveSchedule, ByStepsNeedsNoQuestion) {
   const SaveSchedule schedule{5, {}, std::chrono::steady_clock::now};
   EXPECT_TRUE(schedule.is_due_at(10));
   EXPECT_FALSE(schedule.is_due_at(11));

@@ -69,7 +69,7 @@ TEST(TensorSums, PartsInAnyOrderAddUpToTheWhole) {
   EXPECT_EQ(one.sums(), whole.sums());
 }
 
-TEST(TensorSums, APartThatIsMissingMovedOrChangedShows) {
+TEST(TensorSums, DetectAMissingMovedOrChangedPart) {
   const std::vector<std::byte> bytes(1'024, std::byte{7});  // chunks are equal but for their place
   const auto sum = [&](std::vector<std::uint64_t> parts) {
     TensorSums sums{bytes.size(), 64};
@@ -236,7 +236,7 @@ TEST(CheckpointFormat, SeventyBillionParametersOnAThousandRanksTakeAMomentToLayO
 #endif
 }
 
-TEST(Manifest, IsReadBackAsItWasWritten) {
+TEST(Manifest, RoundTrips) {
   for (const std::uint64_t shard_bytes : {60, 1'000}) {
     const std::vector<test::StateTensor> tensors = small_state();
     const Manifest manifest = test::manifest_of(tensors, test::layout_of(tensors, shard_bytes));

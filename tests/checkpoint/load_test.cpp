@@ -142,7 +142,7 @@ class WaitingSource final : public LoadSource {
 };
 
 // While one rank's disk keeps it waiting, it has to meet the others.
-TEST(ShareLoader, ReturnsInTimeAndGoesOnWhereItWas) {
+TEST(ShareLoader, ReturnsInTimeAndResumesAtItsPosition) {
   const TemporaryFolder folder;
   const ToyJob job = ToyJob{}.on(1).under(Strategy::ddp);
   const auto saved = train_and_save(job, 2, folder / "run");
@@ -194,7 +194,7 @@ TEST(Load, OfWeightsAloneIntoAnyModelTellsWhatIsMissingAndUnexpected) {
 }
 
 // fp32 weights, as Hugging Face's files have them, into a model of bf16 with remainders.
-TEST(Load, OfAnotherProgramsWeightsRoundsThemAndBeginsMastersWithThem) {
+TEST(Load, OfForeignWeightsRoundsThemAndStartsMastersFromThem) {
   const TemporaryFolder folder;
   const auto saved = train_and_save(ToyJob{}.under(Strategy::ddp), 2, folder / "run");
   std::filesystem::create_directories(folder / "theirs");
@@ -240,7 +240,7 @@ CustomOptimizer one_state() {
           }};
 }
 
-TEST(Load, BringsBackTheStatesOfACustomOptimizer) {
+TEST(Load, RestoresTheStatesOfACustomOptimizer) {
   const TemporaryFolder folder;
   ToyJob job;
   job.optimizer = one_state();
@@ -258,7 +258,7 @@ TEST(Load, BringsBackTheStatesOfACustomOptimizer) {
               AllOf(HasSubstr("'sign of two means'"), HasSubstr("'another'")));
 }
 
-TEST(Load, BringsBackTheTrainersOwnValuesAndBuffers) {
+TEST(Load, RestoresTheTrainersValuesAndBuffers) {
   const TemporaryFolder folder;
   const ToyJob job = ToyJob{}.under(Strategy::zero3);
   std::filesystem::path saved;
@@ -295,7 +295,7 @@ TEST(Load, BringsBackTheTrainersOwnValuesAndBuffers) {
 }
 
 // Integers beyond 2^53 and single bytes: none passes through a floating-point number.
-TEST(Load, BringsBackIntegersAndTruthValuesAsWhatTheyAre) {
+TEST(Load, RestoresIntegersAndBooleans) {
   const TemporaryFolder folder;
   const std::vector<std::int64_t> counts{std::numeric_limits<std::int64_t>::max(), -1, 0};
   const std::vector<std::uint8_t> mask{1, 0, 1, 1, 0};

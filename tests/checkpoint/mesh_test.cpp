@@ -29,7 +29,7 @@ std::string name_of(const Dims& mesh) {
 
 const Dims kSavedOn{{"pipe", 2}, {"shard", 2}, {"tensor", 2}};
 
-/// Those that a run goes on with.
+/// The meshes that a run resumes on.
 const std::vector<Dims>& others() {
   static const std::vector<Dims> meshes{{},
                                         {{"shard", 3}},
@@ -63,7 +63,7 @@ class MeshFormats : public testing::TestWithParam<std::pair<std::string, MeshJob
 INSTANTIATE_TEST_SUITE_P(All, MeshFormats, testing::ValuesIn(formats()),
                          [](const auto& tested) { return tested.param.first; });
 
-TEST_P(MeshFormats, OneStateHasTheSameBytesOnEveryMeshAndAnyMeshGoesOnFromIt) {
+TEST_P(MeshFormats, OneStateHasTheSameBytesOnEveryMeshAndResumesOnAnyMesh) {
   const TemporaryFolder folder;
   const MeshJob job = GetParam().second.on(kSavedOn);
   const bool rounds = GetParam().first != "fp32";  // what is added in another order
@@ -154,7 +154,7 @@ Initializer counted() {
   };
 }
 
-TEST(Meshes, BeginWithTheWeightsOfOneRank) {
+TEST(Meshes, StartFromTheWeightsOfOneRank) {
   for (const bool host : {false, true}) {
     for (const DType compute : {DType::fp32, DType::bf16}) {
       const TemporaryFolder folder;
@@ -247,7 +247,7 @@ std::pair<std::size_t, std::size_t> held_by(World& world, const MeshJob& job,
   return {world.memory().report().peak_bytes, world.host_memory().report().peak_bytes};
 }
 
-TEST(Meshes, TakeTheMemoryForASaveThatIsPlanned) {
+TEST(Meshes, TakeThePlannedMemoryForASave) {
   const TemporaryFolder folder;
   MeshJob job = MeshJob{}.on(kSavedOn);
   job.options.compute = DType::bf16;
@@ -264,7 +264,7 @@ TEST(Meshes, TakeTheMemoryForASaveThatIsPlanned) {
 }
 
 // Chunks that lie on several ranks are summed by one of them.
-TEST(Meshes, FindDamageInWhatTheyShare) {
+TEST(Meshes, FindDamageInSharedChunks) {
   const TemporaryFolder folder;
   const MeshJob job = MeshJob{}.on(kSavedOn);
   const auto saved = train_and_save(job, 1, folder / "saved");
@@ -333,7 +333,7 @@ class FilesOf final : public ForwardingFiles {
   std::string name_;
 };
 
-TEST(Meshes, OverMachinesThatShareNoFilesRefuseToSumWhatTheyShare) {
+TEST(Meshes, WithoutASharedFileSystemRefuseToCutChecksumChunks) {
   const TemporaryFolder folder;
   const auto saves = [&](const MeshJob& job) {
     run_job(job.on({{"shard", 2}, {"tensor", 2}}), [&](World& world, MeshTrainer& trainer) {

@@ -66,7 +66,7 @@ class Parts : public testing::Test {
   CheckpointStore store_{run_, system_files()};
 };
 
-TEST_F(Parts, AreReadAsTheyWereWritten) {
+TEST_F(Parts, RoundTrip) {
   const CheckpointPart written = half_of(SavedCheckpoint{3}, 1);
   const std::string text = format_part(written);
   const CheckpointPart read = parse_part("p", text);
@@ -77,7 +77,7 @@ TEST_F(Parts, AreReadAsTheyWereWritten) {
   EXPECT_EQ(format_part(read), text);
 }
 
-TEST_F(Parts, RangesThatCannotBeAreRefused) {
+TEST_F(Parts, ImpossibleRangesAreRefused) {
   const std::string file = "model.safetensors";
   const std::uint64_t bytes = half_of(SavedCheckpoint{3}, 0).manifest.files.at(file);
   const struct {
@@ -106,7 +106,7 @@ TEST_F(Parts, RangesThatCannotBeAreRefused) {
   }
 }
 
-TEST_F(Parts, AreACheckpointIfAllOfThemAreThere) {
+TEST_F(Parts, FormACheckpointOnceAllArePresent) {
   save_part(store_, 3, 0);
   save_part(store_, 3, 1);
   EXPECT_TRUE(store_.list().empty());
@@ -139,7 +139,7 @@ TEST_F(Parts, AreVerifiedOnTheirOwn) {
   }
 }
 
-TEST_F(Parts, OldOnesGoOnceTheNewestIsVerified) {
+TEST_F(Parts, OldOnesAreRemovedOnceTheNewestIsVerified) {
   for (const std::int64_t step : {1, 2, 3}) { save_part(store_, step, 1); }
   store_.retain_parts({.last = 2});
   EXPECT_EQ(names_in(run_),

@@ -23,7 +23,7 @@ namespace tessera::test {
 /// a power cut would leave at that moment.
 class PowerCuts final : public ForwardingFiles {
  public:
-  /// What of the changes that were not flushed has come to the disk on its own.
+  /// The unflushed changes that reached the disk anyway.
   enum class Unflushed {
     nothing,    ///< flushed contents under flushed names
     names,      ///< all names; contents as they were flushed

@@ -98,7 +98,7 @@ TEST_F(Python, ReadsWhatIsSavedInOneFileAndInSeveralWithAnIndex) {
   }
 }
 
-TEST_F(Python, WhatItWritesIsRead) {
+TEST_F(Python, ReadsWhatPythonWrites) {
   const TemporaryFolder folder;
   const PythonRun run = interop("write", folder.path());
   ASSERT_EQ(run.status, 0) << run.out;

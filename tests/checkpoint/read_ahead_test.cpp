@@ -16,7 +16,7 @@ constexpr std::size_t kRounds = 200;
 constexpr std::size_t kSlots = 3;
 const ReadAhead::Clock::time_point kNever = ReadAhead::Clock::time_point::max();
 
-TEST(ReadAhead, FillsEachRoundOnceAndNoneBeforeItsSlotIsFree) {
+TEST(ReadAhead, FillsEachRoundOnceAndOnlyIntoAFreeSlot) {
   std::array<std::size_t, kSlots> slots{};
   std::atomic<std::size_t> used = 0;
   std::atomic<int> too_early = 0;
@@ -55,7 +55,7 @@ TEST(ReadAhead, ThrowsInTheOrderOfRoundsAndBeginsNoneBehindAFailure) {
   EXPECT_LT(last, 5U + 8U);
 }
 
-TEST(ReadAhead, ReturnsInTimeAndIsLeftWithRoundsUnused) {
+TEST(ReadAhead, ReturnsInTimeWithUnusedRoundsLeft) {
   std::atomic<bool> open = false;
   ReadAhead ahead{kRounds, kSlots, 2, [&](std::size_t, std::size_t) { open.wait(false); }};
   EXPECT_FALSE(ahead.wait_until(ReadAhead::Clock::now()));

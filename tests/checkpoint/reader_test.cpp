@@ -65,7 +65,7 @@ TEST(CheckpointReader, AnyFlippedByteIsFound) {
   for (const auto& entry : std::filesystem::directory_iterator{folder.path()}) {
     if (entry.path().filename() == kProvenanceName) { continue; }
     const std::string good = read_bytes(entry.path());
-    // In place: some file systems send a file that is written over to disk at once.
+    // Flipped in place: some file systems write an overwritten file to disk at once.
     std::fstream file{entry.path(), std::ios::binary | std::ios::in | std::ios::out};
     const auto put = [&](std::size_t at, char byte) {
       file.seekp(static_cast<std::streamoff>(at)).put(byte).flush();
@@ -103,7 +103,7 @@ TEST(CheckpointReader, DamagedDataIsNamedByFileTensorAndBytes) {
                                           tensor.first_byte + tensor.bytes - 1))));
 }
 
-TEST(CheckpointReader, FoldersThatAreNotWholeAreRefused) {
+TEST(CheckpointReader, RefusesIncompleteFolders) {
   struct Case {
     std::string what;
     std::function<void(const std::filesystem::path&)> damage;

@@ -42,7 +42,7 @@ class SafetensorsDamage : public testing::Test {
     }
   }
 
-  // As many elements as fit into the file: a shape alone must not make the reader allocate.
+  // No more elements than the file holds: a shape alone must not make the reader allocate.
   static void read_tensor(SafetensorsReader& reader, const std::string& name,
                           const SafetensorsReader::Entry& entry) {
     ASSERT_LE(entry.bytes, 1000U);
@@ -65,7 +65,7 @@ TEST_F(SafetensorsDamage, ATruncatedFileIsRefusedWhereverItEnds) {
   }
 }
 
-TEST_F(SafetensorsDamage, AByteTooManyIsRefused) {
+TEST_F(SafetensorsDamage, AnExtraByteIsRefused) {
   EXPECT_FALSE(read(good_ + 'x'));
 }
 

@@ -156,7 +156,7 @@ TEST(Safetensors, SixteenBitTensorsAreWidened) {
   EXPECT_EQ(middle, (Floats{-0.25F, 65504.0F}));
 }
 
-TEST(Safetensors, OtherDtypesAreListedAndNotRead) {
+TEST(Safetensors, OtherDtypesAreListedButNotRead) {
   const TemporaryFolder folder;
   SafetensorsReader reader{
       folder.write("w", file_of(R"({"i":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},)"
@@ -170,7 +170,7 @@ TEST(Safetensors, OtherDtypesAreListedAndNotRead) {
               AllOf(HasSubstr((folder / "w").string()), HasSubstr("no tensor 'x'")));
 }
 
-TEST(Safetensors, AFileOfNoTensorsIsAFile) {
+TEST(Safetensors, AFileMayHaveNoTensors) {
   const TemporaryFolder folder;
   SafetensorsWriter{folder / "w", {}}.finish();
   EXPECT_TRUE(SafetensorsReader{folder / "w"}.entries().empty());
@@ -205,7 +205,7 @@ TEST(Safetensors, ReadsBeyondFourGigabytes) {
   EXPECT_EQ(tail, (Floats{0.0F, 42.0F}));
 }
 
-TEST(SafetensorsReader, RefusesWhatIsNotThereOrNotAFile) {
+TEST(SafetensorsReader, RefusesMissingPathsAndFolders) {
   const TemporaryFolder folder;
   const auto refusal = [](const std::filesystem::path& path) {
     return message_of<FormatError>([&] { SafetensorsReader{path}; });
@@ -219,7 +219,7 @@ TEST(SafetensorsReader, RefusesWhatIsNotThereOrNotAFile) {
   EXPECT_THAT(refusal(folder.write("text", "Not what was hoped for.")), HasSubstr("byte 0"));
 }
 
-TEST(SafetensorsReader, RefusesHeadersThatDoNotDescribeTheFile) {
+TEST(SafetensorsReader, RefusesHeadersThatDoNotMatchTheFile) {
   const TemporaryFolder folder;
   const auto refusal = [&](const std::string& header, const std::string& data = "") {
     const auto path = folder.write("w", file_of(header, data));
@@ -290,7 +290,7 @@ TEST(SafetensorsReader, RefusesOverlapsAndRepeatedNames) {
   EXPECT_THAT(refusal(whole, whole), HasSubstr("has 'x' twice"));
 }
 
-TEST(SafetensorsReader, AHeadersLengthIsNotTakenForARequestForMemory) {
+TEST(SafetensorsReader, AHeadersLengthAllocatesNoMemory) {
   const TemporaryFolder folder;
   for (const std::uint64_t length : {std::uint64_t{3}, std::uint64_t{1} << 40, UINT64_MAX}) {
     std::string bytes = file_of("{}", "");
@@ -341,7 +341,7 @@ TEST(SafetensorsWriter, TheFileAppearsWholeOrNotAtAll) {
   EXPECT_EQ(entries_of(folder), 1);
 }
 
-TEST(SafetensorsWriter, WhatStandsWhereEarlierVersionsWroteIsNeverWrittenThrough) {
+TEST(SafetensorsWriter, NeverWritesThroughAFileOfAnEarlierVersion) {
   const TemporaryFolder folder;
   folder.write("text", "what somebody trains on");
   std::filesystem::create_symlink("text", folder / "w.partial");

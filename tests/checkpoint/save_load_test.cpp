@@ -29,7 +29,7 @@ TEST_P(StateFormats, OneStateHasTheSameBytesUnderEveryStrategy) {
   }
 }
 
-TEST_P(StateFormats, AJobOfTheSameRanksGoesOnWithTheBitsOfTheUninterruptedRun) {
+TEST_P(StateFormats, AJobOfTheSameRanksResumesBitIdentically) {
   const TemporaryFolder folder;
   const ToyJob job = GetParam().second.under(Strategy::zero2);
   const auto whole = train_and_save(job, 8, folder / "whole");
@@ -141,7 +141,7 @@ TEST(Resume, InBf16LossesOnAnotherNumberOfRanksDifferByWhatRoundingMayChange) {
   }
 }
 
-TEST(Resume, WithOffloadedStateToo) {
+TEST(Resume, ContinuesWithOffloadedState) {
   const TemporaryFolder folder;
   ToyJob job;
   job.options.compute = DType::bf16;
@@ -169,7 +169,7 @@ void run_large(int ranks, const std::function<void(World&, ShardedModel&)>& body
   });
 }
 
-TEST(LargeTensors, AreCutIntoPartsWithoutATrace) {
+TEST(LargeTensors, AreSentInPartsWithoutChangingTheResult) {
   const TemporaryFolder folder;
   std::filesystem::path first;
   run_large(1, [&](World&, ShardedModel& model) {

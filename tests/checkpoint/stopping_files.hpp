@@ -27,7 +27,7 @@ class StoppingFiles final : public ForwardingFiles {
       : stop_{stop}, effect_{effect}, end_{std::move(end)} {}
 
   [[nodiscard]] int calls() const noexcept { return calls_; }
-  /// From here on all calls succeed.
+  /// Lets all later calls succeed.
   void go_on() noexcept { stop_ = kNever; }
 
   void make_folder(const std::filesystem::path& path) override {

@@ -78,7 +78,7 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>{in}, {}};
 }
 
-TEST_F(Store, ASaveIsThereFromItsCommitOn) {
+TEST_F(Store, ASaveExistsFromItsCommitOn) {
   const SavedCheckpoint checkpoint{12};
   const fs::path partial = store_.begin(12);
   checkpoint.write_files(files_, partial);
@@ -116,7 +116,7 @@ TEST_F(Store, AStepThatIsSavedAgainIsReplaced) {
   EXPECT_EQ(names_in(run_), (Names{"model.safetensors", "step-00000005"}));
 }
 
-TEST_F(Store, WeightsStandInTheFolderOfTheRunAsWell) {
+TEST_F(Store, WeightsAlsoStandInTheRunsFolder) {
   save(1);
   const auto committed = save(2);
   EXPECT_TRUE(fs::equivalent(run_ / "model.safetensors", committed.folder / "model.safetensors"));
@@ -211,7 +211,7 @@ Names partials_in(const fs::path& run) {
   return partials;
 }
 
-TEST_F(Store, ASaveThatLivesIsLeftAloneAndOneThatDiedIsRemoved) {
+TEST_F(Store, ALivingSaveIsKeptAndADeadOneRemoved) {
   fs::create_directories(run_);
   beside_a_save(run_, [&] {
     save(1);
@@ -222,7 +222,7 @@ TEST_F(Store, ASaveThatLivesIsLeftAloneAndOneThatDiedIsRemoved) {
   EXPECT_EQ(partials_in(run_), Names{});
 }
 
-TEST_F(Store, AnotherMachinesSaveIsRemovedOnceItIsOld) {
+TEST_F(Store, ASaveOfAnotherMachineIsRemovedOnceItIsOld) {
   fs::create_directories(run_);
   ASSERT_EQ(::setenv("TESSERA_MACHINE", "another", 1), 0);
   beside_a_save(run_, [] {});
@@ -246,7 +246,7 @@ TEST_F(Store, AnAbandonedSaveLeavesNothing) {
   EXPECT_THROW(store_.commit(run_ / "x", SavedCheckpoint{2}.manifest(), ""), ContractError);
 }
 
-TEST_F(Store, WhatCannotBeWrittenIsNamedAndWhatIsThereStays) {
+TEST_F(Store, AnUnwritableFileIsNamedAndOldFilesStay) {
   folder_.write("a/run", "a file");
   EXPECT_THAT(refusal_of_a_save(1), AllOf(HasSubstr(run_.string()), HasSubstr("Not a directory")));
   EXPECT_EQ(text_of(run_), "a file");
@@ -362,7 +362,7 @@ TEST_F(Store, ResumingNamesNewerOnesThatAreDamaged) {
   }
 }
 
-TEST_F(Store, WithoutAWholeCheckpointResumingSaysWhatThereIs) {
+TEST_F(Store, ResumingWithoutAWholeCheckpointListsWhatExists) {
   EXPECT_THAT(refusal_to_resume(), AllOf(HasSubstr(run_.string()), HasSubstr("does not exist")));
   folder_.write("a/run", "a file");
   EXPECT_THAT(refusal_to_resume(), AllOf(HasSubstr(run_.string()), HasSubstr("a file")));

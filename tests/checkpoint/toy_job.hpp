@@ -26,7 +26,7 @@ struct ToyJob {
   ToyConfig toy = {.vocab = 37, .hidden = 29, .blocks = 2};
   WorldOptions world = {};
 
-  /// With this strategy; hybrid in two groups where ranks allow it.
+  /// Uses this strategy; hybrid in two groups where the number of ranks allows it.
   [[nodiscard]] ToyJob under(Strategy strategy) const {
     ToyJob job = *this;
     job.options.strategy = strategy;

@@ -102,7 +102,7 @@ TEST(Weights, TheFolderIsMade) {
 }
 
 // Not only rank 0: a rank that did not learn of it would train on, or wait for ever.
-TEST(Weights, WhatRankZeroCannotWriteFailsOnEveryRankAndTheModelStaysUsable) {
+TEST(Weights, AFailedWriteOfRankZeroFailsOnEveryRankAndTheModelStaysUsable) {
   const TemporaryFolder folder;
   folder.write("file", "in the way");
   std::atomic<int> told{0};
@@ -119,7 +119,7 @@ TEST(Weights, WhatRankZeroCannotWriteFailsOnEveryRankAndTheModelStaysUsable) {
   EXPECT_EQ(SafetensorsReader{folder / "w"}.entries().size(), 5U);
 }
 
-TEST(Weights, ANameGivenTwiceFailsOnEveryRank) {
+TEST(Weights, ADuplicateNameFailsOnEveryRank) {
   const TemporaryFolder folder;
   std::atomic<int> refused{0};
   run_ranks(2, [&](World& world) {
@@ -148,7 +148,7 @@ std::filesystem::path write_ramp(const TemporaryFolder& folder, std::int64_t ele
   return folder / "ramp";
 }
 
-TEST(WeightsFrom, ReadsTheElementsThatAreAskedFor) {
+TEST(WeightsFrom, ReadsTheRequestedElements) {
   const TemporaryFolder folder;
   const Initializer initial = weights_from(write_ramp(folder, 10), full_name);
   std::vector<float> part(3);

@@ -45,7 +45,7 @@ TEST_F(BenchCommand, AdamWCountsBytesAndFlopsByFormula) {
   EXPECT_EQ(remainders["limits"][0]["bytes"], 30'000.0);
 }
 
-TEST_F(BenchCommand, OffloadCountsWhatAdamWDoesAndStandsBesideThePlainLoop) {
+TEST_F(BenchCommand, OffloadCountsAdamWsWorkBesideThePlainLoop) {
   const nlohmann::json json = results({"offload", "--parameters", "1000"});
   EXPECT_EQ(json["bench"], "offload");
   EXPECT_EQ(json["bytes"], 28'000.0);
@@ -72,7 +72,7 @@ TEST_F(BenchCommand, CheckpointCountsTheBytesOfTheFolder) {
   EXPECT_EQ(json["asynchronous"]["saving"]["all"].size(), 2U);
 }
 
-TEST_F(BenchCommand, ProductsAreThoseOfAStepInEveryDtype) {
+TEST_F(BenchCommand, ProductsCoverAStepInEveryDtype) {
   const nlohmann::json json =
       results({"products", "--hidden", "8", "--vocab", "24", "--seq", "4", "--batch", "2"});
   const nlohmann::json& products = json["products"];
@@ -102,7 +102,7 @@ TEST_F(BenchCommand, CollectivesCountWhatAllRanksReadAndWrite) {
   EXPECT_EQ(json["collectives"][2]["bytes"], 3 * (48'000.0 + 16'000 + 2 * 32'000));
 }
 
-TEST_F(BenchCommand, AStepHasSharesThatAddUpAndScales) {
+TEST_F(BenchCommand, SharesOfAStepAddUpAndScale) {
   const nlohmann::json json =
       results({"step", "--layers", "1", "--hidden", "16", "--heads", "2", "--vocab", "32", "--seq",
                "8", "--batch", "4", "--strategies", "ddp,zero3", "--scaling"});
@@ -167,8 +167,8 @@ TEST_F(BenchCommand, AStepIsTimedWithEachFeature) {
   }
 }
 
-TEST_F(BenchCommand, RefusesWhatItDoesNotKnow) {
-  refused({"bench"}, "adamw, offload, checkpoint, collectives, machine, products and step");
+TEST_F(BenchCommand, RefusesUnknownNames) {
+  refused({"bench"}, "adamw, offload, checkpoint, collectives, machine, products or step");
   refused({"bench", "adamv"}, "did you mean adamw?");
   refused({"bench", "adamw", "--ranks", "2"}, "'--ranks'");
   refused({"bench", "step", "--repaet", "2"}, "did you mean --repeat?");

@@ -61,7 +61,7 @@ class CheckpointCommand : public test::CommandTest {
   }
 };
 
-TEST_F(CheckpointCommand, ListsWhatThereIsAndWhatIsDamaged) {
+TEST_F(CheckpointCommand, ListsCheckpointsAndNamesDamagedOnes) {
   cut("run/step-00000003/optimizer.safetensors");
   const Outcome outcome = checkpoint({"list", path("run")});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -130,7 +130,7 @@ TEST_F(CheckpointCommand, DiffSaysWhatDiffersAndByHowMuch) {
   }
 }
 
-TEST_F(CheckpointCommand, ExportGivesTheWeightsInTheDtypeThatIsAsked) {
+TEST_F(CheckpointCommand, ExportWritesTheWeightsInTheRequestedDtype) {
   for (const auto& [dtype, expected] :
        std::map<std::string, std::string>{{"", "BF16"}, {"fp32", "F32"}, {"fp16", "F16"}}) {
     std::vector<std::string> arguments{"export", path("run"), "--to", path("w.safetensors")};
@@ -233,7 +233,7 @@ class CheckpointMerge : public CheckpointCommand {
   CheckpointPart* parts_ = nullptr;  // its own
 };
 
-TEST_F(CheckpointMerge, PartsOfMachinesGiveTheBytesOfTheWhole) {
+TEST_F(CheckpointMerge, MergedPartsHaveTheBytesOfOneCheckpoint) {
   save_parts();
   EXPECT_EQ(checkpoint({"verify", path("machine-1/step-00000012.part-1")}).status, 0);
   EXPECT_THAT(checkpoint({"list", path("machine-1")}).out, HasSubstr("part 1 of 2"));
@@ -247,7 +247,7 @@ TEST_F(CheckpointMerge, PartsOfMachinesGiveTheBytesOfTheWhole) {
   }
 }
 
-TEST_F(CheckpointMerge, ANewerSaveThatIsPassedOverIsTold) {
+TEST_F(CheckpointMerge, ReportsANewerSaveThatItSkips) {
   save_parts();
   CheckpointPart newer = parts_[1];
   newer.save = "a newer save";
@@ -260,7 +260,7 @@ TEST_F(CheckpointMerge, ANewerSaveThatIsPassedOverIsTold) {
                                  HasSubstr("step 12 is joined")));
 }
 
-TEST_F(CheckpointMerge, PartsThatDoNotMakeAWholeAreRefused) {
+TEST_F(CheckpointMerge, RefusesPartsThatDoNotMakeAWhole) {
   save_parts();
   refused({"merge", path("machine-0"), "--to", path("joined")}, {"part 1 is missing"});
   refused({"merge", path("machine-0"), path("machine-0"), "--to", path("joined")},
@@ -286,7 +286,7 @@ TEST_F(CheckpointMerge, PartsThatDoNotMakeAWholeAreRefused) {
   EXPECT_FALSE(fs::exists(path("joined/step-00000012")));
 }
 
-TEST_F(CheckpointCommand, SaysWhatItDoesNotKnow) {
+TEST_F(CheckpointCommand, NamesUnknownArguments) {
   refused({}, {"checkpoint --help"});
   refused({"verfy", path("run")}, {"did you mean verify?"});
   refused({"verify"}, {"takes PATH", "0 are given"});

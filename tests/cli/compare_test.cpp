@@ -53,7 +53,7 @@ TEST_F(Compare, JsonHasTheContractsFieldsAndEqualLosses) {
   EXPECT_EQ(names, (std::vector<std::string>{"dp", "ddp", "zero1", "zero2", "zero3"}));
 }
 
-TEST_F(Compare, SixteenBitsAreBitIdenticalUnderEveryStrategyAndHeldAsPlanned) {
+TEST_F(Compare, SixteenBitsAreBitIdenticalUnderEveryStrategyAndUseThePlannedMemory) {
   for (const std::string precision : {"bf16", "fp16"}) {
     const Outcome outcome = tessera(small("compare", {"--steps", "3", "--precision", precision,
                                                       "--dropout", "0.1", "--json", path("o")}));
@@ -87,7 +87,7 @@ TEST_F(Compare, MicroBatchesAreReducedInOneModeUnderAllStrategies) {
   }
 }
 
-TEST_F(Compare, EachStrategyKeepsWhatItSays) {
+TEST_F(Compare, EachStrategyKeepsWhatTheTableSays) {
   const Outcome outcome = tessera(small("compare", {"--steps", "3", "--json", path("out.json")}));
   const nlohmann::json json = compared(outcome, path("out.json"));
   const auto state = [&](int strategy, int rank, const char* part) {
@@ -133,7 +133,7 @@ TEST_F(Compare, OneRankAndOneStrategyIsFine) {
   EXPECT_EQ(json.at("strategies")[0].at("ranks").size(), 1U);
 }
 
-TEST_F(Compare, LossesAreThoseOfTrain) {
+TEST_F(Compare, HasTheLossesOfTrain) {
   const Outcome outcome = tessera(
       small("compare", {"--steps", "4", "--strategies", "zero1", "--json", path("out.json")}));
   const nlohmann::json json = compared(outcome, path("out.json"));

@@ -208,7 +208,7 @@ TEST_F(HybridCommand, ASearchWithGroupsTriesItBeforeZero3AndPrintsTheCommand) {
   EXPECT_THAT(command, HasSubstr("--shard-group 8 --prefetch 1"));
 }
 
-TEST_F(HybridCommand, WhatCannotBeIsRefusedWithWhatToDo) {
+TEST_F(HybridCommand, RefusesImpossibleMeshesAndSaysWhatToDo) {
   refused(on(2, "train", {"--shard-group", "2"}),
           {"--shard-group has no effect under ddp", "hybrid"});
   refused(on(2, "compare", {"--shard-group", "2", "--strategies", "zero3,ddp"}),

@@ -117,8 +117,8 @@ TEST_F(Input, WeightsWithAPrefixBeforeTheirNamesAreRead) {
   write_file(path("prefixed"), tensors.file());
   const Outcome outcome = started_from(path("prefixed"));
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_EQ(outcome.err, "note: --init: the names in " + path("prefixed") +
-                             " are taken without the 'transformer.' before them\n");
+  EXPECT_EQ(outcome.err, "note: --init: reading the names in " + path("prefixed") +
+                             " without their prefix 'transformer.'\n");
   EXPECT_EQ(nlohmann::json(log("run.jsonl")[1].at("loss")).dump(), losses);
   EXPECT_EQ(tessera(with_sizes({"sample", "--count", "3", "--init", path("prefixed")})).status, 0);
 }
@@ -134,7 +134,7 @@ TEST_F(Input, WeightsUnderOtherNamesSayWhichTheyHave) {
   }
 }
 
-TEST_F(Input, TensorsThatTheModelHasNotAreNamedAndCounted) {
+TEST_F(Input, UnknownTensorsAreNamedAndCounted) {
   Tensors tensors{read_file(trained_weights())};
   tensors.add("h.7.ln_1.weight", 20);
   write_file(path("one"), tensors.file());

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <map>
 
 #include "cli/command.hpp"
 
@@ -109,6 +110,32 @@ TEST_F(MeshCommand, ComparesStrategiesThatHoldWhatWasPlanned) {
   EXPECT_THAT(page, HasSubstr("\"recorded\":[{\"strategy\":\"zero1\",\"step\":2,"));
 }
 
+// Backward passes that are divided open their units twice.
+TEST_F(MeshCommand, DrawsTheRecordedTimesOfASchedule) {
+  for (const char* const schedule : {"interleaved", "zero-bubble"}) {
+    (void)done(nano("train", 2, 1,
+                    {"--steps", "2", "--mesh", "pipe=2", "--schedule", schedule, "--report",
+                     path("report.html")}));
+    const std::string page = read_file(path("report.html"));
+    const std::size_t begin = page.find("\"recorded\":[{\"strategy\":\"ddp\",\"step\":2,");
+    ASSERT_NE(begin, std::string::npos) << schedule;
+    const Json recorded = Json::parse(page.substr(begin + 12, page.find("}]", begin) - begin - 11));
+    std::map<std::string, int> works;
+    for (const Json& place : recorded.at("ranks")) {
+      double end = 0.0;
+      for (const Json& span : place) {
+        EXPECT_GE(span[0].get<double>(), end) << "one action at a time";
+        end = span[1].get<double>();
+        ++works[span[2].get<std::string>()];
+      }
+    }
+    EXPECT_EQ(works, schedule == std::string{"zero-bubble"}
+                         ? (std::map<std::string, int>{
+                               {"forward", 8}, {"backward_input", 8}, {"backward_weight", 8}})
+                         : (std::map<std::string, int>{{"forward", 16}, {"backward", 16}}));
+  }
+}
+
 TEST_F(MeshCommand, PlansAThousandRanksByTheirPlaces) {
   const Words sizes = {"--layers",     "80",    "--hidden",    "8192", "--heads", "64",
                        "--vocab",      "32000", "--seq",       "4096", "--batch", "1",
@@ -131,7 +158,7 @@ TEST_F(MeshCommand, PlansAThousandRanksByTheirPlaces) {
   EXPECT_EQ(ranks, 1024);
 }
 
-TEST_F(MeshCommand, PlansPartsOfOtherSizesApart) {
+TEST_F(MeshCommand, PlansPartsOfDifferentSizesSeparately) {
   const Json json = json_of({"plan", "--ranks", "2", "--mesh", "tensor=2", "--strategy", "ddp",
                              "--layers", "1", "--hidden", "60", "--heads", "3"});
   const Json& kinds = json.at("strategies")[0].at("ranks");
@@ -147,7 +174,7 @@ TEST_F(MeshCommand, PlansPartsOfOtherSizesApart) {
   EXPECT_NEAR(static_cast<double>(bytes), 2e9, 1e6) << "16 bytes of an eighth";
 }
 
-TEST_F(MeshCommand, ASearchSplitsTheModelWhereShardingAloneDoesNotFit) {
+TEST_F(MeshCommand, ASearchSplitsTheModelIfShardingAloneDoesNotFit) {
   const Words asked = {"plan",  "--ranks", "4",       "--layers", "2",       "--hidden", "64",
                        "--seq", "512",     "--batch", "1",        "--vocab", "256"};
   const auto with = [&](const Words& more) {
@@ -206,16 +233,16 @@ TEST_F(MeshCommand, ResumesOnAnotherMeshAndSaysSo) {
   (void)steps("1", 2, 1, {"--mesh", "pipe=2"});
   const Outcome other =
       steps("2", 4, 2, {"--mesh", "shard=2,tensor=2", "--strategy", "zero3", "--resume"});
-  EXPECT_EQ(other.err, "note: --mesh shard=2,tensor=2 from here on, and --mesh pipe=2 before\n");
+  EXPECT_EQ(other.err, "note: --mesh shard=2,tensor=2 from now on, --mesh pipe=2 before\n");
   EXPECT_EQ(steps("3", 1, 1, {"--resume", "--log", path("b.log")}).err,
-            "note: no --mesh from here on, and --mesh shard=2,tensor=2 before\n");
+            "note: no --mesh from now on, --mesh shard=2,tensor=2 before\n");
   (void)done(
       nano("train", 1, 1, {"--steps", "3", "--lr-schedule", "constant", "--log", path("c.log")}));
   EXPECT_NEAR(log("b.log").back().at("loss").get<double>(),
               log("c.log").back().at("loss").get<double>(), 1e-5);
 }
 
-TEST_F(MeshCommand, ScalesOnTheRanksThatAMeshLeaves) {
+TEST_F(MeshCommand, ScalesOverTheDimensionsThatAMeshLeavesOpen) {
   const Json json =
       json_of({"scale", "--model", "gpt-nano", "--ranks", "4,8", "--mesh", "pipe=2,tensor=2",
                "--budget", "16MiB", "--strategies", "ddp,zero3", "--measure"});
@@ -226,6 +253,10 @@ TEST_F(MeshCommand, ScalesOnTheRanksThatAMeshLeaves) {
             (Json{{"pipe", 2}, {"shard", 2}, {"tensor", 2}}));
   EXPECT_GE(strategies[0].at("largest")[0].at("layers"), 2) << "a layer for each stage";
   EXPECT_THAT(out_, HasSubstr("as planned on every rank, to the byte"));
+  const Json by_default = json_of({"scale", "--model", "gpt-nano", "--mesh", "pipe=3", "--budget",
+                                   "16MiB", "--strategies", "ddp"});
+  EXPECT_EQ(by_default.at("ranks"), (Json{3, 6, 9, 66, 1026}));
+  EXPECT_THAT(out_, HasSubstr("4 samples a data rank and micro-batch"));
   refused({"scale", "--mesh", "pipe=4", "--ranks", "6", "--strategies", "ddp"},
           "6 ranks are not a multiple of its 4");
 }
@@ -256,15 +287,15 @@ TEST_F(MeshCommand, TimesTheStagesOfAPipeline) {
   EXPECT_NEAR(bubble("16"), 3.0 / 19, 0.04);
 }
 
-TEST_F(MeshCommand, RefusesWhatHasNoEffectOrCannotBe) {
+TEST_F(MeshCommand, RefusesUselessAndImpossibleOptions) {
   const struct {
     Words words;
     const char* text;
   } refusals[] = {
-      {{"--schedule", "gpipe"}, "--schedule has no effect, because --mesh has not several ranks"},
+      {{"--schedule", "gpipe"}, "--schedule has no effect, because --mesh has one rank"},
       {{"--mesh", "tensor=4", "--schedule", "1f1b"}, "along pipe; leave it out"},
       {{"--mesh", "pipe=4", "--sequence-parallel"}, "--sequence-parallel has no effect"},
-      {{"--mesh", "pipe=4", "--tensor-slices", "2"}, "several ranks along tensor"},
+      {{"--mesh", "pipe=4", "--tensor-slices", "2"}, "one rank along tensor"},
       {{"--mesh", "pipe=4", "--chunks", "2"}, "--chunks has no effect on --schedule 1f1b"},
       {{"--mesh", "pipe=4", "--schedule", "interleaved", "--chunks", "1"}, "from 2 to"},
       {{"--mesh", "pipe=4", "--schedule", "eager"}, "use gpipe, 1f1b, interleaved or zero-bubble"},

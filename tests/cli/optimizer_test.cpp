@@ -48,7 +48,7 @@ class OptimizerFlags : public CommandTest {
   }
 };
 
-TEST_F(OptimizerFlags, EveryOneTrainsInItsOwnWay) {
+TEST_F(OptimizerFlags, EachTrainsDifferently) {
   const std::vector<Words> all = {
       {"--optimizer", "adamw"},
       {"--optimizer", "adam"},
@@ -162,7 +162,7 @@ TEST_F(OptimizerFlags, ALargerModelFitsWithLessState) {
   EXPECT_LT(largest({}), largest({"--optimizer", "sgd", "--momentum", "0"}));
 }
 
-TEST_F(OptimizerFlags, WhatHasNoEffectIsRefused) {
+TEST_F(OptimizerFlags, OptionsWithoutEffectAreRefused) {
   refused(small("train", {"--optimizer", "adagrad"}),
           {"--optimizer: 'adagrad' is unknown; use adamw, adam, sgd or lion"});
   refused(small("train", {"--moments", "fp16"}), {"--moments: 'fp16'", "fp32, bf16 or int8"});

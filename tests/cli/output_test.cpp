@@ -51,7 +51,7 @@ std::set<std::string> after(const std::string& steps) {
   return {"model.safetensors", "step-" + std::string(8 - steps.size(), '0') + steps};
 }
 
-TEST_F(Outputs, WeightsNeverGoThroughWhatStandsBesideThem) {
+TEST_F(Outputs, WeightsAreNeverWrittenThroughNeighbouringFiles) {
   const std::string expected = step_one_weights();
   const auto saved = [&](const std::string& folder) {
     const Outcome outcome = trained({"--steps", "1", "--checkpoint", path(folder)});
@@ -73,7 +73,7 @@ TEST_F(Outputs, WeightsNeverGoThroughWhatStandsBesideThem) {
   EXPECT_EQ(run.wait().status, 0);
 }
 
-TEST_F(Outputs, APlaceThatTakesNoFileIsRefusedBeforeTheFirstStep) {
+TEST_F(Outputs, AnUnwritablePathIsRefusedBeforeTheFirstStep) {
   for (const char* name : {"a", "b", "c", "d"}) { fs::create_directory(path(name)); }
   fs::create_directory(path("a/model.safetensors"));
   refused({"--checkpoint", path("a")}, {"--checkpoint", "a/model.safetensors", "is a folder"});
@@ -132,7 +132,7 @@ TEST_F(Outputs, ALogThatAnotherRunWritesIsRefusedAndKept) {
   EXPECT_EQ(log("log").size(), 1U);
 }
 
-TEST_F(Outputs, WhatIsReplacedStaysWholeForThoseWhoHaveIt) {
+TEST_F(Outputs, AReplacedFileStaysWholeForItsReaders) {
   for (const char* name : {"json", "report"}) {
     write_file(path(name), "of an earlier run");
     fs::create_hard_link(path(name), path(std::string{"kept-"} + name));
@@ -146,7 +146,7 @@ TEST_F(Outputs, WhatIsReplacedStaysWholeForThoseWhoHaveIt) {
   EXPECT_EQ(read_file(path("kept-report")), "of an earlier run");
 }
 
-TEST_F(Outputs, StreamsTakeWhatFilesTake) {
+TEST_F(Outputs, StreamsAcceptWhatFilesAccept) {
   const Outcome outcome = tessera({"plan", "--json", "/dev/stdout"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(tessera({"plan", "--json", "/dev/null", "--report", "/dev/null"}).status, 0);
@@ -155,14 +155,14 @@ TEST_F(Outputs, StreamsTakeWhatFilesTake) {
   EXPECT_THAT(full.err, HasSubstr("cannot write /dev/full: No space left"));
 }
 
-TEST_F(Outputs, ALogOnAFullDiskIsToldOnceAndTheRunGoesOn) {
+TEST_F(Outputs, ALogOnAFullDiskIsReportedOnceAndTheRunContinues) {
   ASSERT_EQ(trained({"--steps", "5", "--checkpoint", path("expected")}).status, 0);
   const Outcome outcome =
       trained({"--steps", "5", "--log", "/dev/full", "--checkpoint", path("c")});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.err,
-            "error: --log: cannot write step 1 to /dev/full: No space left on device; the run goes "
-            "on and the log does not\n");
+            "error: --log: cannot write step 1 to /dev/full: No space left on device; the run "
+            "continues without the log\n");
   EXPECT_THAT(outcome.out,
               AllOf(HasSubstr("step 5/5"), HasSubstr("weights in " + path("c")),
                     HasSubstr("log in /dev/full is incomplete: nothing from step 1 on could be "
@@ -189,7 +189,7 @@ TEST_F(Outputs, ALogThatMayNotGrowKeepsItsWholeLines) {
   EXPECT_THAT(outcome.out, HasSubstr("step 30/30"));
 }
 
-TEST_F(Outputs, AReaderOfTheLogThatLeavesEndsNothing) {
+TEST_F(Outputs, AReaderOfTheLogMayLeave) {
   NamedPipe pipe{path("log")};
   Words words = small("train", {"--steps", "300", "--log", path("log"), "--checkpoint", path("c")});
   words.insert(words.begin(), kCommand);
@@ -202,7 +202,7 @@ TEST_F(Outputs, AReaderOfTheLogThatLeavesEndsNothing) {
   EXPECT_EQ(names_in("c"), after("300"));
 }
 
-TEST_F(Outputs, WeightsThatDoNotFitLeaveTheOldOnes) {
+TEST_F(Outputs, WeightsThatDoNotFitOnDiskLeaveTheOldOnes) {
   const std::string before = step_one_weights();
   Outcome outcome;
   {

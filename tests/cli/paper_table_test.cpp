@@ -62,7 +62,7 @@ double planned_gigabytes(const Settings& settings, Strategy strategy, int ranks)
   return static_cast<double>(state.parameters + state.gradients + state.optimizer) / 1e9;
 }
 
-TEST(PaperTable, IsWhatIsPlanned) {
+TEST(PaperTable, MatchesThePlan) {
   for (const Row& row : kTable) {
     const Settings settings = settings_of(row);
     for (std::size_t i = 0; i < 3; ++i) {

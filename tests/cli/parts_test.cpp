@@ -73,7 +73,7 @@ TEST(ProgressTest, ABarIsDrawnOverAndLeftOnANewLine) {
   EXPECT_EQ(text.back(), '\n');
 }
 
-TEST(ProgressTest, ARunThatGoesOnInTheMiddleIsShownAtOnce) {
+TEST(ProgressTest, AResumedRunIsShownAtOnce) {
   const std::unique_ptr<std::FILE, CloseFile> file{std::tmpfile()};
   {
     Progress progress{file.get(), Progress::Output::terminal, "", 100};
@@ -141,7 +141,7 @@ TEST(SettleTest, OnCudaAutoIsNcclInAJobElseThreads) {
   EXPECT_EQ(settled(0, kJobOfOne), std::pair(CommChoice::nccl, 1));
 }
 
-TEST(SettleTest, BlocksThatAreLeftToNcclNeedNoNccl) {
+TEST(SettleTest, BlocksLeftToNcclNeedNoNccl) {
   Settings settings = asked(CommChoice::local, 2);
   settings.given = {"--nccl-min-ctas", "--nccl-max-ctas"};
   EXPECT_NO_THROW((void)settle(settings, {}, /*has_mpi=*/true));
@@ -149,7 +149,7 @@ TEST(SettleTest, BlocksThatAreLeftToNcclNeedNoNccl) {
   EXPECT_THROW((void)settle(settings, {}, /*has_mpi=*/true), ConfigError);
 }
 
-TEST(SettleTest, HybridsGroupsAreTheRanksOfTheMachineWhereTheLauncherTells) {
+TEST(SettleTest, HybridsGroupsAreTheMachinesRanksIfTheLauncherSaysSo) {
   const auto group = [](std::optional<LaunchedJob> job, int ranks, int typed) {
     Settings settings = asked(CommChoice::automatic, ranks);
     settings.strategy = Strategy::hybrid;
@@ -167,8 +167,8 @@ TEST(SettleTest, HybridsGroupsAreTheRanksOfTheMachineWhereTheLauncherTells) {
   EXPECT_EQ(group({}, 6, 2), 2);
   EXPECT_EQ(group(job, 0, 4), 4);
   EXPECT_EQ(refusal(job, 0, 0),
-            "hybrid shards among the ranks of a machine, and mpirun (Open MPI) does not say how "
-            "many those are; give --shard-group S, one of 1, 2, 4");
+            "hybrid shards among the ranks of a machine, and mpirun (Open MPI) does not report their "
+            "number; give --shard-group S, one of 1, 2, 4");
   job.on_machine = 2;
   EXPECT_EQ(group(job, 0, 0), 2);
   job.on_machine = 3;
@@ -181,7 +181,7 @@ TEST(SettleTest, HybridsGroupsAreTheRanksOfTheMachineWhereTheLauncherTells) {
   EXPECT_EQ(settle(asked(CommChoice::automatic, 0), job, true).shard_group, 0) << "ddp";
 }
 
-TEST(PlacementTest, GroupsThatWereNotTypedAreThoseOfMachinesOnEveryRank) {
+TEST(PlacementTest, DefaultGroupsAreMachinesOnEveryRank) {
   const auto refusal = [](std::vector<std::size_t> groups, std::string_view machines,
                           std::size_t rank = 0, bool typed = false) {
     Settings settings = asked(CommChoice::mpi, static_cast<int>(groups.size()));
@@ -225,14 +225,14 @@ TEST(InitFileTest, RanksWithOtherBytesAreNamed) {
   EXPECT_EQ(refusal({"", ""}), "nothing");
   EXPECT_THAT(refusal({"a", "a", "b"}), testing::HasSubstr("--init: rank 2 would"));
   EXPECT_EQ(refusal({"a", "b", "a", "c"}),
-            "--init: ranks 1, 3 would start from other weights than rank 0 (w.safetensors); give "
-            "every machine the same file");
+            "--init: ranks 1, 3 would start from weights that differ from rank 0's (w.safetensors); "
+            "give every machine the same file");
   std::vector<std::string> many(12, "b");
   many[0] = "a";
   EXPECT_THAT(refusal(many), testing::HasSubstr("ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more would"));
 }
 
-TEST(InitFileTest, OtherBytesGiveAnotherFingerprintAndAnotherSizeToo) {
+TEST(InitFileTest, OtherBytesOrAnotherSizeChangeTheFingerprint) {
   const test::TemporaryFolder folder;
   const auto of = [&](std::string_view bytes) {
     return fingerprint_of_weights(folder.write("w", bytes).string());
@@ -368,7 +368,7 @@ TEST(ComparisonTest, ALossThatDiffersInItsLastBitIsNamed) {
   EXPECT_NE(compare_losses(results).find("ddp and zero3 differ from step 2"), std::string::npos);
 }
 
-TEST(ComparisonTest, HybridsOrderOfSumsIsSaidAndHidesNoOtherDifference) {
+TEST(ComparisonTest, ReportsHybridsOrderOfSumsWithoutHidingOtherDifferences) {
   std::vector<RunResult> results(3);
   results[0].strategy = Strategy::hybrid;
   results[1].strategy = Strategy::ddp;
@@ -405,7 +405,7 @@ std::string judged(const Settings& settings, const std::vector<Strategy>& strate
   return "";
 }
 
-TEST(PromiseTest, LossesAreHeldToWhatIsPromisedAndToNoMore) {
+TEST(PromiseTest, LossesAreCheckedAgainstThePromiseOnly) {
   constexpr double none = std::numeric_limits<double>::quiet_NaN();
   const double other = std::nextafter(2.0, 3.0);
   Settings settings;
@@ -457,12 +457,12 @@ TEST(PromiseTest, AByteOffThePlanIsAnError) {
     return false;
   };
   result.ranks[2].host_peak_bytes = 49;
-  EXPECT_TRUE(refused("under zero3 rank 2 held 49 bytes in its host pool, and 50 were planned"));
+  EXPECT_TRUE(refused("under zero3 rank 2 held 49 bytes in its host pool, but 50 were planned"));
   result.ranks[2].peak_bytes = 201;
-  EXPECT_TRUE(refused("under zero3 rank 2 held 201 bytes, and 200 were planned"));
+  EXPECT_TRUE(refused("under zero3 rank 2 held 201 bytes, but 200 were planned"));
 }
 
-TEST(PromiseTest, DivergenceIsALossThatIsNoneOrStepsThatAreSkipped) {
+TEST(PromiseTest, DivergenceIsANonFiniteLossOrSkippedSteps) {
   const auto text = [](double loss, std::int64_t skipped, float scale, float next) {
     return divergence({.step = 9,
                        .loss = loss,
@@ -516,13 +516,13 @@ std::vector<std::string> options_of(const std::vector<std::vector<const char*>>&
   return all;
 }
 
-TEST(JobOptionsTest, ValuesAreComparedAndNotHowTheyAreTyped) {
+TEST(JobOptionsTest, ComparesValuesNotSpelling) {
   EXPECT_NO_THROW(check_same_options(
       options_of({{"train", "--lr", "3e-4", "--strategy", "fsdp", "--log", "a", "--threads", "1"},
                   {"train", "--lr", "0.0003", "--strategy", "zero3", "--budget", "1GiB"}})));
 }
 
-TEST(JobOptionsTest, EveryOptionThatIsNoProcesssOwnIsCompared) {
+TEST(JobOptionsTest, EverySharedOptionIsCompared) {
   for (const OptionRow& row : option_table()) {
     if (!row.apply || !applies_to(row, "train")) { continue; }
     Job job;

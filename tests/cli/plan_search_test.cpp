@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tools/options/command_line.hpp"
+#include "tools/options/mesh.hpp"
 
 namespace tessera::tools::plan_search_test {
 namespace {
@@ -41,7 +42,7 @@ TEST(PlanSearch, TriesLeastTrafficThenLargeMicroBatchesThenPrefetch) {
                            "6 zero3 1x2 every prefetch 0"));
 }
 
-TEST(PlanSearch, KeepsWhatWasGivenAndTheGlobalBatch) {
+TEST(PlanSearch, KeepsGivenOptionsAndTheGlobalBatch) {
   const Settings settings = settings_of({"--ranks", "2", "--batch", "6", "--accumulate", "2",
                                          "--prefetch", "3", "--accumulate-mode", "every"});
   std::vector<std::int64_t> batches;
@@ -119,8 +120,8 @@ TEST(PlanSearch, OffloadsTheOptimizerWhereNothingElseFits) {
   EXPECT_EQ(found("1").tried, 2 * none.tried);
 }
 
-// With a byte less than the cheapest choice needs, whatever else: what costs least comes next.
-TEST(PlanSearch, KeepsLessBeforeItRunsLayersAgainAndThatBeforeItOffloads) {
+// One byte below the need of the cheapest choice, the next cheapest is taken.
+TEST(PlanSearch, ShardsBeforeItRecomputesAndRecomputesBeforeItOffloads) {
   std::size_t budget = std::numeric_limits<std::size_t>::max();
   std::vector<std::string> steps;
   while (steps.size() < 20) {
@@ -143,7 +144,7 @@ TEST(PlanSearch, KeepsLessBeforeItRunsLayersAgainAndThatBeforeItOffloads) {
                                    "block 64", "block 0 offload"));
 }
 
-TEST(PlanSearch, WhatWasTypedOfRecomputeAndHeadRowsStays) {
+TEST(PlanSearch, GivenRecomputeAndHeadRowsStay) {
   const SearchResult typed =
       search(settings_of({"--budget", "1", "--recompute", "gelu", "--head-rows", "100"}));
   EXPECT_EQ(typed.nearest->choice.settings.recompute.describe(), "gelu");
@@ -152,11 +153,33 @@ TEST(PlanSearch, WhatWasTypedOfRecomputeAndHeadRowsStays) {
   EXPECT_THAT(command_line_of(choice), testing::HasSubstr(" --recompute gelu --head-rows 100 "));
 }
 
+// Four micro-batches for each place keep a pipeline busy, and half as many of two stages a rank.
+TEST(PlanSearch, InterleavesAPipelineThatHasTooFewMicroBatches) {
+  const auto first = [](const char* layers, const char* samples, std::vector<const char*> more) {
+    more.insert(more.end(), {"--ranks", "4", "--mesh", "pipe=4", "--layers", layers, "--batch",
+                             samples, "--prefetch", "1"});
+    const Choice choice = choices(settings_of(more)).front();
+    const Settings& s = choice.settings;
+    return fmt::format("{}x{}{}", s.batch, s.accumulate, describe_parallel(s));
+  };
+  EXPECT_EQ(first("16", "16", {}), "1x16, schedule 1f1b");
+  EXPECT_EQ(first("16", "8", {}), "1x8, schedule interleaved of 2 stages a rank");
+  EXPECT_EQ(first("16", "4", {}), "1x4, schedule interleaved of 4 stages a rank");
+  EXPECT_EQ(first("8", "4", {}), "1x4, schedule interleaved of 2 stages a rank");
+  EXPECT_EQ(first("7", "4", {}), "1x4, schedule 1f1b") << "each stage needs a layer";
+  EXPECT_EQ(first("16", "6", {}), "1x6, schedule 1f1b") << "4 do not divide 6";
+  EXPECT_EQ(first("16", "8", {"--schedule", "gpipe"}), "1x8, schedule gpipe");
+  EXPECT_THAT(command_line_of(choices(settings_of({"--ranks", "2", "--mesh", "pipe=2", "--batch",
+                                                   "4", "--budget", "1GiB"}))
+                                  .front()),
+              testing::HasSubstr(" --mesh pipe=2 --schedule interleaved --chunks 2"));
+}
+
 TEST(PlanSearch, OneRankSendsNothing) {
   for (const Choice& choice : choices(settings_of({}))) { EXPECT_EQ(choice.traffic, 0); }
 }
 
-TEST(PlanSearch, SkipsMicroBatchesThatCannotBe) {
+TEST(PlanSearch, SkipsImpossibleMicroBatches) {
   // 2^30 tokens are the most: ten of these samples.
   const SearchResult result = search(
       settings_of({"--seq", "100000000", "--batch", "8", "--accumulate", "2", "--budget", "1PiB"}));

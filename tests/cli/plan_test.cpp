@@ -232,7 +232,7 @@ TEST_F(Budget, OfCompareHoldsForEveryStrategy) {
   EXPECT_THAT(refused.err, HasSubstr("under ddp rank 0 would hold"));
 }
 
-TEST_F(Budget, OfAPlanIsJudgedForEachStrategy) {
+TEST_F(Budget, OfAPlanIsCheckedForEachStrategy) {
   const std::string budget = std::to_string(peak("zero1"));
   const Json json = planned(small_plan({"--budget", budget, "--strategies", "ddp,zero1"}));
   EXPECT_EQ(json.at("budget_bytes"), peak("zero1"));
@@ -254,14 +254,14 @@ Words found_command(const Json& json, const std::string& data) {
   return words;
 }
 
-TEST_F(Budget, AloneFindsTheCheapestThatFits) {
-  // With room for everything: plain ddp, and the micro-batches in one.
+TEST_F(Budget, AloneFindsTheCheapestSettingThatFits) {
+  // There is room for everything: plain ddp, with one micro-batch.
   const Json roomy = planned(small_plan({"--budget", "1GiB", "--accumulate", "3"}));
   EXPECT_EQ(roomy.at("strategies")[0].at("name"), "ddp");
   EXPECT_EQ(roomy.at("batch"), 6);
   EXPECT_EQ(roomy.at("accumulate"), 1);
   EXPECT_EQ(roomy.at("search").at("tried"), 1);
-  // With a byte less than ddp takes: the same traffic with less memory.
+  // One byte less than ddp takes: the same traffic with less memory.
   const Json tight = planned(small_plan({"--budget", std::to_string(peak("ddp") - 1)}));
   EXPECT_EQ(tight.at("strategies")[0].at("name"), "zero1");
   EXPECT_EQ(tight.at("batch"), 2);
@@ -316,7 +316,7 @@ TEST_F(Budget, AloneOffloadsTheOptimizerWhereNothingElseFits) {
 }
 
 // Shards cannot be smaller than 1/N, nor larger groups than all.
-TEST_F(Budget, AdviceIsWhatHelps) {
+TEST_F(Budget, ItsAdviceHelps) {
   const auto advice = [&](Words words) {
     Words all = {"plan", "--params", "1e9", "--ranks", "8", "--budget", "1MiB"};
     all.insert(all.end(), words.begin(), words.end());
@@ -337,7 +337,7 @@ TEST_F(Budget, AdviceIsWhatHelps) {
   EXPECT_THAT(advice({}), HasSubstr("use more ranks or a smaller model"));
 }
 
-TEST_F(Budget, AloneSaysWhatMakesItImpossible) {
+TEST_F(Budget, AloneSaysWhyNothingFits) {
   const Outcome outcome = tessera(small_plan({"--budget", "10KiB", "--json", path("no.json")}));
   EXPECT_EQ(outcome.status, 3);
   for (const char* part :

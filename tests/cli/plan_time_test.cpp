@@ -56,7 +56,7 @@ class PlanTime : public CommandTest {
   mutable std::string out_;
 };
 
-TEST_F(PlanTime, ShowsEveryStrategysStepAndWhatBoundsIt) {
+TEST_F(PlanTime, ShowsEveryStrategysStepAndItsLimit) {
   const Json json = planned({"--model", "gpt2", "--ranks", "16", "--shard-group", "4"});
   ASSERT_EQ(json.at("strategies").size(), 6U);
   EXPECT_EQ(json.at("machine").at("name"), "a cluster");
@@ -113,7 +113,7 @@ TEST_F(PlanTime, OfAStackIsSixFlopsAParameterAndToken) {
 }
 
 // Both ways over the link are in use at once, beside backward and the next forward.
-TEST_F(PlanTime, OfStateOnTheHostIsThatOfTheLink) {
+TEST_F(PlanTime, OfStateOnTheHostIsBoundByTheLink) {
   Json machine = machine_;
   machine["host_bytes_per_second"] = 5e10;
   write(machine);
@@ -126,7 +126,7 @@ TEST_F(PlanTime, OfStateOnTheHostIsThatOfTheLink) {
   EXPECT_LT(step("state"), step("none") + one_way);
 }
 
-TEST_F(PlanTime, RefusesWhatItCannotKnow) {
+TEST_F(PlanTime, RefusesUnknownCosts) {
   refused(plan({"--params", "1e9"}), "needs --seq");
   refused(plan({"--offload", "optimizer"}), "an update on the host");
   refused({"plan", "--params", "1e9", "--seq", "64"}, "without --time");

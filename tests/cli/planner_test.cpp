@@ -60,7 +60,7 @@ TEST_F(Planner, PlansWhatEveryRankOfARunHolds) {
   }
 }
 
-TEST_F(Planner, CountsTheHostMemoryOfSavesBesideTheSteps) {
+TEST_F(Planner, CountsTheHostMemoryOfAsynchronousSaves) {
   const auto host = [&](const std::vector<std::string>& more) {
     std::vector<const char*> words = {"plan", "--ranks", "4", "--strategies", "zero3"};
     for (const std::string& word : more) { words.push_back(word.c_str()); }
@@ -77,7 +77,7 @@ TEST_F(Planner, CountsTheHostMemoryOfSavesBesideTheSteps) {
             std::size_t{3'000'000'000});
 }
 
-TEST_F(Planner, WithinALimitIsTheSamePlanOrNone) {
+TEST_F(Planner, WithALimitReturnsTheSamePlanOrNone) {
   for (const Strategy strategy : {Strategy::dp, Strategy::ddp, Strategy::zero3}) {
     for (const std::vector<std::string>& more :
          {std::vector<std::string>{}, {"--recompute", "block"}, {"--offload", "activations"}}) {
@@ -108,7 +108,7 @@ TEST_F(Planner, RunsOnlyTheDistinctRanksOfAnyNumber) {
                ConfigError);
 }
 
-TEST_F(Planner, TalksThroughMpiWhereThreadsCannotBe) {
+TEST_F(Planner, UsesMpiWhereThreadsAreImpossible) {
   Settings asked = settings({});
   EXPECT_EQ(planned_comm(asked, 256), CommKind::local);
   EXPECT_EQ(planned_comm(asked, 257), CommKind::mpi);

@@ -48,7 +48,7 @@ TEST_F(Refusal, OptionsOfLaterBuilds) {
   refused(small("compare", {"--trace", "t.json"}), {"--trace", "not available in this build"});
 }
 
-TEST_F(Refusal, OffloadThatHasNoEffectOrCannotBe) {
+TEST_F(Refusal, UselessOrImpossibleOffload) {
   train_refused({"--offload-keep", "0.5"},
                 {"--offload-keep has no effect", "set --offload to optimizer"});
   train_refused({"--offload", "optimizer", "--offload-keep", "1"}, {"--offload-keep", "below 1"});
@@ -67,7 +67,7 @@ TEST_F(Refusal, OffloadThatHasNoEffectOrCannotBe) {
   train_refused({"--host-threads", "257"}, {"--host-threads is 257", "up to 256"});
 }
 
-TEST_F(Refusal, DevicesThatCannotBe) {
+TEST_F(Refusal, ImpossibleDevices) {
   train_refused({"--device", "meta"}, {"--device: meta only counts", "use cpu or cuda"});
   train_refused({"--device", "tpu"}, {"--device: 'tpu' is unknown; use cpu or cuda"});
   train_refused({"--comm", "nccl"}, {"--comm nccl", "on the cpu", "use the device cuda"});
@@ -114,7 +114,7 @@ TEST_F(Refusal, UnknownValues) {
   refused(small("compare", {"--strategies", "ddp,,zero1"}), {"--strategies", "empty"});
 }
 
-TEST_F(Refusal, NumbersThatAreNone) {
+TEST_F(Refusal, InvalidNumbers) {
   for (const char* text : {"nan", "inf", "x", "", "1e999", "0.1x"}) {
     train_refused({"--lr", text}, {"--lr", std::string{"'"} + text + "'"});
   }
@@ -125,7 +125,7 @@ TEST_F(Refusal, NumbersThatAreNone) {
   train_refused({"--seed", "one"}, {"--seed"});
 }
 
-TEST_F(Refusal, NumbersBeyondTheLimitThatIsMeant) {
+TEST_F(Refusal, NumbersBeyondTheIntendedLimit) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> table = {
       {{"--seed", "9223372036854775808"}, "from 0 to 9223372036854775807"},
       {{"--clip", "1e39"}, "and at most 3.4028235e+38"},
@@ -141,7 +141,7 @@ TEST_F(Refusal, NumbersBeyondTheLimitThatIsMeant) {
   }
 }
 
-TEST_F(Refusal, ByTheLibraryNamesWhatWasTyped) {
+TEST_F(Refusal, ByTheLibraryNamesTheTypedOption) {
   const auto zero3 = [&](const char* option, const char* value) {
     train_refused({"--strategy", "zero3", "--offload", "optimizer", option, value},
                   {std::string{option} + " is " + value});
@@ -167,7 +167,7 @@ TEST_F(Refusal, NumbersOutOfRange) {
   refused({"train", "--data", path("text.txt"), "--batch", "0"}, {"--batch"});
 }
 
-TEST_F(Refusal, RanksThatCannotBe) {
+TEST_F(Refusal, ImpossibleRanks) {
   for (const char* ranks : {"0", "-2", "1000000", "four"}) {
     refused({"train", "--data", path("text.txt"), "--ranks", ranks},
             {"--ranks", ranks, "from 1 to"});
@@ -206,19 +206,19 @@ TEST_F(Refusal, BeingOneOfSeveralProcessesThatCannotBeJoined) {
 }
 
 // The process of rank 0 speaks first; its end takes this one along, if it fails as well.
-TEST_F(Refusal, ByAProcessThatIsNotTheFirstComesLater) {
+TEST_F(Refusal, ByALaterProcessComesAfterTheFirst) {
   const Variables torchrun{{{"WORLD_SIZE", "4"}, {"RANK", "3"}}};
   const auto begin = std::chrono::steady_clock::now();
   refused({"trian"}, {"'trian' is not a command"});
   EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{1});
 }
 
-TEST_F(Refusal, CommunicatorsThatCannotBe) {
+TEST_F(Refusal, ImpossibleCommunicators) {
   train_refused({"--comm", "mpi"}, {"--comm mpi: ", "--comm local"});
   train_refused({"--comm", "gloo"}, {"--comm", "'gloo' is unknown", "auto, local, mpi or nccl"});
 }
 
-TEST_F(Refusal, ThreadsThatCannotBe) {
+TEST_F(Refusal, ImpossibleThreads) {
   for (const std::string threads : {"0", "-2", "257"}) {
     train_refused({"--threads", threads}, {"--threads is " + threads, "from 1 to 256"});
   }
@@ -255,11 +255,11 @@ TEST_F(Refusal, ReduceDtypesThatChangeNothing) {
   }
 }
 
-TEST_F(Refusal, AnEndOfARateThatStays) {
+TEST_F(Refusal, ADecayOfAConstantRate) {
   train_refused({"--min-lr", "1e-5", "--lr-schedule", "constant"}, {"--min-lr", "constant"});
 }
 
-TEST_F(Refusal, SizesThatDoNotGoTogether) {
+TEST_F(Refusal, IncompatibleSizes) {
   refused({"train", "--data", path("text.txt"), "--hidden", "20", "--heads", "3"},
           {"heads", "hidden"});
   refused({"train", "--data", path("text.txt"), "--layers", "0"}, {"--layers"});
@@ -271,7 +271,7 @@ TEST_F(Refusal, OptionsOfOtherCommandsAreNamedAsSuch) {
   refused({"plan", "--weight-decay", "0"}, {"it is an option of tessera train, tessera compare"});
 }
 
-TEST_F(Refusal, BudgetsThatAreNone) {
+TEST_F(Refusal, InvalidBudgets) {
   const std::vector<std::string> none = {
       "0", "12XB", "-1", "x", "", "1e9", "nan", "0GB", "99999999999GiB", "18446744073709551616"};
   for (const std::string& text : none) {
@@ -281,7 +281,7 @@ TEST_F(Refusal, BudgetsThatAreNone) {
   refused(small("compare", {"--budget"}), {"--budget"});
 }
 
-TEST_F(Refusal, PlansThatCannotBe) {
+TEST_F(Refusal, ImpossiblePlans) {
   const auto plan = [&](std::vector<std::string> more, const std::vector<std::string>& parts) {
     more.insert(more.begin(), "plan");
     refused(more, parts);
@@ -312,7 +312,7 @@ TEST_F(Refusal, PlansThatCannotBe) {
   plan({"--gradient-dtype", "fp64"}, {"--gradient-dtype: 'fp64'"});
   plan({"--gradient-dtype", "fp16", "--reduce-dtype", "bf16"},
        {"--reduce-dtype bf16 has no effect"});
-  plan({"--ranks", "257", "--comm", "local"}, {"--comm local", "256 ranks at most, not 257"});
+  plan({"--ranks", "257", "--comm", "local"}, {"--comm local", "at most 256 ranks, not 257"});
   plan({"--lr", "1"}, {"'--lr'", "an option of tessera train"});
   plan({"--reduce-dtype", "fp16"}, {"--reduce-dtype: 'fp16' is unknown; use fp32, bf16"});
   plan({"--report", path("no/such/r.html")}, {"--report: cannot write"});
@@ -351,7 +351,7 @@ TEST_F(Refusal, TokensOutsideTheVocabularyNamePlaceAndValue) {
   refused({"train", "--tokens", path("odd.bin"), "--seq", "16"}, {"odd.bin"});
 }
 
-TEST_F(Refusal, LossScalesAndSkipsThatMakeNoSense) {
+TEST_F(Refusal, InvalidLossScalesAndSkips) {
   train_refused({"--loss-scale", "dynamical"}, {"--loss-scale", "use dynamic, off or a number"});
   train_refused({"--loss-scale", ""}, {"--loss-scale"});
   train_refused({"--loss-scale", "0"}, {"--loss-scale is 0: it must be above 0"});
@@ -369,7 +369,7 @@ TEST_F(Refusal, FilesThatCannotBeWritten) {
 
 TEST_F(Refusal, APipeThatNobodyReads) {
   ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
-  train_refused({"--log", path("pipe")}, {"pipe", "nobody reads"});
+  train_refused({"--log", path("pipe")}, {"pipe", "without a reader"});
 }
 
 TEST_F(Refusal, OverwritingWhatTheRunReads) {
@@ -405,7 +405,7 @@ TEST_F(Refusal, WeightsThatDoNotFit) {
   train_refused({"--init", path("text.txt")}, {"text.txt"});
 }
 
-TEST_F(Refusal, MoreMemoryThanTheMachineHasIsStatusThree) {
+TEST_F(Refusal, MoreMemoryThanTheMachineHasExitsWithThree) {
   const Outcome outcome = tessera({"train", "--data", path("text.txt"), "--model", "gpt2-xl",
                                    "--ranks", "256", "--steps", "1", "--init", path("none")});
   EXPECT_EQ(outcome.status, 3);

@@ -131,7 +131,7 @@ TEST_F(Report, OutputsThatWouldOverwriteEachOtherAreRefused) {
   EXPECT_EQ(nowhere.status, 0) << nowhere.err;
 }
 
-TEST_F(Report, NamesThatAreNotUtf8AreNoReasonToLoseARun) {
+TEST_F(Report, NamesThatAreNotUtf8DoNotEndARun) {
   const std::string data = path("caf\xE9.txt");
   write_file(data, text(20'000));
   const Outcome trained = tessera({"train",
@@ -163,10 +163,10 @@ TEST_F(Report, NamesThatAreNotUtf8AreNoReasonToLoseARun) {
   EXPECT_EQ(planned.status, 0) << planned.err;
 }
 
-TEST_F(Report, OfNoStepIsRefused) {
+TEST_F(Report, WithoutStepsIsRefused) {
   const Outcome outcome = tessera(small("train", {"--steps", "0", "--trace", path("t")}));
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_NE(outcome.err.find("with --steps 0 there is none"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("have no effect with --steps 0"), std::string::npos) << outcome.err;
 }
 
 }  // namespace

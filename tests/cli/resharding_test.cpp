@@ -27,7 +27,7 @@ class ReshardingOptions : public CommandTest {
   }
 };
 
-TEST_F(ReshardingOptions, WorkWhereOneOfSeveralStrategiesGathersAndShowInItsPeak) {
+TEST_F(ReshardingOptions, WorkIfAnyStrategyGathersAndShowInItsPeak) {
   const Json plain = compared({});
   const std::size_t usual = gather(plain, 1);
   EXPECT_EQ(gather(plain, 0), 0U);
@@ -61,7 +61,7 @@ TEST_F(ReshardingOptions, ShowInPlans) {
   EXPECT_EQ(planned({"--persist", "1000000"}), planned({"--reshard", "after-backward"}));
 }
 
-TEST_F(ReshardingOptions, WhereNothingIsGatheredTheyAreRefused) {
+TEST_F(ReshardingOptions, AreRefusedWhereNothingIsGathered) {
   const auto refused = [&](const Words& arguments, const Words& parts) {
     const Outcome outcome = tessera(arguments);
     EXPECT_EQ(outcome.status, 2) << testing::PrintToString(arguments);

@@ -121,7 +121,7 @@ TEST_F(Resume, AResumedRunIsTheUninterruptedOneToTheBit) {
 }
 
 // Machines without a shared file system: their parts, brought to one folder.
-TEST_F(Resume, TakesPartsThatLieBesideEachOther) {
+TEST_F(Resume, TakesPartsThatLieSideBySide) {
   const Words all = {"--lr-schedule", "constant", "--strategy", "zero3"};
   train(all + Words{"--steps", "6", "--checkpoint", path("a")});
   train(all + Words{"--steps", "4", "--checkpoint", path("whole")});
@@ -150,7 +150,7 @@ TEST_F(Resume, TakesPartsThatLieBesideEachOther) {
 }
 
 // The rate falls along a cosine to the end of the whole run.
-TEST_F(Resume, ASignalSavesTheWholeStateAndTheRunGoesOn) {
+TEST_F(Resume, ASignalSavesTheWholeStateForAResume) {
   const Words all = {"--strategy", "zero3", "--steps", "20", "--lr", "0.01"};
   train(all + Words{"--checkpoint", path("a"), "--log", path("a.log")});
   NamedPipe pipe{path("pipe")};
@@ -163,7 +163,7 @@ TEST_F(Resume, ASignalSavesTheWholeStateAndTheRunGoesOn) {
   const Outcome outcome = run.wait();
   ASSERT_EQ(outcome.status, 128 + SIGTERM) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("its weights are in " + path("b/model.safetensors") +
-                                     ", and --resume goes on from there"));
+                                     ", and --resume continues from there"));
   train(all + Words{"--checkpoint", path("b"), "--log", path("b.log"), "--resume"});
   EXPECT_EQ(losses("b.log", 1), losses("a.log", 1));
   expect_same("b/" + step_name(20), "a/" + step_name(20));
@@ -196,7 +196,7 @@ TEST_F(Resume, ARunThatIsKilledAgainAndAgainIsTheUninterruptedOne) {
   expect_same("b/" + step_name(60), "a/" + step_name(60));
 }
 
-TEST_F(Resume, OtherRanksAndStrategiesGoOnWithTheSameLosses) {
+TEST_F(Resume, OtherRanksAndStrategiesContinueWithTheSameLosses) {
   const Words rate = {"--lr-schedule", "constant"};
   train(rate + Words{"--steps", "8", "--strategy", "zero3", "--batch", "4", "--log", path("a.log"),
                      "--checkpoint", path("a"), "--checkpoint-every", "4", "--checkpoint-sync"});
@@ -222,17 +222,17 @@ TEST_F(Resume, OtherRanksAndStrategiesGoOnWithTheSameLosses) {
   }
 }
 
-TEST_F(Resume, ARunThatTakesMoreWindowsAStepGoesOnBehindThoseTaken) {
+TEST_F(Resume, ARunWithLargerStepsContinuesAfterTheWindowsTaken) {
   train({"--steps", "5", "--checkpoint", path("a"), "--lr-schedule", "constant"});
   const Outcome outcome = trained({"--steps", "6", "--checkpoint", path("a"), "--lr-schedule",
                                    "constant", "--resume", "--batch", "3"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(outcome.err,
-            "note: a step takes 9 windows from here on, and 6 before; the next one takes windows "
-            "36 to 44 of epoch 0, the first whole batch behind the 30 that are taken\n");
+            "note: a step now takes 9 windows instead of 6; the next step takes windows 36 to 44 of "
+            "epoch 0, the first whole batch after the 30 already used\n");
 }
 
-TEST_F(Resume, TheNewestStayAndEveryMthOfThem) {
+TEST_F(Resume, KeepsTheNewestAndEveryMth) {
   const Words all = {"--steps",
                      "12",
                      "--checkpoint",
@@ -255,7 +255,7 @@ TEST_F(Resume, TheNewestStayAndEveryMthOfThem) {
   EXPECT_EQ(names_in("a"), names);
 }
 
-TEST_F(Resume, WhatCannotGoOnSaysWhy) {
+TEST_F(Resume, SaysWhyARunCannotResume) {
   const Words made = {"--steps",           "2",    "--seed", "7", "--lr", "0.002", "--no-shuffle",
                       "--accumulate-mode", "every"};
   train(made + Words{"--checkpoint", path("a")});
@@ -271,7 +271,7 @@ TEST_F(Resume, WhatCannotGoOnSaysWhy) {
   refused({"--checkpoint", path("a")}, {"holds checkpoints of an earlier run", "--resume"});
   refused(resumed({"--steps", "4"}),
           {step + " was trained with --seed 7 --no-shuffle --accumulate-mode every --lr 0.002",
-           "would go on with --seed 1 no --no-shuffle --accumulate-mode automatic --lr 0.0003"});
+           "would use --seed 1 no --no-shuffle --accumulate-mode automatic --lr 0.0003"});
   refused(resumed({"--steps", "4", "--optimizer", "adam"}), {"another model or optimizer"});
   refused(resumed({"--init", path("a")}), {"--init cannot be combined with --resume"});
   refused(resumed({"--resume-from", step}), {"cannot be combined"});
@@ -286,7 +286,7 @@ TEST_F(Resume, WhatCannotGoOnSaysWhy) {
 }
 
 // The clock of the command moves 20 seconds with each line of its log.
-TEST_F(Resume, SavesEverySoManyMinutes) {
+TEST_F(Resume, SavesAtTheGivenMinutes) {
   if (TESSERA_SANITIZED) { GTEST_SKIP() << "sanitizers refuse the preloaded clock"; }
   const auto saved = [&](const std::string& minutes) {
     const std::string name = "after-" + minutes;
@@ -319,7 +319,7 @@ TEST_F(Resume, PrecisionChangesIfItIsTyped) {
   const Outcome outcome = trained(half + Words{"--steps", "6", "--precision", "fp16"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.err,
-              HasSubstr("note: --precision fp16 from here on, and --precision fp32 before"));
+              HasSubstr("note: --precision fp16 from now on, --precision fp32 before"));
   const auto lines = log("b.log");
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_NE(lines[0].at("loss"), whole[4].at("loss"));
@@ -327,17 +327,17 @@ TEST_F(Resume, PrecisionChangesIfItIsTyped) {
   refused(half + Words{"--steps", "8"}, {"was trained with --precision fp16"});
   const Outcome back = trained(half + Words{"--steps", "8", "--precision", "fp32"});
   EXPECT_EQ(back.status, 0) << back.err;
-  EXPECT_THAT(back.err, HasSubstr("note: --precision fp32 from here on"));
+  EXPECT_THAT(back.err, HasSubstr("note: --precision fp32 from now on"));
 }
 
-TEST_F(Resume, WhatIsTypedMayChangeAndIsTold) {
+TEST_F(Resume, ReportsChangedOptions) {
   train({"--steps", "2", "--checkpoint", path("a")});
   const Outcome changed = trained(
       {"--steps", "4", "--lr", "0.002", "--seed", "5", "--checkpoint", path("a"), "--resume"});
   EXPECT_EQ(changed.status, 0) << changed.err;
-  EXPECT_THAT(changed.err, AllOf(HasSubstr("note: --lr 0.002 from here on, and --lr 0.0003 before"),
+  EXPECT_THAT(changed.err, AllOf(HasSubstr("note: --lr 0.002 from now on, --lr 0.0003 before"),
                                  HasSubstr("note: --seed 5 from"),
-                                 HasSubstr("note: --steps 4 from here on, and --steps 2 before")));
+                                 HasSubstr("note: --steps 4 from now on, --steps 2 before")));
   const Words on = {"--steps",      "6",       "--lr",    "0.002", "--seed", "5",
                     "--checkpoint", path("a"), "--resume"};
   const std::string moments = "int8";
@@ -351,10 +351,10 @@ TEST_F(Resume, WhatIsTypedMayChangeAndIsTold) {
   write_file(path("other.txt"), text(19'000));
   const Outcome outcome = trained(more + Words{"--data", path("other.txt")});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("they are taken from their beginning"));
+  EXPECT_THAT(outcome.err, HasSubstr("training starts at their beginning"));
 }
 
-TEST_F(Resume, ADamagedOneIsNamedAndNeverUsed) {
+TEST_F(Resume, ADamagedCheckpointIsNamedAndNeverUsed) {
   const Words all = {"--lr-schedule", "constant", "--checkpoint",
                      path("a"),       "--log",    path("a.log")};
   train(all + Words{"--steps", "6", "--checkpoint-every", "2", "--checkpoint-keep", "3",
@@ -392,7 +392,7 @@ TEST_F(Resume, ADamagedOneIsNamedAndNeverUsed) {
   EXPECT_TRUE(fs::is_symlink(path("a/" + step_name(9))));
 }
 
-TEST_F(Resume, TheirWeightsAreWhereRunsStartAndTextIsDrawnFrom) {
+TEST_F(Resume, ItsWeightsStartRunsAndGenerateText) {
   train({"--steps", "2", "--checkpoint", path("a"), "--shard-size", "10KiB"});
   train({"--steps", "2", "--checkpoint", path("b")});
   const std::string sharded = path("a/" + step_name(2));
@@ -433,7 +433,7 @@ TEST_F(Resume, NothingStartsFromDamagedWeights) {
   }
 }
 
-TEST_F(Resume, WhatCouldNotBeWrittenIsTold) {
+TEST_F(Resume, ReportsWhatCouldNotBeWritten) {
   // A save that fails while the last one waits.
   fs::create_directories(path("a"));
   write_file(path("a/" + step_name(2)), "a user's");
@@ -456,7 +456,7 @@ TEST_F(Resume, WhatCouldNotBeWrittenIsTold) {
   const std::string newest = path("b/" + step_name(3)) + "/model.safetensors";
   EXPECT_THAT(kept.out, HasSubstr("weights in " + newest));
   EXPECT_THAT(kept.err, HasSubstr("warning: --checkpoint: " + path("b/model.safetensors") +
-                                  " is not the newest weights"));
+                                  " does not hold the newest weights"));
 }
 
 /// So many tokens that nobody reads.

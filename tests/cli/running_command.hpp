@@ -109,7 +109,7 @@ class NamedPipe {
     if (reader_ >= 0) { ::close(reader_); }
     reader_ = -1;
   }
-  /// From here on a writer waits.
+  /// Makes later writers wait.
   void fill() {
     const int writer = ::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     const std::array<char, 512> block{};

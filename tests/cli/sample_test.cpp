@@ -36,7 +36,7 @@ class Sample : public CommandTest {
   }
 };
 
-TEST_F(Sample, WritesWhatTheModelHasLearnt) {
+TEST_F(Sample, WritesLearnedText) {
   train_weights();
   const Outcome outcome =
       tessera(sampled({"--prompt", "the ", "--count", "40", "--temperature", "0"}));
@@ -86,7 +86,7 @@ TEST_F(Sample, TakesAPromptFromAFileOrAsNumbers) {
   EXPECT_FALSE(numbers.at("samples")[0].contains("text"));
 }
 
-TEST_F(Sample, RefusesWhatCannotBeWithWhatToDo) {
+TEST_F(Sample, RefusesImpossibleOptionsWithAdvice) {
   train_weights();
   Outcome outcome = tessera({"sample"});
   EXPECT_EQ(outcome.status, 2);

@@ -38,7 +38,7 @@ ScaleResult scaled(const Settings& settings) {
   return {settings, family, budget, scale_points(settings, family, budget)};
 }
 
-TEST(FamilyTest, EachHoldsTheModelThatItIsNamedAfter) {
+TEST(FamilyTest, EachContainsTheModelItIsNamedAfter) {
   EXPECT_EQ(family_of(settings_of({})).member(12), nn::GPTConfig::preset("gpt2"));
   EXPECT_EQ(family_of(settings_of({"--model", "gpt-nano"})).member(4),
             nn::GPTConfig::preset("gpt-nano"));
@@ -70,7 +70,7 @@ TEST(FamilyTest, StatesItsRule) {
 }
 
 // Small enough to try every case, so every case is tried.
-TEST(ScaleSearch, FindsTheLargestFromAnyGuessWithFewQuestions) {
+TEST(ScaleSearch, FindsTheLargestFromAnyGuessInFewTries) {
   for (std::int64_t last = 1; last <= 40; ++last) {
     for (std::int64_t answer = 0; answer <= last; ++answer) {
       for (std::int64_t guess = 0; guess <= last + 1; ++guess) {
@@ -110,7 +110,7 @@ TEST(ScaleSearch, StopsAtTheEndOfTheFamily) {
   EXPECT_THAT(scale_text(result), HasSubstr("(* the largest of the family"));
 }
 
-TEST(ScaleMeasure, SaysWhatWasNotRunAndWhy) {
+TEST(ScaleMeasure, SaysWhatDidNotRunAndWhy) {
   const auto why = [](const std::vector<std::string>& more) {
     Settings settings = settings_of(more);
     return measure(settings, scaled(settings).points.at(0)).why_not;
@@ -225,7 +225,7 @@ TEST_F(Scale, MoreRanksHelpZero3AndNotDdp) {
                    static_cast<double>(zero3.back()) / static_cast<double>(ddp.back()));
 }
 
-TEST_F(Scale, WhatIsMeasuredIsWhatWasPlanned) {
+TEST_F(Scale, MeasuredMemoryIsPlannedMemory) {
   const json document =
       results({"--ranks", "1,2,3,300", "--budget", "16MiB", "--accumulate", "2", "--measure"});
   for (const json& strategy : document.at("strategies")) {
@@ -242,7 +242,7 @@ TEST_F(Scale, WhatIsMeasuredIsWhatWasPlanned) {
   EXPECT_THAT(test::read_file(path("out")), HasSubstr("measured 15 of 20 points: as planned"));
 }
 
-TEST_F(Scale, ClaimsNothingWhereNothingRan) {
+TEST_F(Scale, ClaimsNothingIfNothingRan) {
   (void)results({"--ranks", "300", "--budget", "16MiB", "--measure"});
   const std::string told = test::read_file(path("out"));
   EXPECT_THAT(told, HasSubstr("measured none of 5 points"));
@@ -270,7 +270,7 @@ TEST_F(Scale, WritesTheReport) {
   EXPECT_NE(page.find(R"("family":"gpt2")"), std::string::npos);
 }
 
-TEST_F(Scale, RefusesWhatItCannotDo) {
+TEST_F(Scale, RefusesUnsupportedRequests) {
   refused({"--model", "gpt2-xl"}, {"--model gpt2-xl", "not a family", "did you mean gpt2?"});
   refused({"--model", "llama"}, {"--model llama", "gpt2 or gpt-nano"});
   refused({"--model", ""}, {"--model"});

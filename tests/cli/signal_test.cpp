@@ -65,10 +65,10 @@ TEST_F(Signals, TrainingFinishesTheStepAndWritesItsWeights) {
     const Outcome outcome = run.wait();
     EXPECT_EQ(outcome.status, 128 + signal) << outcome.err;
     const std::string steps = std::to_string(pipe.lines());
-    EXPECT_THAT(outcome.err, HasSubstr(name + ": the run ends with the step under way"));
+    EXPECT_THAT(outcome.err, HasSubstr(name + ": the run ends after the current step"));
     EXPECT_THAT(outcome.err, HasSubstr("stopped by " + name + " after step " + steps +
                                        " of 1000000000; its weights are in " + path("c") +
-                                       "/model.safetensors, and --resume goes on from there\n"));
+                                       "/model.safetensors, and --resume continues from there\n"));
     EXPECT_THAT(outcome.out, HasSubstr("peak memory"));
     EXPECT_THAT(read_file(report), HasSubstr("</html>"));
     EXPECT_EQ(names_in("c"), after(steps));
@@ -94,8 +94,8 @@ TEST_F(Signals, ARunThatIsStoppedEarlyStillShowsAStep) {
   EXPECT_GT(trace.at("traceEvents").size(), 10U);
 }
 
-// As behind "| head", or a tee that has died of the same signal.
-TEST_F(Signals, AReaderOfStandardOutputThatLeavesCostsNoWeights) {
+// The reader is like "| head", or a tee that the same signal ended.
+TEST_F(Signals, AReaderOfStandardOutputThatLeavesLosesNoWeights) {
   const std::string pipe = path("pipe");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const std::string gone = "exec 3<>'" + pipe + "' 1>'" + pipe + "' 3<&-; ";
@@ -106,7 +106,7 @@ TEST_F(Signals, AReaderOfStandardOutputThatLeavesCostsNoWeights) {
   EXPECT_EQ(names_in("c"), after("100"));
 }
 
-TEST_F(Signals, ASecondOneEndsTheRunAtOnceAndAnEchoDoesNot) {
+TEST_F(Signals, ASecondSignalEndsTheRunAtOnceAndAnEchoDoesNot) {
   NamedPipe pipe{path("log")};
   pipe.fill();
   RunningCommand run{endless({"--log", path("log"), "--checkpoint", path("c")}), path("run")};
@@ -137,7 +137,7 @@ TEST_F(Signals, NohupKeepsARunFromHangingUp) {
   EXPECT_EQ(run.wait().status, 128 + SIGTERM);
 }
 
-TEST_F(Signals, AfterTheLastStepThereIsNothingToStop) {
+TEST_F(Signals, AfterTheLastStepASignalStopsNothing) {
   NamedPipe pipe{path("log")};
   pipe.fill();
   RunningCommand run{training({"--steps", "1", "--log", path("log"), "--checkpoint", path("c")}),
@@ -183,7 +183,7 @@ TEST(NotedSignals, AreNotedByTheOutermostAndForgottenWithIt) {
 
 using NotedSignalsDeathTest = CommandTest;
 
-TEST_F(NotedSignalsDeathTest, TakeEffectAfterWhatMayNotBeDisturbed) {
+TEST_F(NotedSignalsDeathTest, TakeEffectAfterTheProtectedSection) {
   EXPECT_EXIT(tools::undisturbed([&] {
                 std::raise(SIGTERM);
                 tools::write_output(path("inner"), "whole");

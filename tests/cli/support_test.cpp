@@ -12,14 +12,14 @@ using ::testing::HasSubstr;
 
 class Support : public CommandTest {};
 
-TEST_F(Support, ThePageIsWhatTheCommandPrints) {
+TEST_F(Support, ThePageMatchesTheCommandsOutput) {
   const Outcome outcome = tessera({"doctor", "--support"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(outcome.out, read_file(std::filesystem::path{test::kSourceDir} / "docs/support.md"))
       << "write it again: tessera doctor --support > docs/support.md";
 }
 
-TEST_F(Support, ACellIsWhatARunIsAnsweredWith) {
+TEST_F(Support, ACellMatchesTheAnswerOfARun) {
   const std::string table = tessera({"doctor", "--support"}).out;
   const Outcome run = tessera(small("train", {"--steps", "1", "--strategy", "zero3", "--reshard",
                                               "after-backward", "--reduce-dtype", "bf16"}));

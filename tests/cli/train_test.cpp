@@ -61,7 +61,7 @@ TEST_F(Train, AConstantRateStays) {
   for (const auto& line : lines) { EXPECT_EQ(line.at("lr").get<double>(), 3e-4); }
 }
 
-TEST_F(Train, TheCosineEndsWhereItIsTold) {
+TEST_F(Train, TheCosineEndsAtTheGivenRate) {
   const auto lines = logged(small("train", {"--steps", "2", "--lr", "0.003", "--min-lr", "0.001"}));
   EXPECT_NEAR(lines[1].at("lr").get<double>(), 0.002, 1e-9);  // half way down
 }
@@ -178,7 +178,7 @@ TEST_F(Train, ALossScaleThatIsAPowerOfTwoIsLoggedAndChangesNoLoss) {
 }
 
 // A rate that no model survives.
-TEST_F(Train, SkippedStepsAreToldAndTheLastOfTooManyNamesTheUnit) {
+TEST_F(Train, SkippedStepsAreReportedAndTheLastOfTooManyNamesTheUnit) {
   const Outcome outcome =
       tessera(small("train", {"--steps", "10", "--lr", "1e30", "--max-skips", "3", "--loss-scale",
                               "dynamic", "--log", path("run.jsonl")}));
@@ -196,7 +196,7 @@ TEST_F(Train, SkippedStepsAreToldAndTheLastOfTooManyNamesTheUnit) {
   EXPECT_EQ(lines[2].at("loss_scale"), 32'768);
 }
 
-TEST_F(Train, SixteenBitsGiveOtherLossesAndHoldWhatWasPlanned) {
+TEST_F(Train, SixteenBitsChangeLossesAndUseThePlannedMemory) {
   const auto with = [this](const std::string& precision) {
     return logged(small("train", {"--steps", "4", "--lr", "0.01", "--strategy", "zero3",
                                   "--precision", precision}));
@@ -212,7 +212,7 @@ TEST_F(Train, SixteenBitsGiveOtherLossesAndHoldWhatWasPlanned) {
   }
 }
 
-TEST_F(Train, SaysInWhatItTrainsAndThatWrittenWeightsAreRounded) {
+TEST_F(Train, ReportsItsPrecisionAndThatWrittenWeightsAreRounded) {
   const auto out = [this](const std::string& precision) {
     return tessera(small("train", {"--steps", "0", "--precision", precision, "--checkpoint",
                                    path(precision)}))
@@ -220,7 +220,7 @@ TEST_F(Train, SaysInWhatItTrainsAndThatWrittenWeightsAreRounded) {
   };
   const std::string narrow = out("bf16");
   EXPECT_NE(narrow.find(", bf16 (gradients fp32, reduced in fp32)"), std::string::npos) << narrow;
-  EXPECT_NE(narrow.find("model.safetensors, as rounded to bf16"), std::string::npos) << narrow;
+  EXPECT_NE(narrow.find("model.safetensors, rounded to bf16"), std::string::npos) << narrow;
   const std::string wide = out("fp32");
   EXPECT_EQ(wide.find(", fp32"), std::string::npos) << wide;
   EXPECT_NE(wide.find("model.safetensors\n"), std::string::npos) << wide;
@@ -233,7 +233,7 @@ TEST_F(Train, ZeroSkipsNeverEndARun) {
   EXPECT_NE(outcome.err.find("step 30 skipped"), std::string::npos) << outcome.err;
 }
 
-TEST_F(Train, ARunThatHasDivergedSaysSoAtItsEnd) {
+TEST_F(Train, ADivergedRunSaysSoAtItsEnd) {
   const Outcome outcome = tessera(small("train", {"--steps", "4", "--lr", "1e30", "--log",
                                                   path("run.jsonl"), "--report", path("r.html")}));
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -260,7 +260,7 @@ TEST_F(Train, PlainLinesHaveNoControlCharacters) {
   EXPECT_NE(outcome.out.find("step 20/20"), std::string::npos) << outcome.out;
 }
 
-TEST_F(Train, WithoutShuffleTheSameSamplesComeInTheOrderOfTheData) {
+TEST_F(Train, WithoutShuffleSamplesFollowTheData) {
   // Two samples to a step, 20,000 bytes: the first step sees the beginning alone. A file that
   // shares it gives the same first loss, whatever follows.
   write_file(folder() / "other.txt", text(20'000).substr(0, 97) + std::string(5'000, 'z'));
@@ -277,7 +277,7 @@ TEST_F(Train, WithoutShuffleTheSameSamplesComeInTheOrderOfTheData) {
   EXPECT_NE(losses(logged(shuffled)), losses(logged(first)));
 }
 
-TEST_F(Train, GoesOnWithTheNextEpoch) {
+TEST_F(Train, ContinuesWithTheNextEpoch) {
   // 97 bytes: six windows of 16, one step an epoch.
   write_file(folder() / "tiny.txt", text(97));
   const auto lines =
@@ -287,7 +287,7 @@ TEST_F(Train, GoesOnWithTheNextEpoch) {
   EXPECT_LT(losses(lines).back(), losses(lines).front() - 1);
 }
 
-TEST_F(Train, AFolderIsItsFilesOneAfterTheOther) {
+TEST_F(Train, AFolderIsItsFilesInOrder) {
   const std::string all = text(20'000);
   std::filesystem::create_directory(folder() / "texts");
   write_file(folder() / "texts" / "a", all.substr(0, 7'000));
@@ -313,7 +313,7 @@ TEST_F(Train, AnotherSeedGivesAnotherRun) {
   EXPECT_NE(one, two);
 }
 
-TEST_F(Train, AccumulatingIsNearlyALargerBatch) {
+TEST_F(Train, AccumulatingApproximatesALargerBatch) {
   const auto wide = losses(logged(small("train", {"--steps", "5", "--no-shuffle"})));
   auto arguments = small("train", {"--steps", "5", "--no-shuffle", "--accumulate", "2"});
   *(std::find(arguments.begin(), arguments.end(), "--batch") + 1) = "1";
@@ -322,7 +322,7 @@ TEST_F(Train, AccumulatingIsNearlyALargerBatch) {
   for (std::size_t i = 0; i < wide.size(); ++i) { EXPECT_NEAR(wide[i], deep[i], 1e-5) << i; }
 }
 
-TEST_F(Train, InitialWeightsGoOutAndComeBackToTheBit) {
+TEST_F(Train, InitialWeightsRoundTripToTheBit) {
   const Outcome saved = tessera(small("train", {"--steps", "0", "--checkpoint", path("initial")}));
   ASSERT_EQ(saved.status, 0) << saved.err;
   ASSERT_TRUE(std::filesystem::exists(folder() / "initial" / "model.safetensors"));
@@ -400,7 +400,7 @@ TEST_F(Train, WeightsOfAnotherModelAreRefused) {
   EXPECT_NE(hidden.err.find("model.safetensors"), std::string::npos) << hidden.err;
 }
 
-TEST_F(Train, LogsIntoAPipeThatSomebodyReads) {
+TEST_F(Train, LogsIntoAPipeWithAReader) {
   ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
   const int reader = open(path("pipe").c_str(), O_RDONLY | O_NONBLOCK);
   ASSERT_GE(reader, 0);

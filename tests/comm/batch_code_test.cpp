@@ -38,7 +38,7 @@ TEST(BatchCode, ADecodedBatchReadsAsTheOriginal) {
   EXPECT_EQ(code_of(decoded), code_of(batch));
 }
 
-TEST(BatchCode, AddressesAndTheRootsOwnSideDoNotMatter) {
+TEST(BatchCode, AddressesAndTheRootsSideDoNotMatter) {
   std::vector<float> a(8);
   std::vector<float> b(8);
   const auto gather = [](std::vector<float>& from, View full) {
@@ -47,7 +47,7 @@ TEST(BatchCode, AddressesAndTheRootsOwnSideDoNotMatter) {
   EXPECT_EQ(gather(a, View{a.data(), 8, DType::fp32}), gather(b, View{}));
 }
 
-TEST(BatchCode, WhateverMustAgreeChangesTheCode) {
+TEST(BatchCode, EveryFieldThatMustAgreeChangesTheCode) {
   std::vector<double> memory(8);
   const auto view = [&](std::int64_t elems, DType dtype = DType::fp32) {
     return View{memory.data(), elems, dtype};
@@ -78,7 +78,7 @@ TEST(BatchCode, DamageIsRefused) {
     } catch (const ContractError&) {  // most cuts
     }
   }
-  // Of the last entry: operation, dtype, reduction (a gather has none), nothing, elements.
+  // The last entry has operation, dtype, reduction (none for a gather), padding, elements.
   for (const std::size_t from_end : {4U, 3U, 2U, 1U, 17U}) {
     std::string unknown = code;
     unknown[unknown.size() - from_end] = static_cast<char>(0x99);

@@ -225,7 +225,7 @@ TEST_P(CommErrors, AbortFromAnotherThreadWakesEveryWaitAndStays) {
 
 // A rank that unwinds must not wait for peers that will never come, nor end their lives before it
 // has said why.
-TEST_P(CommErrors, AnUnwindingRankTakesBackWhatHasNotBegun) {
+TEST_P(CommErrors, AnUnwindingRankWithdrawsCallsThatHaveNotBegun) {
   const std::string error = error_of<ContractError>([](World& world) {
     HostTensor data{DType::fp32, 4};
     const Channel gather = world.gather_channel();
@@ -254,7 +254,7 @@ TEST_P(CommErrors, QuiesceWithNothingPendingLeavesTheChannelsUsable) {
   });
 }
 
-TEST_P(CommErrors, AnErrorInAStreamIsReportedWhenTheBodyDidNotLook) {
+TEST_P(CommErrors, AStreamsErrorIsReportedEvenIfTheBodyNeverChecked) {
   WorldOptions options;
   options.deadline = std::chrono::milliseconds{50};
   auto data = std::make_shared<HostTensor>(DType::fp32, 4);  // outlives the bodies

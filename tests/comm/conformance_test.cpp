@@ -277,7 +277,7 @@ TEST_P(Conformance, ABatchMovesAllItsOperations) {
   });
 }
 
-TEST_P(Conformance, AnEmptyBatchIsAMeetingAndNoMore) {
+TEST_P(Conformance, AnEmptyBatchIsABarrier) {
   run([](World& world) { complete(world, world.gather_channel(), Batch{"nothing"}); });
 }
 
@@ -296,7 +296,7 @@ TEST_P(Conformance, QueuedBatchesRunInOrder) {
 }
 
 // A rank's stream goes on behind a batch when no other rank reads its memory any more.
-TEST_P(Conformance, WhatIsWrittenBehindABatchHasBeenReadByAll) {
+TEST_P(Conformance, WritesAfterABatchComeAfterEveryRanksReads) {
   run([](World& world) {
     constexpr std::int64_t kElems = 1 << 15;
     constexpr std::size_t kBytes = kElems * sizeof(float);

@@ -1,4 +1,4 @@
-// With how many threads a rank computes on the host.
+// The number of threads that a rank computes with on the host.
 #include "world/host_cores.hpp"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST(HostCores, RanksBoundToCoresOfTheirOwnHaveAllOfThese) {
             (std::vector<int>{8, 4, 1}));
 }
 
-TEST(HostCores, EveryCoreIsSharedOutByItself) {
+TEST(HostCores, EveryCoreIsAssignedSeparately) {
   // Two ranks on each half of a machine, and one on all of it.
   const std::vector<HostCores> ranks{
       {"a", cores(0, 6)}, {"a", cores(0, 6)}, {"a", cores(6, 6)}, {"a", cores(0, 12)}};
@@ -57,16 +57,16 @@ TEST(HostCores, OtherMachinesHaveCoresOfTheirOwn) {
   EXPECT_EQ(threads_of_all(ranks), (std::vector<int>{4, 8, 4}));
 }
 
-TEST(HostCores, AnAskedNumberIsTaken) {
+TEST(HostCores, ARequestedNumberIsTaken) {
   EXPECT_EQ(threads_of_all({{"a", cores(0, 2)}, {"a", cores(0, 2)}}, 7), (std::vector<int>{7, 7}));
 }
 
-TEST(HostCores, ADeviceHasOnlySoManyThreads) {
+TEST(HostCores, ADeviceLimitsItsThreads) {
   EXPECT_EQ(threads_of_all({{"a", cores(0, 1000)}}),
             (std::vector<int>{CpuDeviceOptions::kMostThreads}));
 }
 
-TEST(HostCores, AreToldAsTheyAre) {
+TEST(HostCores, AreReportedUnchanged) {
   for (const std::vector<int>& some :
        {cores(0, 1), cores(0, 64), std::vector<int>{1, 2, 3, 7, 9, 10}, std::vector<int>{65535}}) {
     const HostCores told = decode_cores(encode({"a machine", some}));
@@ -79,7 +79,7 @@ TEST(HostCores, AreToldAsTheyAre) {
   EXPECT_TRUE(std::ranges::is_sorted(own.cores));
 }
 
-TEST(HostCores, WhatIsNoSuchTextIsRefused) {
+TEST(HostCores, RefusesMalformedText) {
   const std::string text = encode({"a", cores(0, 4)});
   EXPECT_THROW((void)decode_cores(text.substr(0, text.size() - 1)), CommError);
   EXPECT_THROW((void)decode_cores(encode({"a", {-3}})), CommError);

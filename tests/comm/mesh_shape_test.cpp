@@ -133,7 +133,7 @@ std::string refusal(const std::function<void()>& call) {
   return "nothing";
 }
 
-TEST(MeshShape, ThatCannotBeIsRefusedWithWhatToDo) {
+TEST(MeshShape, IsRefusedWithAdviceIfImpossible) {
   struct Case {
     Dims dims;
     std::string text;
@@ -163,7 +163,7 @@ TEST(MeshShape, ThatCannotBeIsRefusedWithWhatToDo) {
             "nothing");
 }
 
-TEST(MeshShape, QuestionsThatHaveNoAnswerAreRefused) {
+TEST(MeshShape, UnanswerableQueriesAreRefused) {
   const MeshShape mesh{{{"replicate", 2}, {"shard", 3}}};
   const std::string unknown =
       "mesh: 'data' is not a dimension: choose among replicate, shard, tensor, pipe";

@@ -57,7 +57,7 @@ void expect_moves(World& world, const SubMesh& sub) {
   EXPECT_EQ(test::reduction_problem(sum, parts, ReduceOp::sum, test::sum_order()), "");
 }
 
-TEST_P(MeshConformance, EverySubMeshMovesWhatItsRanksBring) {
+TEST_P(MeshConformance, EverySubMeshMovesItsRanksData) {
   run([](World& world) {
     for (const Dims& dims : meshes_of(world.size())) {
       const Mesh mesh{world, dims};

@@ -11,7 +11,7 @@ namespace {
 constexpr int kFewest = 32'768;
 constexpr int kMany = 1 << 30;
 
-TEST(MpiTags, NoTwoBatchesThatAreUnderWayTogetherShareATag) {
+TEST(MpiTags, ConcurrentBatchesHaveDistinctTags) {
   for (const int tags : {kFewest, kFewest + 1000, kMany}) {
     std::set<int> seen;
     for (int channel = 0; channel < channels_of(tags); ++channel) {
@@ -25,7 +25,7 @@ TEST(MpiTags, NoTwoBatchesThatAreUnderWayTogetherShareATag) {
   }
 }
 
-TEST(MpiTags, NoTwoTextsShareATagNorThatOfAFailureOrTheEnd) {
+TEST(MpiTags, TagsOfTextsFailuresAndTheEndAreDistinct) {
   for (const int tags : {kFewest, kFewest + 1000, kMany}) {
     std::set<int> seen{kFailureTag, kEndTag};
     for (const MpiKind kind : {MpiKind::gather, MpiKind::reduce}) {
@@ -40,7 +40,7 @@ TEST(MpiTags, NoTwoTextsShareATagNorThatOfAFailureOrTheEnd) {
   }
 }
 
-TEST(MpiTags, ThereAreChannelsToSplitOff) {
+TEST(MpiTags, HasTagsForSplitChannels) {
   EXPECT_EQ(channels_of(kFewest), 64);
   EXPECT_EQ(channels_of(kMany), 4096);
 }

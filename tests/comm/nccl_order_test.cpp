@@ -15,7 +15,7 @@ std::string refusal(const NcclChoice& choice) {
   } catch (const ConfigError& error) { return error.what(); }
 }
 
-TEST(NcclOrder, IsThatOfTheRingUnlessTheUserHasChosen) {
+TEST(NcclOrder, IsTheRingsUnlessTheUserChooses) {
   EXPECT_EQ(fixed_nccl_algorithms({}), "Ring");
   EXPECT_EQ(fixed_nccl_algorithms({{}, "none"}), "Ring");
 }
@@ -27,7 +27,7 @@ TEST(NcclOrder, AChoiceOfRingsAndTreesStays) {
   }
 }
 
-TEST(NcclOrder, WhatLeavesItOpenIsRefusedByName) {
+TEST(NcclOrder, SettingsThatLeaveItOpenAreRefusedByName) {
   for (const char* name :
        {"", "NVLS", "NVLSTree", "CollnetDirect", "PAT", "^NVLS", "Ring,NVLS", "Ring,", "ring:tree",
         "allreduce:", "allreduce:ring;reducescatter:nvls"}) {

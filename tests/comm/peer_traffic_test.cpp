@@ -1,4 +1,4 @@
-// Who sends how much to whom, counted where it moves.
+// The bytes that each rank sends to each other rank, counted where they move.
 #include "tessera/world/peer_traffic.hpp"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ TEST_P(PeerTraffic, ReducePassesBetweenAllRanksOnItsWayToTheRoot) {
                [&](int, int to) { return to == root ? 2 : 1; });
 }
 
-TEST_P(PeerTraffic, AGroupsRanksAreThoseOfTheJob) {
+TEST_P(PeerTraffic, AGroupUsesTheJobsRankNumbers) {
   WorldOptions options;
   options.trace = true;
   run(

@@ -36,7 +36,7 @@ TEST(ReductionCheck, IntegersAndMaximaAreExactInAnyOrder) {
             "");
 }
 
-TEST(ReductionCheck, LooksAtTheElementsThatItIsToldOf) {
+TEST(ReductionCheck, ChecksTheGivenElements) {
   std::vector<HostTensor> parts{HostTensor{DType::fp32, 3, 1.5}, HostTensor{DType::fp32, 3, 1.5}};
   parts[0].set(2, 0.5);
   const HostTensor result{DType::fp32, 1, 2.0};

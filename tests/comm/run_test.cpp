@@ -57,14 +57,14 @@ TEST(RunRanks, ManyMoreRanksThanProcessorsMeet) {
   });
 }
 
-TEST(RunRanks, RefusesANumberOfRanksThatCannotBe) {
+TEST(RunRanks, RefusesAnImpossibleNumberOfRanks) {
   for (const int ranks : {-1, 0, 1025}) {
     EXPECT_EQ(error_of<ConfigError>([&] { run_ranks(ranks, [](World&) { FAIL(); }); }),
               "the number of ranks must be from 1 to 1024, but is " + std::to_string(ranks));
   }
 }
 
-TEST(RunRanks, RefusesOptionsThatMakeNoSense) {
+TEST(RunRanks, RefusesInvalidOptions) {
   WorldOptions late;
   late.deadline = std::chrono::milliseconds{0};
   EXPECT_THROW(run_ranks(1, [](World&) { FAIL(); }, late), ConfigError);
@@ -98,6 +98,10 @@ TEST(RunRanks, RefusesOptionsThatMakeNoSense) {
             }),
             "`nondeterministic_attention` cannot be combined with `deterministic`, which requires "
             "the same bits in every run: choose one of them");
+  EXPECT_EQ(error_of<ConfigError>(
+                [] { run_ranks(2, [](World&) { FAIL(); }, {.attention_workspace_bytes = 0}); }),
+            "`attention_workspace_bytes` has no effect on a CPU: leave it out, or set `device` to "
+            "cuda");
 }
 
 TEST(RunRanks, TheCauseKeepsItsTypeAndIsPrecededByItsRank) {
@@ -122,7 +126,7 @@ TEST(RunRanks, TheCauseKeepsItsTypeAndIsPrecededByItsRank) {
             "rank 1: an exception that is not a std::exception");
 }
 
-TEST(RunRanks, WhatFailsOnAStreamAfterTheBodysEndIsTheJobsFailure) {
+TEST(RunRanks, AStreamsFailureAfterTheBodyFailsTheJob) {
   WorldOptions options;
   options.compute_stream = ComputeStream::worker;
   using Choose = Stream (*)(World&);
@@ -161,7 +165,7 @@ void fail_after_rank_3(const Text& text) {
   });
 }
 
-TEST(RunRanks, OfSeveralCausesTheFirstInTimeIsToldAndTheOthersAfterIt) {
+TEST(RunRanks, ReportsTheEarliestCauseFirst) {
   const std::string error = error_of<FormatError>(
       [] { fail_after_rank_3([](int rank) { return "mine is " + std::to_string(rank); }); });
   EXPECT_TRUE(error.starts_with("rank 3: mine is 3\nthen rank ")) << error;
@@ -196,7 +200,7 @@ TEST(RunRanks, ARankThatEndsWithoutACollectiveItsPeersMakeIsNamedAtOnce) {
   }
 }
 
-TEST(RunRanks, AJobAfterAFailedOneIsNotTouchedByIt) {
+TEST(RunRanks, AJobIsUnaffectedByAnEarlierFailedOne) {
   EXPECT_THROW(run_ranks(2, [](World&) { throw FormatError{"x"}; }), FormatError);
   std::atomic<int> sum = 0;
   run_ranks(2, [&](World& world) { sum += static_cast<int>(world.sum(1.0)); });
@@ -221,7 +225,7 @@ TEST(RunRanks, AWorldHasItsDeviceMemoryAndKernels) {
   });
 }
 
-TEST(Run, AloneOnTheCallingThreadAndErrorsComeOutAsTheyAre) {
+TEST(Run, RunsAloneOnTheCallingThreadAndRethrowsErrors) {
   const auto caller = std::this_thread::get_id();
   run([&](World& world) {
     EXPECT_EQ(world.size(), 1);
@@ -267,7 +271,7 @@ TEST(Run, TorchrunsProcessesAreAJobOnCudaDevices) {
   }
 }
 
-TEST(Run, AProcessHasItsNumberAlsoWhereItsJobIsRefused) {
+TEST(Run, AProcessHasItsRankEvenIfItsJobIsRefused) {
   EXPECT_EQ(launched_rank(), 0);
   const ScopedVariable size{"WORLD_SIZE", "4"};
   {
@@ -317,7 +321,7 @@ TEST(Launcher, KnowsTheVariablesOfEachLauncher) {
             "OMPI_COMM_WORLD_SIZE: 0 of 1");
 }
 
-TEST(Launcher, MayKnowHowManyProcessesAreOnThisMachine) {
+TEST(Launcher, MayKnowTheNumberOfProcessesOnThisMachine) {
   const auto on_machine = [](Variables variables, const char* name, const char* text) {
     if (name != nullptr) { variables[name] = text; }
     return found(variables)->job.on_machine;

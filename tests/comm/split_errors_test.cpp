@@ -76,9 +76,9 @@ TEST_P(SplitErrors, AMissingCallNamesTheGroupAndTheJobsRanks) {
   EXPECT_THAT(error, HasSubstr(ranks() > 5 ? "for ranks 3, 5, which" : "for rank 3, which"));
 }
 
-// As under hybrid, where rank 1 is late: its neighbour waits for it, and for the neighbour the
-// other groups, which are ahead and whose deadlines pass first.
-TEST_P(SplitErrors, WhoIsMissingIsFollowedToTheRankThatWaitsForNobody) {
+// The groups are hybrid's, and rank 1 is late: its neighbour waits for it, and for the neighbour
+// the other groups, which are ahead and whose deadlines pass first.
+TEST_P(SplitErrors, TheMissingRankIsTracedToOneThatWaitsForNoOther) {
   WorldOptions options;
   options.deadline = std::chrono::milliseconds{600};
   const std::string error = error_of<CommError>([&] {
@@ -105,7 +105,7 @@ TEST_P(SplitErrors, WhoIsMissingIsFollowedToTheRankThatWaitsForNobody) {
                                "sequence 0); every rank must make the same collective calls"));
 }
 
-TEST_P(SplitErrors, RanksThatWaitForEachOtherAreEachMissing) {
+TEST_P(SplitErrors, RanksThatWaitForEachOtherAreAllMissing) {
   WorldOptions options;
   options.deadline = std::chrono::milliseconds{500};
   const std::string error = error_of<CommError>([&] {
@@ -208,7 +208,7 @@ TEST_P(SplitErrors, AbortOfAGroupEndsEverything) {
   EXPECT_EQ(error, "rank 0: stop now") << "all bodies swallowed it; the job did not";
 }
 
-TEST_P(SplitErrors, AnUnwindingRankTakesBackWhatItsGroupsHaveNotBegun) {
+TEST_P(SplitErrors, AnUnwindingRankWithdrawsItsGroupsCallsThatHaveNotBegun) {
   const auto begin = std::chrono::steady_clock::now();
   const std::string error = error_of<FormatError>([&] {
     run([](World& world) {

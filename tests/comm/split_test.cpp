@@ -127,7 +127,7 @@ TEST_P(SplitConformance, LongTensorsArriveWhole) {
   });
 }
 
-TEST_P(SplitConformance, TextsComeInTheOrderOfTheGroup) {
+TEST_P(SplitConformance, TextsArriveInTheOrderOfTheGroup) {
   run([](World& world) {
     for (const Rule& rule : rules()) {
       const Channel channel = world.split(world.reduce_channel(), rule.group_of, rule.name);
@@ -154,7 +154,7 @@ std::string hybrid_problem(const HostTensor& sum, int rank, int ranks, const Rul
   return reduction_problem(sum, sums, ReduceOp::sum, sum_order());
 }
 
-// As hybrid sharding uses them: gathers within a group, and at the same time sums within it and
+// Hybrid sharding uses groups like this: gathers within a group, and concurrent sums within it and
 // then over the ranks of the same place in all groups. Nothing is waited for in between.
 TEST_P(SplitConformance, ShardAndReplicaGroupsWorkAtTheSameTime) {
   WorldOptions options;
@@ -271,7 +271,7 @@ TEST_P(SplitConformance, TheWorldKeepsWhatItHasSplit) {
   });
 }
 
-TEST_P(SplitConformance, ACommunicatorCanBeSplitByItself) {
+TEST_P(SplitConformance, OneCommunicatorCanBeSplit) {
   run([](World& world) {
     const Channel whole = world.reduce_channel();
     HostTensor data{DType::fp32, 4, 1.0};
@@ -287,7 +287,7 @@ TEST_P(SplitConformance, ACommunicatorCanBeSplitByItself) {
 }
 
 // All but the last rank wait for it there when the group goes.
-TEST_P(SplitConformance, WhatAGroupHasUnderWayCompletesAfterItHasGone) {
+TEST_P(SplitConformance, AGroupsPendingWorkCompletesAfterItIsDestroyed) {
   run([](World& world) {
     const Channel whole = world.reduce_channel();
     HostTensor data{DType::fp32, 4, 1.0};
@@ -341,7 +341,7 @@ std::string refusal(const std::function<void()>& call) {
   return "accepted";
 }
 
-TEST_P(SplitConformance, WhatRanksDoNotAgreeOnIsRefusedOnAllAndTheWholeStaysUsable) {
+TEST_P(SplitConformance, DisagreementIsRefusedOnAllAndTheWholeStaysUsable) {
   run([](World& world) {
     const int last = world.size() - 1;
     const bool odd_one = world.rank() == last && last > 0;
@@ -366,7 +366,7 @@ TEST_P(SplitConformance, WhatRanksDoNotAgreeOnIsRefusedOnAllAndTheWholeStaysUsab
 }
 
 // On every rank, also on those that did not split: what they were given is no text.
-TEST_P(SplitConformance, ASplitWhereAnotherCallIsMadeIsRefusedOnAllAndTheWholeStaysUsable) {
+TEST_P(SplitConformance, ASplitAgainstAnotherCallIsRefusedOnAllAndTheWholeStaysUsable) {
   run([](World& world) {
     const Channel whole = world.gather_channel();
     const std::string last = std::to_string(world.size() - 1);
@@ -393,7 +393,7 @@ TEST_P(SplitConformance, ASplitWhereAnotherCallIsMadeIsRefusedOnAllAndTheWholeSt
 }
 
 // Its address may be another's once it has ended, and what the world keeps would outlive it.
-TEST_P(SplitConformance, TheWorldDividesNoCommunicatorOfTheUsersOwn) {
+TEST_P(SplitConformance, TheWorldNeverSplitsAUsersCommunicator) {
   run([](World& world) {
     const Channel whole = world.reduce_channel();
     for (const Rule& rule : rules()) {
@@ -411,7 +411,7 @@ TEST_P(SplitConformance, TheWorldDividesNoCommunicatorOfTheUsersOwn) {
 }
 
 // A rank that has ended is missed only by groups that it belongs to.
-TEST_P(SplitConformance, GroupsGoOnWithoutRanksOfOthersThatHaveEnded) {
+TEST_P(SplitConformance, GroupsContinueAfterRanksOfOtherGroupsEnd) {
   run([](World& world) {
     const Channel group =
         world.split(world.gather_channel(), [](int rank) { return rank < 2 ? 0 : 1; }, "first two");

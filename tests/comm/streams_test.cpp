@@ -59,7 +59,7 @@ TEST_P(CommStreams, BatchesOnDifferentStreamsOvertakeEachOther) {
 
 // Ranks may come to two batches in different orders, and both then run at once: what has been
 // submitted first on one rank belongs to what has been submitted first on the others.
-TEST_P(CommStreams, BatchesMatchInTheOrderOfSubmittingWhateverRunsFirst) {
+TEST_P(CommStreams, BatchesMatchInSubmissionOrderWhicheverRunsFirst) {
   run([](World& world) {
     HostTensor first{DType::fp32, 4, 1.0};
     HostTensor second{DType::fp32, 4, 10.0};
@@ -70,7 +70,7 @@ TEST_P(CommStreams, BatchesMatchInTheOrderOfSubmittingWhateverRunsFirst) {
     Gate gate{world.rank() % 2 == 0 ? one : other};
     comm.submit(Batch{"first"}.all_reduce(first.view()), one);
     comm.submit(Batch{"second"}.all_reduce(second.view()), other);
-    world.barrier();  // meanwhile the stream that is not held back begins
+    world.barrier();  // the stream that is not held back begins before it
     gate.open();
     one.wait();
     other.wait();
@@ -90,7 +90,7 @@ TEST_P(CommStreams, BatchesOfGroupsAndOfTheWholeOvertakeEachOther) {
     const Stream held = whole.stream;
     const Stream free = world.reduce_channel().stream;
 
-    // Within a group, ranks come to its batches in different orders too.
+    // Within a group, ranks reach its batches in different orders too.
     Gate gate{world.rank() % 2 == 0 ? held : free};
     whole.communicator.submit(Batch{"all"}.all_reduce(of_all.view()), held);
     pair.communicator.submit(Batch{"pair"}.all_reduce(of_pair.view()), free);
@@ -133,7 +133,7 @@ TEST_P(CommStreams, SubmitReturnsBeforeTheDataHasMoved) {
   });
 }
 
-TEST_P(CommStreams, RecordsTellWhatMovedAndOnWhichThread) {
+TEST_P(CommStreams, RecordsSayWhatMovedAndOnWhichThread) {
   WorldOptions options;
   options.trace = true;
   run(

@@ -1,4 +1,4 @@
-// Which of the addresses that MASTER_ADDR names rank 0 listens on, and which the others try. Names
+// The addresses of MASTER_ADDR that rank 0 listens on, and those that the others try. Names
 // of several addresses are made up here: what the system knows, the machine says.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ std::map<std::string, std::vector<std::string>>& made_up() {
 
 }  // namespace
 
-// In place of the system's, which it asks for each address of a name that is made up.
+// Replaces the system's resolver for made-up names and asks it for each of their addresses.
 extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints,
                            addrinfo** list) {
   static auto* const system = reinterpret_cast<Resolve*>(::dlsym(RTLD_NEXT, "getaddrinfo"));
@@ -85,7 +85,7 @@ bool is_reached(const std::string& host, int port) {
   return static_cast<bool>(connect_to({host, port}, Clock::now() + 2s, why));
 }
 
-TEST(Listening, IsOnTheAddressThatItIsToldAlone) {
+TEST(Listening, UsesOnlyTheGivenAddress) {
   const auto own = own_addresses();
   if (own.empty()) { GTEST_SKIP() << "this machine has the loopback alone"; }
   const int port = free_port();
@@ -96,7 +96,7 @@ TEST(Listening, IsOnTheAddressThatItIsToldAlone) {
 }
 
 // Where addresses are translated, others reach this machine by one that it does not know.
-TEST(Listening, IsOnAllWhereItIsToldAnAddressThatIsNotItsOwn) {
+TEST(Listening, UsesAllAddressesIfTheGivenOneIsNotLocal) {
   const NameOf name{{kNotHere, "127.0.1.1"}};
   for (const char* const host : {kNotHere, kName}) {
     const int port = free_port();
@@ -106,7 +106,7 @@ TEST(Listening, IsOnAllWhereItIsToldAnAddressThatIsNotItsOwn) {
   }
 }
 
-TEST(Listening, PassesOverAddressesOfANameThatAreNotItsOwn) {
+TEST(Listening, SkipsAddressesOfANameThatAreNotLocal) {
   const auto own = own_addresses();
   if (own.empty()) { GTEST_SKIP() << "this machine has the loopback alone"; }
   const NameOf name{{"127.0.1.1", kNotHere, own[0]}};
@@ -115,7 +115,7 @@ TEST(Listening, PassesOverAddressesOfANameThatAreNotItsOwn) {
   EXPECT_EQ(listening_text(listener), (HostPort{own[0], port}.text()));
 }
 
-TEST(Listening, PassesOverAnAddressWhosePortIsTaken) {
+TEST(Listening, SkipsAnAddressWhosePortIsTaken) {
   const auto own = own_addresses();
   if (own.size() < 2) { GTEST_SKIP() << "this machine has one address beside the loopback"; }
   const NameOf name{{own[0], own[1]}};
@@ -125,7 +125,7 @@ TEST(Listening, PassesOverAnAddressWhosePortIsTaken) {
   EXPECT_EQ(listening_text(listener), (HostPort{own[1], port}.text()));
 }
 
-TEST(Listening, SaysOfEachAddressWhyItIsNone) {
+TEST(Listening, SaysWhyEachAddressFails) {
   const auto own = own_addresses();
   if (own.empty()) { GTEST_SKIP() << "this machine has the loopback alone"; }
   const NameOf name{{kNotHere, own[0]}};
@@ -167,7 +167,7 @@ TEST(Joining, TriesEachAddressOfANameUntilRankZeroAnswers) {
   EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
 }
 
-TEST(Joining, SaysOfEachAddressWhatCameOfItAndWhereRankZeroListens) {
+TEST(Joining, ReportsTheOutcomeOfEachAddressAndWhereRankZeroListens) {
   const NameOf name{{"127.0.0.2", "127.0.0.3"}};
   Meeting meeting{2, 300ms};
   meeting.start(0, [](TcpControlPlane&) {});  // on 127.0.0.1

@@ -50,6 +50,11 @@ class Asking : public ::testing::Test {
   }
   void TearDown() override { answers_.join(); }
   [[nodiscard]] TcpControlPlane& control() noexcept { return control_; }
+  [[nodiscard]] std::string error_while_late() {
+    try {
+      return control_.late_text(CallKind::gather_batch, 0, "the call", 70ms);
+    } catch (const CommError& error) { return error.what(); }
+  }
   [[nodiscard]] std::string error_of_exchange() {
     try {
       (void)control_.exchange(CallKind::setup, "b");
@@ -70,16 +75,19 @@ class Asking : public ::testing::Test {
   std::thread answers_;
 };
 
-TEST_F(Asking, IsEndedByTheJobsFailure) {
+TEST_F(Asking, EndsWhenTheJobFails) {
   answer_with({frame_of(FrameType::failure, CallKind::setup, "rank 0: out of coffee")});
-  std::string said;
-  try {
-    said = control().late_text(CallKind::gather_batch, 0, "the call", 70ms);
-  } catch (const CommError& error) { said = error.what(); }
-  EXPECT_EQ(said, "rank 0: out of coffee");
+  EXPECT_EQ(error_while_late(), "rank 0: out of coffee");
 }
 
-TEST_F(Asking, IsNotNeededOnceAllHaveCome) {
+TEST_F(Asking, NamesARankThatHadNoMemoryToSayMore) {
+  control().names().arrange([](int rank) { return "pipe " + std::to_string(rank); });
+  answer_with({frame_of(FrameType::failure, CallKind::setup, "")});
+  EXPECT_EQ(error_while_late(),
+            "rank 0 (pipe 0): out of memory on the thread that hears from other ranks");
+}
+
+TEST_F(Asking, IsUnnecessaryOnceAllRanksHaveArrived) {
   answer_with(
       {frame_of(FrameType::texts, CallKind::setup, PayloadWriter{}.text("a").text("b").take()),
        frame_of(FrameType::answer, CallKind::setup, answer_of({}))});
@@ -87,14 +95,14 @@ TEST_F(Asking, IsNotNeededOnceAllHaveCome) {
 }
 
 // The coordinator keeps the texts back then, and asks the ranks first.
-TEST_F(Asking, WaitsForTheDifferenceWhereAllHaveCome) {
+TEST_F(Asking, WaitsForTheDifferenceOnceAllRanksHaveArrived) {
   answer_with({frame_of(FrameType::answer, CallKind::setup, answer_of({})),
                frame_of(FrameType::differ, CallKind::setup, "ranks disagree")},
               100ms);
   EXPECT_EQ(error_of_exchange(), "ranks disagree");
 }
 
-TEST(AskingTheCoordinator, NobodyIsMissingInACallThatIsOver) {
+TEST(AskingTheCoordinator, NoRankIsMissingFromACompletedCall) {
   Meeting meeting{2};
   meeting.start(0, [](TcpControlPlane& control) {
     (void)control.exchange(CallKind::setup, "a");

@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using Hashes = std::vector<std::uint64_t>;
 
-TEST(CallLedger, KnowsWhoHasNotIssuedACall) {
+TEST(CallLedger, KnowsWhichRanksHaveNotIssuedACall) {
   CallLedger ledger{3};
   EXPECT_THAT(ledger.missing(0), ElementsAre(0, 1, 2));
   EXPECT_TRUE(ledger.add(1, 0, Hashes{7, 8}));

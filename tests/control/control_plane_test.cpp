@@ -62,7 +62,7 @@ TEST(ControlPlane, OneRankReportsAndTellsTheOthersOnce) {
   EXPECT_EQ(own.told_status(), 0);
 }
 
-TEST(ControlPlane, WhatAnotherRankReportsIsAnEchoThatNobodyIsToldOf) {
+TEST(ControlPlane, AnotherRanksReportIsAnEchoAndIsNotRepeated) {
   Recorded own{1};
   own.fail("it", 0);
   EXPECT_EQ(own.state(), "echo: it");
@@ -76,7 +76,7 @@ TEST(ControlPlane, WhatAnotherRankReportsIsAnEchoThatNobodyIsToldOf) {
   EXPECT_THAT(finds.told, IsEmpty()) << "every rank finds it";
 }
 
-TEST(ControlPlane, AnAbortIsNobodysFinding) {
+TEST(ControlPlane, AnAbortIsReportedByNoRank) {
   Recorded own{0};
   own.abort_for(FormatError{"bad file"});
   EXPECT_EQ(own.state(), "echo: rank 0: bad file");
@@ -84,7 +84,7 @@ TEST(ControlPlane, AnAbortIsNobodysFinding) {
   EXPECT_FALSE(own.another_reports());
 }
 
-TEST(ControlPlane, OfRanksThatFailByThemselvesTheLowestReports) {
+TEST(ControlPlane, TheLowestOfIndependentlyFailingRanksReports) {
   Recorded own{2};
   own.fail("mine", 2);
   own.hear(3, "rank 3's");
@@ -99,13 +99,13 @@ TEST(ControlPlane, OfRanksThatFailByThemselvesTheLowestReports) {
   EXPECT_EQ(own.told_status(), 2);
 }
 
-TEST(ControlPlane, LooksForWordBeforeItSaysThatTheJobIsAlive) {
+TEST(ControlPlane, ChecksForFailuresBeforeItReportsTheJobAlive) {
   Recorded own{3};
   own.next_word = [&] { own.hear(1, "rank 1: out of coffee"); };
   EXPECT_EQ(own.state(), "echo: rank 1: out of coffee");
 }
 
-TEST(ControlPlane, GivesWayToALowerRankAndNotToAHigherOne) {
+TEST(ControlPlane, DefersToALowerRankOnly) {
   for (const int other : {0, 3}) {
     Recorded own{2};
     own.abort("mine");
@@ -126,7 +126,7 @@ TEST(ControlPlane, ThrowsTheFirstFailureWhateverIsFoundLater) {
   EXPECT_EQ(own.state(), "echo: first");
 }
 
-TEST(FailureState, BoundsItsTextAndTakesOneThatWasPrepared) {
+TEST(FailureState, LimitsItsTextAndTakesAPreparedOne) {
   FailureState state;
   EXPECT_TRUE(state.set(std::string(5000, 'x'), 4, 0));
   EXPECT_EQ(state.failure().text, std::string(3000, 'x'));

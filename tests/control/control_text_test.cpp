@@ -9,8 +9,8 @@ namespace tessera::control_text_test {
 namespace {
 
 /// Ranks of the job are ten times what they are here.
-int tenfold(int rank) {
-  return 10 * rank;
+std::string tenfold(int rank) {
+  return "rank " + std::to_string(10 * rank);
 }
 
 std::string refusal(const std::vector<std::string>& sealed) {
@@ -20,7 +20,7 @@ std::string refusal(const std::vector<std::string>& sealed) {
   return "none";
 }
 
-TEST(ControlText, TextsOfOneCallComeOutAsTheyWentIn) {
+TEST(ControlText, ReturnsTheTextsOfOneCallUnchanged) {
   const std::vector<std::string> texts{"", "a", std::string("\0\xFF ", 3),
                                        std::string(70'000, 'x')};
   for (const TextCall call : {TextCall::exchange, TextCall::split, TextCall::number}) {

@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
 // Rank 0 is within a batch of its pair, which rank 1 does not come to; ranks 2 and 3 wait for it.
-TEST(HeldRanks, TextsNameWhoHoldsThemUp) {
+TEST(HeldRanks, TextsNameTheRankThatHoldsThemUp) {
   Meeting meeting{4};
   const std::string code = code_of(Batch{"x"}.all_reduce({nullptr, 1, DType::fp32}));
   meeting.run([&](TcpControlPlane& control) {

@@ -74,12 +74,12 @@ TEST(JobPlace, LeavesTorchrunsAgentItsPort) {
             99);
 }
 
-TEST(JobPlace, OfARestartIsAnother) {
+TEST(JobPlace, OfARestartDiffers) {
   EXPECT_NE(place_in(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "1"}})).place.job.token,
             place_in(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "2"}})).place.job.token);
 }
 
-TEST(JobPlace, HasTheSecretThatItsProcessesAreGiven) {
+TEST(JobPlace, UsesTheSecretGivenToItsProcesses) {
   EXPECT_EQ(place_in(kTorchrun).place.job.secret, "");
   EXPECT_EQ(place_in(with(kTorchrun, {{"TESSERA_JOB_SECRET", "s3"}})).place.job.secret, "s3");
   EXPECT_THAT(refusal_of(with(kSrun, {{"TESSERA_JOB_SECRET", std::string(1025, 's')},
@@ -97,7 +97,7 @@ TEST(JobPlace, IsTheLoopbackWhereAllAreOnOneMachine) {
       "127.0.0.1");
 }
 
-TEST(JobPlace, ThatCannotBeKnownIsAskedFor) {
+TEST(JobPlace, AsksForAPlaceThatItCannotKnow) {
   EXPECT_THAT(
       refusal_of(with(kSrun, {{"SLURM_NNODES", "3"}, {"SLURM_JOB_NODELIST", "gpu[07-09]"}})),
       AllOf(HasSubstr("srun (Slurm) started this as one of 6 processes"),

@@ -91,7 +91,7 @@ int option(const Socket& socket, int level, int name) {
 }
 
 // Also where no name space can be had.
-TEST(LostMachine, BothEndsAskTheSystemToWaitForItNoLonger) {
+TEST(LostMachine, BothEndsTellTheSystemToStopWaiting) {
   const HostPort place{"127.0.0.1", free_port()};
   const Socket listener = listen_at(place);
   std::string why;

@@ -1,4 +1,4 @@
-// Processes of a job that die: the others notice at once, whoever it is.
+// A process of a job dies: the others notice at once, whichever it is.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,9 @@
-// Who says what ranks do not say to each other is told so, and not taken for a process that is
+// A peer that breaks the protocol is told so, and not mistaken for a process that is
 // gone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <latch>
 
 #include "control/meeting.hpp"
 #include "control/spoken_for.hpp"
@@ -63,20 +65,25 @@ std::vector<Wrong> wrong_words() {
           {"it sent bytes that are not a message between ranks", "GET / HTTP/1.1\r\n\r\n"}};
 }
 
-TEST(ControlProtocol, ARankThatBreaksItIsNamedWithWhatItSaid) {
+TEST(ControlProtocol, NamesARankThatBreaksItAndQuotesItsMessage) {
   for (const auto& [problem, words] : wrong_words()) {
     SCOPED_TRACE(problem);
     Meeting meeting{3};
+    std::latch named{2};
     for (const int rank : {0, 2}) {
-      meeting.start(rank,
-                    [](TcpControlPlane& control) { (void)control.exchange(CallKind::setup, {}); });
+      meeting.start(rank, [&named](TcpControlPlane& control) {
+        control.names().arrange([](int of) { return "pipe " + std::to_string(of); });
+        named.count_down();
+        (void)control.exchange(CallKind::setup, {});
+      });
     }
     SpokenForRank odd{1, 3, meeting.port()};
+    named.wait();
     odd.say(words);
     meeting.join();
     const std::string text =
-        std::string{"rank 1 (a process of the test's) sent an invalid message to other ranks: "} +
-        problem;
+        "rank 1 (pipe 1) (a process of the test's) sent an invalid message to other ranks: " +
+        std::string{problem};
     EXPECT_THAT(odd.heard(FrameType::differ), HasSubstr(text));
     for (const int rank : {0, 2}) {
       EXPECT_THAT(meeting.error(rank), AllOf(HasSubstr(text), Not(HasSubstr("has left"))));
@@ -85,7 +92,7 @@ TEST(ControlProtocol, ARankThatBreaksItIsNamedWithWhatItSaid) {
   }
 }
 
-TEST(ControlProtocol, ACoordinatorThatBreaksItIsToldFromOneThatIsGone) {
+TEST(ControlProtocol, DistinguishesAFaultyCoordinatorFromALostOne) {
   Frame cut;
   cut.type = FrameType::answer;
   for (const std::string& words : {std::string{"HTTP/1.1 400\r\n\r\n"}, words_of({cut})}) {

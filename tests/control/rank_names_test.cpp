@@ -5,7 +5,7 @@
 namespace tessera::rank_names_test {
 namespace {
 
-TEST(RankNames, AreNumbersUntilRanksAreArranged) {
+TEST(RankNames, AreNumbersUntilThereIsAMesh) {
   RankNames names;
   EXPECT_EQ(names.of(5), "rank 5");
   EXPECT_EQ(names.of(std::vector{5}), "rank 5");

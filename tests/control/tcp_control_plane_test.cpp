@@ -44,7 +44,7 @@ TEST(TcpControlPlane, RanksExchangeTextsOfAnySizeInRankOrder) {
   }
 }
 
-TEST(TcpControlPlane, CallsOfAKindDoNotMeetThoseOfAnother) {
+TEST(TcpControlPlane, CallsOfDifferentKindsDoNotMatch) {
   Meeting meeting{2};
   meeting.run([](TcpControlPlane& control) {
     const auto talk = [&](CallKind call, char kind) {
@@ -72,7 +72,7 @@ TEST(TcpControlPlane, RunsOfTheSameProcessesFollowEachOther) {
   }
 }
 
-TEST(TcpControlPlane, HearsWhatComesTogetherWithTheWelcome) {
+TEST(TcpControlPlane, ReadsMessagesThatArriveWithTheWelcome) {
   const JobPlace place = place_of(1, 2, free_port());
   const Socket listener = listen_at(place.meet);
   Socket coordinator;
@@ -94,7 +94,7 @@ TEST(TcpControlPlane, HearsWhatComesTogetherWithTheWelcome) {
   EXPECT_TRUE(control.failed());
 }
 
-TEST(TcpControlPlane, AFailureIsToldWithItsReasonToAll) {
+TEST(TcpControlPlane, AFailureReachesAllRanksWithItsReason) {
   Meeting meeting{3};
   meeting.run([](TcpControlPlane& control) {
     if (control.rank() == 1) {
@@ -110,7 +110,7 @@ TEST(TcpControlPlane, AFailureIsToldWithItsReasonToAll) {
 }
 
 // The lowest of those that fail before they hear of another: which they are is chance.
-TEST(TcpControlPlane, OfFailuresAtTheSameTimeOneIsReported) {
+TEST(TcpControlPlane, OneOfSimultaneousFailuresIsReported) {
   Meeting meeting{4};
   std::array<std::atomic<bool>, 4> others_report{};
   meeting.run([&](TcpControlPlane& control) {

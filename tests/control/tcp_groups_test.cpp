@@ -69,7 +69,7 @@ TEST(TcpGroups, DifferentBatchesOfAGroupEndTheJobAndItsLowestRankReports) {
   }
 }
 
-TEST(TcpGroups, WhoIsMissingInAGroupIsCalledAsInTheJob) {
+TEST(TcpGroups, MissingRanksOfAGroupAreNamedAsInTheJob) {
   Meeting meeting{4};
   meeting.run([](TcpControlPlane& control) {
     const CallSeries channel{CallKind::gather_batch, join_every_second(control)};
@@ -90,9 +90,9 @@ TEST(TcpGroups, WhoIsMissingInAGroupIsCalledAsInTheJob) {
   for (int rank = 0; rank < 4; ++rank) { EXPECT_EQ(meeting.error(rank), ""); }
 }
 
-// Pairs of ranks, and every second one, as models in pairs have them: rank 1 does not come to its
-// pair's batch, and so rank 2's does not begin on rank 0, which has called it.
-TEST(TcpGroups, WhoHoldsUpAMemberInAnotherGroupIsNamed) {
+// Pairs of ranks, and every second rank, are the groups of a model in pairs. Rank 1 never makes its
+// pair's call, so the batch that rank 0 shares with rank 2 cannot begin on rank 0.
+TEST(TcpGroups, NamesTheRankThatHoldsUpAMemberInAnotherGroup) {
   Meeting meeting{4};
   meeting.run([](TcpControlPlane& control) {
     const int rank = control.rank();
@@ -162,7 +162,7 @@ TEST(TcpGroups, ARankThatHasEndedIsMissedByItsGroupsAlone) {
                     HasSubstr("rank 1 waits for rank 3, whose program has ended")));
 }
 
-TEST(RankGroups, RefusesWhatCannotBe) {
+TEST(RankGroups, RefusesImpossibleValues) {
   RankGroups groups{4};
   groups.add(5, "pair", {1, 3});
   groups.add(5, "pair", {1, 3});

@@ -20,7 +20,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
-TEST(TcpRendezvous, AProcessThatStartsLateIsWaitedFor) {
+TEST(TcpRendezvous, WaitsForALateProcess) {
   Meeting meeting{2};
   meeting.start(1, end_run);
   std::this_thread::sleep_for(700ms);
@@ -42,7 +42,7 @@ TEST(TcpRendezvous, ARankThatDoesNotComeByTheDeadlineIsNamedEverywhere) {
   }
 }
 
-TEST(TcpRendezvous, AWrongAddressIsSaid) {
+TEST(TcpRendezvous, ReportsAWrongAddress) {
   Meeting meeting{3, 300ms};
   JobPlace nobody = place_of(1, 3, meeting.port());
   JobPlace nowhere = place_of(2, 3, meeting.port());
@@ -55,7 +55,7 @@ TEST(TcpRendezvous, AWrongAddressIsSaid) {
   EXPECT_THAT(meeting.error(2), HasSubstr("the host no.such.host.invalid is not known"));
 }
 
-TEST(TcpRendezvous, ATakenPortIsSaid) {
+TEST(TcpRendezvous, ReportsATakenPort) {
   Meeting meeting{2};
   const Socket other = listen_at({"127.0.0.1", meeting.port()});
   meeting.start(0, [](TcpControlPlane&) {});
@@ -64,7 +64,7 @@ TEST(TcpRendezvous, ATakenPortIsSaid) {
                                       HasSubstr("another program uses it; set MASTER_PORT")));
 }
 
-TEST(TcpRendezvous, APortOfAnotherProgramIsNotTakenForRankZero) {
+TEST(TcpRendezvous, AnotherProgramsPortIsNotMistakenForRankZero) {
   Meeting meeting{2, 500ms};
   const Socket other = listen_at({"127.0.0.1", meeting.port()});
   std::atomic<bool> stop = false;
@@ -83,7 +83,7 @@ TEST(TcpRendezvous, APortOfAnotherProgramIsNotTakenForRankZero) {
                     HasSubstr("has closed the connection")));
 }
 
-TEST(TcpRendezvous, WhatAllMustShareIsComparedBeforeTheStart) {
+TEST(TcpRendezvous, SharedSettingsAreComparedBeforeTheStart) {
   struct Case {
     const char* text;
     std::function<void(JobPlace&)> change;

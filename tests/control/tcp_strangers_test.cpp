@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
-TEST(TcpStrangers, ARankOfAnotherLaunchIsTurnedAwayAndTheJobGoesOn) {
+TEST(TcpStrangers, ARankOfAnotherLaunchIsRejectedAndTheJobContinues) {
   Meeting meeting{2, 2s};
   meeting.start(0, end_run);
   JobPlace other = place_of(1, 2, meeting.port());
@@ -34,8 +34,8 @@ TEST(TcpStrangers, ARankOfAnotherLaunchIsTurnedAwayAndTheJobGoesOn) {
   EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
 }
 
-// Whoever knows all else of a job gets neither a place in it nor the others into trouble.
-TEST(TcpStrangers, WhoDoesNotKnowTheSecretIsTurnedAwayAndTheJobGoesOn) {
+// A client that knows everything but the secret gets no place in the job and does not disturb it.
+TEST(TcpStrangers, AClientWithoutTheSecretIsRejectedAndTheJobContinues) {
   Meeting meeting{2, 2s};
   meeting.start(0, end_run);
   for (const std::string secret : {"", "a secreT", "a secret and more"}) {
@@ -73,7 +73,7 @@ std::vector<std::string> strange_words() {
           "TSR"};
 }
 
-TEST(TcpStrangers, StrangersAtThePortAreTurnedAway) {
+TEST(TcpStrangers, StrangersAtThePortAreRejected) {
   Meeting meeting{2};
   meeting.start(0, end_run);
   std::vector<int> strangers;

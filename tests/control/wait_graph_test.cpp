@@ -1,4 +1,4 @@
-// Who is to blame for a call that is not complete by its deadline.
+// The rank to blame for a call that is not complete by its deadline.
 #include "comm/control/wait_graph.hpp"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ struct Case {
   std::vector<int> ranks;
 };
 
-TEST(WaitGraph, FollowsThoseWhoWaitToThoseWhoDoNot) {
+TEST(WaitGraph, FollowsWaitingRanksToThoseThatDoNotWait) {
   const std::vector<Case> cases{
       {"one call", {{.missing = {2, 3}, .waiting = {0, 1}}}, 0, {2, 3}},
       {"one of the missing waits elsewhere",
@@ -52,14 +52,14 @@ TEST(WaitGraph, FollowsThoseWhoWaitToThoseWhoDoNot) {
   }
 }
 
-TEST(WaitGraph, BlamesNobodyWhereRanksWaitForEachOther) {
+TEST(WaitGraph, BlamesNoRankIfRanksWaitForEachOther) {
   EXPECT_FALSE(
       find_blame({{{.missing = {1}, .waiting = {0}}, {.missing = {0}, .waiting = {1}}}}, 0));
   EXPECT_FALSE(
       find_blame({{{.missing = {1}, .waiting = {0}}, {.missing = {}, .waiting = {1}}}}, 0));
 }
 
-TEST(WaitGraph, OfSeveralCallsReportsTheFirstThatWaitsForARankThatWaitsForNobody) {
+TEST(WaitGraph, ReportsTheFirstCallThatWaitsForAnIdleRank) {
   const Blame blame = first_blame({{{.missing = {1, 2}, .waiting = {0}},
                                     {.missing = {0}, .waiting = {1}},
                                     {.missing = {3, 4}, .waiting = {2}}}});
@@ -67,7 +67,7 @@ TEST(WaitGraph, OfSeveralCallsReportsTheFirstThatWaitsForARankThatWaitsForNobody
   EXPECT_THAT(blame.ranks, ElementsAre(3, 4));
 }
 
-TEST(WaitGraph, WhereAllWaitReportsThoseThatCameAfterTheDeadline) {
+TEST(WaitGraph, IfAllWaitReportsRanksThatArrivedAfterTheDeadline) {
   const WaitGraph graph{{{.missing = {1, 2}, .waiting = {0}, .after_deadline = true},
                          {.missing = {2}, .waiting = {1}},
                          {.missing = {0, 1}, .waiting = {2}}}};
@@ -76,7 +76,7 @@ TEST(WaitGraph, WhereAllWaitReportsThoseThatCameAfterTheDeadline) {
   EXPECT_THAT(blame.ranks, ElementsAre(0));
 }
 
-TEST(WaitGraph, WhereNobodyIsLateReportsTheFirstCall) {
+TEST(WaitGraph, IfNoRankIsLateReportsTheFirstCall) {
   const Blame blame =
       first_blame({{{.missing = {1, 2}, .waiting = {0}}, {.missing = {0}, .waiting = {1, 2}}}});
   EXPECT_EQ(blame.call, 0U);

@@ -21,7 +21,7 @@ TEST_F(CudaCallTest, RunsAtOnceAndWhatItEnqueuesIsInOrder) {
   EXPECT_EQ(x.read(), (std::vector<float>{4.0F, 8.0F}));
 }
 
-TEST_F(CudaCallTest, WhatItThrowsEndsTheStream) {
+TEST_F(CudaCallTest, AnExceptionEndsTheStream) {
   const OwnedStream side = device().make_side_stream("ended");
   const auto fail = [] { throw std::runtime_error{"a user's"}; };
   EXPECT_THROW(table().call(fail, side.get()), std::runtime_error);

@@ -8,6 +8,8 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/cudnn_rule.hpp"
 #include "kernels/values.hpp"
+#include "support/mesh_run.hpp"
+#include "support/planned_jobs.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/device/device_use.hpp"
 #include "tessera/kernels/attention.hpp"
@@ -97,7 +99,7 @@ class CudnnTest : public CudaTest {
 
 constexpr AttentionShape kShape{2, 12, 3, 8};
 
-TEST_F(CudnnTest, IsNamedAmongTheLibraries) {
+TEST_F(CudnnTest, IsListedAmongTheLibraries) {
   const CudaMachine machine = cuda_machine();
   EXPECT_THAT(
       machine.libraries,
@@ -105,14 +107,14 @@ TEST_F(CudnnTest, IsNamedAmongTheLibraries) {
   EXPECT_THAT(machine.without, ::testing::IsEmpty());
 }
 
-TEST_F(CudnnTest, ComputesWhatSuitsItAndNothingElse) {
+TEST_F(CudnnTest, ComputesOnlySupportedSizes) {
   (void)attend(kShape);
   EXPECT_EQ(executions(), 2U);
   (void)attend({2, 12, 3, 7});
   EXPECT_EQ(executions(), 0U);
 }
 
-TEST_F(CudnnTest, BuildsAPlanOnceAndLetsTheLeastRecentlyUsedGo) {
+TEST_F(CudnnTest, BuildsAPlanOnceAndEvictsTheLeastRecentlyUsed) {
   const auto shape = [](std::int64_t seq) { return AttentionShape{1, seq, 1, 8}; };
   for (std::int64_t i = 0; i < 64; ++i) { (void)attend(shape(4 + 4 * i), Passes::forward); }
   EXPECT_EQ(builds(), 64U);
@@ -127,7 +129,7 @@ TEST_F(CudnnTest, BuildsAPlanOnceAndLetsTheLeastRecentlyUsedGo) {
   EXPECT_EQ(builds(), 1U);
 }
 
-TEST_F(CudnnTest, BackwardOfBlackwellIsItsFromTheVersionThatIsDeterministicThere) {
+TEST_F(CudnnTest, OnBlackwellBackwardUsesItFromTheDeterministicVersionOn) {
   const Result everywhere = attend(kShape);
   EXPECT_EQ(executions(), 2U);
   emulation().set_capability(100);
@@ -153,7 +155,7 @@ TEST_F(CudnnTest, BackwardAddsInAnyOrderWhereTheStreamAllowsIt) {
   bench().stream().state()->compute_with({.table = &table()});
 }
 
-TEST_F(CudnnTest, AWorldSaysInWhichOrder) {
+TEST_F(CudnnTest, AWorldChoosesTheOrder) {
   constexpr AttentionShape gpt2{64, 1024, 12, 64};
   for (const SumOrder order : {SumOrder::fixed, SumOrder::any}) {
     run_ranks(1,
@@ -192,7 +194,25 @@ TEST_F(CudnnTest, BackwardTakesAsFewPiecesAsTheWorkspaceThatIsLentAllows) {
   }
 }
 
-TEST_F(CudnnTest, WhatItTakesOfTheDeviceIsALibrarys) {
+// With a workspace of one head a GPT's backward borrows the logits, and takes all heads at once.
+TEST_F(CudnnTest, AGptThatLendsItsLogitsHoldsWhatWasPlannedAndChangesNoBit) {
+  MeshRun run{.config = {.layers = 2, .hidden = 16, .heads = 2, .vocab = 4096, .seq = 128},
+              .options = {.compute = DType::bf16},
+              .world = {.device = DeviceKind::cuda},
+              .steps = 2,
+              .batch = 2};
+  const MeshOutcome whole = train_on(run);
+  const std::uint64_t pieces = executions();
+  EXPECT_GT(pieces, 0U);
+  run.world.attention_workspace_bytes = 0;
+  const MeshOutcome lent = train_on(run);
+  EXPECT_EQ(executions(), pieces);
+  EXPECT_EQ(difference(whole.seen, lent.seen), "");
+  EXPECT_EQ(difference(planned_on(run, 0), lent.memory[0]), "");
+  EXPECT_LT(lent.memory[0].live[Category::workspace], whole.memory[0].live[Category::workspace]);
+}
+
+TEST_F(CudnnTest, ItsDeviceMemoryIsCountedAsALibrarys) {
   const DeviceUse before = use_of(device()).value();
   const auto free_before = device().memory()->free_bytes;
   (void)attend(kShape);
@@ -202,7 +222,7 @@ TEST_F(CudnnTest, WhatItTakesOfTheDeviceIsALibrarys) {
   EXPECT_EQ(after.library_bytes - before.library_bytes, taken);
 }
 
-TEST_F(CudnnTest, AFailureNamesWhatWasComputedAndHowToDoWithoutIt) {
+TEST_F(CudnnTest, AFailureNamesTheOperationAndHowToAvoidIt) {
   for (const char* call : {"cudnnCreate", "cudnnBuild", "cudnnExecute"}) {
     SCOPED_TRACE(call);
     emulation().fail(call, 1, Emulation::kInvalidValue);

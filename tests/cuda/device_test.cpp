@@ -70,7 +70,7 @@ TEST_F(CudaDeviceTest, AWrongOrdinalIsNamed) {
   }
 }
 
-TEST_F(CudaDeviceTest, AMachineWithoutADeviceIsToldSo) {
+TEST_F(CudaDeviceTest, SaysThatTheMachineHasNoDevice) {
   TESSERA_EMULATION_ONLY();
   Emulation emulation;
   emulation.fail("cudaGetDeviceCount", 1, Emulation::kNoDevice);
@@ -108,7 +108,7 @@ TEST_F(CudaDeviceTest, MemoryIsAligned) {
 
 // On a card that processes share, what is free changes with every one of them; what NVML says of
 // this one does not.
-TEST_F(CudaDeviceTest, MemoryIsCountedWhateverOtherProcessesDo) {
+TEST_F(CudaDeviceTest, MemoryIsCountedRegardlessOfOtherProcesses) {
   constexpr std::size_t kBytes = std::size_t{64} << 20U, kOthers = std::size_t{100} << 20U;
   const DeviceUse before = use_of(device()).value();
   if (before.of != DeviceUse::Of::process) {
@@ -152,7 +152,7 @@ TEST_F(CudaDeviceTest, TooMuchMemoryIsRefusedWithWhatIsFree) {
   EXPECT_EQ(array.read(), counted(10));
 }
 
-TEST_F(CudaDeviceTest, PinnedMemoryThatIsNotThereIsRefused) {
+TEST_F(CudaDeviceTest, UnavailablePinnedMemoryIsRefused) {
   TESSERA_EMULATION_ONLY();
   Emulation emulation;
   emulation.fail("cudaMallocHost", 1, Emulation::kMemoryAllocation);
@@ -194,7 +194,7 @@ TEST_F(CudaDeviceTest, TheSourceOfASmallCopyIsFreeOnReturn) {
   EXPECT_EQ(array.read(), counted(1000));
 }
 
-TEST_F(CudaDeviceTest, MoreArraysThanAreUnderWayAtOnceArriveWhole) {
+TEST_F(CudaDeviceTest, MoreArraysThanCanBeInFlightArriveWhole) {
   constexpr std::size_t kArrays = 40;
   constexpr std::size_t kCount = 100'000;  // two pieces each
   DeviceArray<int> array{bench(), kArrays * kCount};
@@ -272,7 +272,7 @@ TEST_F(CudaDeviceTest, OneWrongByteFailsTheCheckAndEndsTheStream) {
   EXPECT_EQ(array.read(), values);  // this bench's stream goes on
 }
 
-TEST_F(CudaDeviceTest, AsManyChecksAsOneLikes) {
+TEST_F(CudaDeviceTest, TakesAnyNumberOfChecks) {
   DeviceArray<unsigned char> array{bench(), 1};
   for (int i = 0; i < 5000; ++i) {
     device().check_filled(array.data(), 0xFF, 1, fmt::format("fault {}", i), stream());
@@ -301,7 +301,7 @@ TEST_F(CudaDeviceTest, AnErrorNamesItsCallAndPlace) {
   EXPECT_EQ(array.read(), std::vector<int>{0});
 }
 
-TEST_F(CudaDeviceTest, ADeadDeviceStaysDead) {
+TEST_F(CudaDeviceTest, AFailedDeviceStaysFailed) {
   TESSERA_EMULATION_ONLY();
   const OwnedStream other = device().make_side_stream("other");
   const OwnedEvent event = device().make_event();

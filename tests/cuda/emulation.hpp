@@ -67,7 +67,7 @@ class Emulation {
     return CudaModule::get().function<std::uint64_t()>("emulated_cuda_pageable_copies")();
   }
 
-  // As CUDA numbers them.
+  // CUDA's numbers.
   static constexpr int kInvalidValue = 1;
   static constexpr int kMemoryAllocation = 2;
   static constexpr int kNoDevice = 100;
@@ -83,7 +83,7 @@ class Emulation {
 
 }  // namespace tessera::test
 
-/// Of tests that a real device cannot be brought to.
+/// Skips a test of a state that a real device cannot be forced into.
 #define TESSERA_EMULATION_ONLY()                                            \
   if (!::tessera::test::Emulation::there()) {                               \
     GTEST_SKIP() << "makes calls of CUDA fail, as the emulated module can"; \

@@ -135,7 +135,7 @@ TEST_F(CudaGraphTest, RunsWhileTheLastRunIsUnderWay) {
   EXPECT_EQ(array(0).read(), all(21.0F));
 }
 
-TEST_F(CudaGraphTest, StartsAfterAllThatItsStreamsHadBeenGiven) {
+TEST_F(CudaGraphTest, StartsAfterAllEarlierWorkOfItsStreams) {
   Gate gate{side()};
   add(0, 1, side());
   run([&] { add(0, 0, stream()); });
@@ -143,7 +143,7 @@ TEST_F(CudaGraphTest, StartsAfterAllThatItsStreamsHadBeenGiven) {
   EXPECT_EQ(array(0).read(), all(4.0F));
 }
 
-TEST_F(CudaGraphTest, EndsBeforeWhatItsStreamsAreGivenLater) {
+TEST_F(CudaGraphTest, EndsBeforeLaterWorkOfItsStreams) {
   std::atomic<bool> open = false;
   run([&] {
     stream().call([&] { open.wait(false); });
@@ -156,14 +156,14 @@ TEST_F(CudaGraphTest, EndsBeforeWhatItsStreamsAreGivenLater) {
   EXPECT_EQ(array(0).read(), all(4.0F));
 }
 
-TEST_F(CudaGraphTest, AStreamThatDoesNothingWithinStillWaitsForItsEnd) {
+TEST_F(CudaGraphTest, AnIdleStreamStillWaitsForTheGraphsEnd) {
   std::atomic<bool> ran = false;
   run([&] { stream().call([&] { ran = true; }); });
   side().wait();
   EXPECT_TRUE(ran);
 }
 
-TEST_F(CudaGraphTest, EventsOfBeforeArePassedWithin) {
+TEST_F(CudaGraphTest, EarlierEventsAreSatisfiedInside) {
   side().record(event(0));
   run([&] {
     stream().wait_for(event(0));
@@ -174,7 +174,7 @@ TEST_F(CudaGraphTest, EventsOfBeforeArePassedWithin) {
   EXPECT_EQ(array(0).read(), all(2.0F));
 }
 
-TEST_F(CudaGraphTest, EventsOfWithinAreWaitedForAfterwards) {
+TEST_F(CudaGraphTest, EventsFromInsideCanBeAwaitedAfterwards) {
   std::atomic<bool> open = false;
   std::atomic<bool> ran = false;
   run([&] {
@@ -196,7 +196,7 @@ TEST_F(CudaGraphTest, EventsOfWithinAreWaitedForAfterwards) {
   EXPECT_EQ(array(0).read(), all(4.0F));
 }
 
-TEST_F(CudaGraphTest, EventsOfWithinAreWaitedForInTheNextGraph) {
+TEST_F(CudaGraphTest, EventsFromInsideCanBeAwaitedInTheNextGraph) {
   run([&] {
     add(0, 1, side());
     side().record(event(0));
@@ -232,7 +232,7 @@ TEST_F(CudaGraphTest, AnEventOfAGraphIsReachedBeforeLaterGraphsEnd) {
   event(1).wait();
 }
 
-TEST_F(CudaGraphTest, EventsOfGraphsOfLongAgoAreReached) {
+TEST_F(CudaGraphTest, EventsOfOldGraphsAreReached) {
   for (int i = 0; i < 19; ++i) {
     run([&] {
       add(0, 1, stream());
@@ -265,7 +265,7 @@ TEST_F(CudaGraphTest, SmallArraysOfTheNextGraphDoNotWaitForTheEndOfTheLast) {
   EXPECT_EQ(numbers.read().back(), 119);
 }
 
-TEST_F(CudaGraphTest, WhatTheBodyThrowsComesOutAndNothingHasRun) {
+TEST_F(CudaGraphTest, AnExceptionOfTheBodyIsRethrownAndNothingRuns) {
   const auto witness = std::make_shared<int>(0);
   for (int i = 0; i < 2; ++i) {
     EXPECT_THROW(run([&] {
@@ -283,7 +283,7 @@ TEST_F(CudaGraphTest, WhatTheBodyThrowsComesOutAndNothingHasRun) {
   expect_usable();
 }
 
-TEST_F(CudaGraphTest, WaitsOfTheHostWithinAreRefused) {
+TEST_F(CudaGraphTest, WaitsOfTheHostInsideAreRefused) {
   std::vector<float> host(kElems);
   const std::vector<std::function<void()>> waits = {
       [&] { stream().wait(); },
@@ -336,7 +336,7 @@ TEST_F(CudaGraphTest, CallsRunOnceARun) {
   EXPECT_EQ(calls, 10);
 }
 
-TEST_F(CudaGraphTest, ChecksWithinAreLookedAtAfterwards) {
+TEST_F(CudaGraphTest, ChecksInsideAreEvaluatedAfterwards) {
   run([&] { device().check_filled(array(0).data(), 0x3F, 1, "a fault within", side()); });
   try {
     side().wait();
@@ -345,7 +345,7 @@ TEST_F(CudaGraphTest, ChecksWithinAreLookedAtAfterwards) {
 }
 
 // Nobody can wait within a graph to look at some of them first.
-TEST_F(CudaGraphTest, TakesAsManyChecksAsOneLikes) {
+TEST_F(CudaGraphTest, TakesAnyNumberOfChecks) {
   for (const int bad : {-1, 5000}) {
     run([&] {
       for (int i = 0; i < 9000; ++i) {
@@ -379,7 +379,7 @@ TEST_F(CudaGraphTest, TakesMoreSmallArraysThanAreStagedAtOnce) {
   }
 }
 
-TEST_F(CudaGraphTest, AnyCallOfCudaMayFailAndThingsStayUsable) {
+TEST_F(CudaGraphTest, AfterAnyFailedCallOfCudaEverythingStaysUsable) {
   TESSERA_EMULATION_ONLY();
   for (const char* call :
        {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphLaunch", "cudaGraphInstantiate",
@@ -403,7 +403,7 @@ TEST_F(CudaGraphTest, AnyCallOfCudaMayFailAndThingsStayUsable) {
   EXPECT_EQ(array(0).read(), all(5.0F));
 }
 
-TEST_F(CudaGraphTest, EventsOfAnotherDevicesStreamsAreRefusedWithin) {
+TEST_F(CudaGraphTest, EventsOfAnotherDevicesStreamsAreRefusedInside) {
   CudaBench other;
   const OwnedEvent elsewhere = other.device().make_event();
   other.stream().record(elsewhere.get());
@@ -412,7 +412,7 @@ TEST_F(CudaGraphTest, EventsOfAnotherDevicesStreamsAreRefusedWithin) {
   expect_usable();
 }
 
-TEST_F(CudaGraphTest, TimedEventsAreRefusedWithinAndTimeItFromOutside) {
+TEST_F(CudaGraphTest, TimedEventsAreRefusedInsideAndTimeItFromOutside) {
   const OwnedEvent begin = device().make_timed_event();
   const OwnedEvent end = device().make_timed_event();
   EXPECT_THROW(run([&] { stream().record(begin.get()); }), ContractError);

@@ -131,7 +131,7 @@ TEST_F(CudaHostStreamTest, WaitsForAnEventOfTheDevice) {
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
 }
 
-TEST_F(CudaHostStreamTest, WaitsForWhatTheEventStoodForThen) {
+TEST_F(CudaHostStreamTest, WaitsForTheMarkRecordedAtThatTime) {
   Gate before{side()};
   side().record(event());
   host().wait_for(event());
@@ -156,7 +156,7 @@ TEST_F(CudaHostStreamTest, TheDeviceWaitsForItAndNoThreadForTheDevice) {
   EXPECT_EQ(value(), 7);
 }
 
-TEST_F(CudaHostStreamTest, AnEventOfItIsWaitedForByThreads) {
+TEST_F(CudaHostStreamTest, ThreadsCanWaitForItsEvents) {
   std::atomic<int> ran = 0;
   host().call([&] { ++ran; });
   host().record(event());
@@ -172,7 +172,7 @@ TEST_F(CudaHostStreamTest, AnEventOfItIsWaitedForByThreads) {
   host().wait();
 }
 
-TEST_F(CudaHostStreamTest, AnotherStreamOfTheHostWaitsForItToo) {
+TEST_F(CudaHostStreamTest, AnotherHostStreamCanWaitForIt) {
   const OwnedStream other = device().make_host_stream("other");
   std::latch opened{1};
   std::vector<int> order;
@@ -210,7 +210,7 @@ TEST_F(CudaHostStreamTest, TheDeviceAndTheHostTakeTurns) {
   EXPECT_EQ(value(), 40);
 }
 
-TEST_F(CudaHostStreamTest, AnErrorSkipsWhatFollowsAndNobodyHangs) {
+TEST_F(CudaHostStreamTest, AnErrorSkipsLaterWorkAndNothingHangs) {
   std::atomic<bool> ran = false;
   host().record(event(1));
   std::latch enqueued{1};
@@ -258,7 +258,7 @@ TEST_F(CudaHostStreamTest, ADeviceThatFailsEndsItWithItsError) {
   EXPECT_FALSE(ran);
 }
 
-TEST_F(CudaHostStreamTest, ItsEndOnADeviceThatHasFailedWaitsForNothing) {
+TEST_F(CudaHostStreamTest, DestroyingItOnAFailedDeviceDoesNotWait) {
   TESSERA_EMULATION_ONLY();
   Gate gate{side()};
   std::atomic<bool> ran = false;
@@ -286,7 +286,7 @@ TEST_F(CudaHostStreamTest, DestroyingItFinishesItsWork) {
   EXPECT_EQ(calls, 10);
 }
 
-TEST_F(CudaHostStreamTest, TellsTheTimeInItsPlace) {
+TEST_F(CudaHostStreamTest, MeasuresTimeInStreamOrder) {
   std::vector<std::int64_t> told;
   host().tell_time([&](std::int64_t ns) { told.push_back(ns); });
   host().call([] { std::this_thread::sleep_for(std::chrono::milliseconds{2}); });
@@ -296,7 +296,7 @@ TEST_F(CudaHostStreamTest, TellsTheTimeInItsPlace) {
   EXPECT_GE(told[1] - told[0], 2'000'000);
 }
 
-TEST_F(CudaHostStreamTest, IsNoStreamOfCudaAndTakesNoTimedEvents) {
+TEST_F(CudaHostStreamTest, IsNotACudaStreamAndRefusesTimedEvents) {
   EXPECT_EQ(host().native(), nullptr);
   EXPECT_THROW(fill(1, host()), ContractError);
   const OwnedEvent timed = device().make_timed_event();
@@ -306,7 +306,7 @@ TEST_F(CudaHostStreamTest, IsNoStreamOfCudaAndTakesNoTimedEvents) {
   host().wait();
 }
 
-TEST_F(CudaHostStreamTest, IsUsedByNoGraph) {
+TEST_F(CudaHostStreamTest, CannotBeUsedInAGraph) {
   const std::unique_ptr<WorkGraph> graph = device().make_graph();
   host().record(event(0));
   graph->run(stream(), {host()}, [&] {

@@ -14,7 +14,7 @@ class NvtxRecorder {
   NvtxRecorder(const NvtxRecorder&) = delete;
   NvtxRecorder& operator=(const NvtxRecorder&) = delete;
 
-  /// As they came: "+name" where one begins, "-" where the last one ends.
+  /// Ranges in order: "+name" where one begins, "-" where the last one ends.
   [[nodiscard]] const std::vector<std::string>& calls() const;
 };
 

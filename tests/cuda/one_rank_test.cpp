@@ -66,7 +66,7 @@ TEST_F(OneRankCuda, CopiesNothingOntoItself) {
   submit([](View x, View) { return std::move(Batch{"root"}.reduce(x, ReduceOp::sum, 0)); }, 0);
 }
 
-TEST_F(OneRankCuda, CopiesOnceWhatLiesElsewhere) {
+TEST_F(OneRankCuda, CopiesOnceFromAnotherPlace) {
   TESSERA_EMULATION_ONLY();
   submit([](View x, View apart) { return reduce_scatter(x, apart); }, 1);
   submit([](View x, View apart) { return all_gather(x, apart); }, 1);

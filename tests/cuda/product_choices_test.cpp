@@ -82,7 +82,7 @@ class RecordedProducts : public CudaTest {
   }
 
  private:
-  /// Of addresses that are aligned, and not followed.
+  /// Gives the product aligned addresses, which are never dereferenced.
   static MatMul with_matrices(const bench::TrainingProduct& product) {
     alignas(256) static char memory[1];
     MatMul p = product.like;
@@ -116,7 +116,7 @@ TEST_F(RecordedProducts, GiveTheSameBitsUnderEveryStrategyAndInEveryRun) {
   }
 }
 
-TEST_F(RecordedProducts, OfTheFirstChoiceAreARunWithoutAFile) {
+TEST_F(RecordedProducts, OfTheFirstChoiceEqualARunWithoutAFile) {
   choose(0);
   EXPECT_EQ(train_gpt(run_with(file())).losses, train_gpt(run_with({})).losses);
 }

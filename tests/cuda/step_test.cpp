@@ -195,7 +195,7 @@ TEST_P(CudaStep, LeavesNothingOfAnOffloadedOptimizerOnTheDevice) {
       on_cuda());
 }
 
-TEST_P(CudaStep, OfAnOffloadedOptimizerIsNoGraph) {
+TEST_P(CudaStep, OfAnOffloadedOptimizerCannotBeAGraph) {
   const auto [strategy, ranks] = GetParam();
   if (ranks > 1) { GTEST_SKIP() << "ranks that are threads have no graphs"; }
   run_ranks(
@@ -213,7 +213,7 @@ TEST_P(CudaStep, OfAnOffloadedOptimizerIsNoGraph) {
       on_cuda());
 }
 
-TEST_P(CudaStep, AnErrorOfTheHostsIsTheRanks) {
+TEST_P(CudaStep, AnErrorOfTheHostFailsTheRank) {
   const auto [strategy, ranks] = GetParam();
   CustomOptimizer rule{.name = "failing", .states = 1};
   rule.update = [](const ShardUpdate&) { throw FormatError{"of the update"}; };
@@ -260,7 +260,7 @@ TEST_P(CudaStepThreads, TheHostComputesWithTheRanksPartOfTheCores) {
 using CudaStepCount = CudaStep;
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaStepCount, ::testing::Values(std::tuple{Strategy::zero3, 2}));
 
-TEST_P(CudaStepCount, SeesAWait) {
+TEST_P(CudaStepCount, DetectsAWait) {
   TESSERA_EMULATION_ONLY();
   const auto wait = [](World& world) { world.compute_stream().wait(); };
   EXPECT_EQ(waits_of_steps(Strategy::zero3, 2, wait), 1U);
@@ -276,7 +276,7 @@ class CudaReport : public ::testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Steps, CudaReport, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "graphs" : "uncaptured"; });
 
-TEST_P(CudaReport, OfTheStepBeforeDoesNotWaitForTheLast) {
+TEST_P(CudaReport, OfThePreviousStepDoesNotWaitForTheCurrentOne) {
   WorldOptions options;
   options.device = DeviceKind::cuda;
   run_ranks(

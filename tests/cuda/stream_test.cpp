@@ -64,7 +64,7 @@ TEST_F(CudaStreamTest, WaitsForAnEventOfAnother) {
   EXPECT_EQ(value(), 2);
 }
 
-TEST_F(CudaStreamTest, TimedEventsTellWhenTheDeviceCameToThem) {
+TEST_F(CudaStreamTest, TimedEventsSayWhenTheDeviceReachedThem) {
   const OwnedEvent begin = device().make_timed_event();
   const OwnedEvent end = device().make_timed_event();
   EXPECT_THROW((void)end.get().seconds_since(begin.get()), ContractError);
@@ -88,7 +88,7 @@ TEST_F(CudaStreamTest, PassesAnEventThatWasNeverRecorded) {
   EXPECT_EQ(value(), 3);
 }
 
-TEST_F(CudaStreamTest, WaitsForWhatTheEventStoodForThen) {
+TEST_F(CudaStreamTest, WaitsForTheMarkRecordedAtThatTime) {
   side().record(event());
   stream().wait_for(event());
   Gate gate{side()};
@@ -118,7 +118,7 @@ TEST_F(CudaStreamTest, AnEventIsWaitedForAgainAndAgain) {
   EXPECT_EQ(value(), 5);
 }
 
-TEST_F(CudaStreamTest, CallsRunInTheirPlace) {
+TEST_F(CudaStreamTest, CallsRunInStreamOrder) {
   std::vector<int> order;
   stream().call([&] { order.push_back(1); });
   fill(6, stream());
@@ -143,7 +143,7 @@ TEST_F(CudaStreamTest, DestroyingAStreamFinishesItsWork) {
   EXPECT_EQ(calls, 10);
 }
 
-TEST_F(CudaStreamTest, GivesTheHandleOfCuda) {
+TEST_F(CudaStreamTest, ReturnsTheCudaHandle) {
   EXPECT_NE(stream().native(), nullptr);
   EXPECT_NE(stream().native(), side().native());
 }
@@ -165,7 +165,7 @@ TEST_F(CudaStreamTest, AStreamThatWasEndedThrowsItsErrorAtEveryUse) {
   EXPECT_EQ(value(), 7);
 }
 
-TEST_F(CudaStreamTest, ACallThatThrowsEndsItsStreamAlone) {
+TEST_F(CudaStreamTest, ACallThatThrowsEndsOnlyItsStream) {
   side().call([] { throw std::bad_alloc{}; });
   EXPECT_THROW(side().wait(), std::bad_alloc);
   EXPECT_THROW(fill(1, side()), std::bad_alloc);

@@ -21,7 +21,7 @@ trace::Record only_record(World& world, const std::string& batch) {
   return records.empty() ? trace::Record{} : records.front();
 }
 
-TEST(CudaTracedSplit, RecordsOfAGroupThatHasGoneAreItsOwn) {
+TEST(CudaTracedSplit, RecordsOfADestroyedGroupRemainItsOwn) {
   if (const std::string reason = no_cuda(); !reason.empty()) { GTEST_SKIP() << reason; }
   WorldOptions options;
   options.device = DeviceKind::cuda;
@@ -41,7 +41,7 @@ TEST(CudaTracedSplit, RecordsOfAGroupThatHasGoneAreItsOwn) {
       Gate gate{whole.stream};
       whole.communicator.split(together, "all")
           ->submit(Batch{"goes"}.all_reduce(view), whole.stream);
-      // In its place in memory, as like as not.
+      // This one most likely takes its place in memory.
       const auto other = whole.communicator.split(alone, "alone");
       opened_ns = trace::now_ns();
       gate.open();

@@ -101,7 +101,7 @@ class CudaTrainingState : public ::testing::Test {
   }
 };
 
-TEST_F(CudaTrainingState, IsCopiedAsItWasAndLoadedAgain) {
+TEST_F(CudaTrainingState, IsCopiedAtTheRequestedStepAndLoadsAgain) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero3}) {
     for (const int ranks : {1, 3}) {
       for (const Offload offload : {Offload::none, Offload::optimizer, Offload::state}) {

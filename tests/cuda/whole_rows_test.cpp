@@ -53,14 +53,14 @@ class WholeRows : public ::testing::Test {
     const EmulatedCublasLtCounts before = counts();
     (void)train_gpt(run);
     const EmulatedCublasLtCounts after = counts();
-    // Of a block 4 forward and 8 backward, of the head 1 and 2; of both ranks.
+    // A block has 4 forward and 8 backward, the head 1 and 2; two ranks.
     EXPECT_EQ(after.products - before.products, 30U);
     EXPECT_EQ(after.uneven, before.uneven)
         << "the last: " << after.m << " x " << after.n << " x " << after.k;
   }
 };
 
-TEST_F(WholeRows, AreAllThatTrainingAsksCublasLtFor) {
+TEST_F(WholeRows, AreTheOnlyShapesTrainingGivesCublasLt) {
   TESSERA_EMULATION_ONLY();
   for (const Strategy strategy : all_strategies()) {
     expect_even_products(run_of(257, strategy, DType::bf16, DType::fp32));
@@ -70,7 +70,7 @@ TEST_F(WholeRows, AreAllThatTrainingAsksCublasLtFor) {
   expect_even_products(run_of(50257, Strategy::zero3, DType::bf16, DType::fp32));
 }
 
-TEST_F(WholeRows, ArePlannedAsTheyAreHeld) {
+TEST_F(WholeRows, PlannedMemoryIsMeasuredMemory) {
   for (const Strategy strategy : all_strategies()) {
     const GPTRun run = run_of(257, strategy, DType::bf16, DType::fp32);
     const auto body = [&](World& world) {
@@ -114,7 +114,7 @@ std::tuple<std::int64_t, std::int64_t> table_of(World& world, std::int64_t vocab
   return {std::max(table.room, table.shape.elems()), table.shape.elems()};
 }
 
-TEST_F(WholeRows, HaveRoomOnCudaAlone) {
+TEST_F(WholeRows, HaveRoomOnlyOnCuda) {
   for (const std::int64_t vocab : {std::int64_t{257}, std::int64_t{320}, std::int64_t{50257}}) {
     const std::int64_t whole = (vocab + 63) / 64 * 64;
     for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) {

@@ -33,7 +33,7 @@ class CudaCommand : public CommandTest {
     return machine().module.find("emulated") != std::string::npos;
   }
 
-  /// As small(), on so many ranks.
+  /// Like small(), on `ranks` ranks.
   [[nodiscard]] Words on_ranks(const std::string& ranks, const std::string& command,
                                const Words& more) const {
     Words all = small(command, more);

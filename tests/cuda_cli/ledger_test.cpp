@@ -15,14 +15,14 @@ constexpr std::int64_t kMiB = 1 << 20;
 
 class CudaLedger : public CudaCommand {
  protected:
-  /// Of so many ranks, which take the devices in turn, those of one device.
+  /// The ranks of one device, if `ranks` ranks take the devices in turn.
   [[nodiscard]] static std::vector<int> ranks_on(int device, int ranks) {
     std::vector<int> all;
     const auto devices = static_cast<int>(machine().devices.size());
     for (int rank = device; rank < ranks; rank += devices) { all.push_back(rank); }
     return all;
   }
-  /// Of every device of every strategy, whose sums are checked.
+  /// The ledgers of every device under every strategy. Checks their sums.
   [[nodiscard]] std::vector<Json> ledgers(const std::string& ranks) {
     std::vector<Json> all;
     const Json json = compared(ranks, {"--steps", "3", "--device", "cuda"});
@@ -43,7 +43,7 @@ class CudaLedger : public CudaCommand {
   }
 };
 
-TEST_F(CudaLedger, RowsSumToWhatTheDeviceSays) {
+TEST_F(CudaLedger, RowsSumToTheDevicesFigure) {
   for (const Json& ledger : ledgers("2")) {
     const int first = ledger.at("ranks").at(0);
     EXPECT_EQ(ledger.at("ranks"), Json(ranks_on(first, 2)));
@@ -52,7 +52,7 @@ TEST_F(CudaLedger, RowsSumToWhatTheDeviceSays) {
   }
 }
 
-TEST_F(CudaLedger, TellsContextAndOthersApartAsFarAsNvmlDoes) {
+TEST_F(CudaLedger, SeparatesContextFromOtherProcessesAsFarAsNvmlDoes) {
   if (!machine_is_emulated()) { GTEST_SKIP() << "a real device has the NVML that it has"; }
   const Variable context{"TESSERA_EMULATED_CUDA_CONTEXT_BYTES", std::to_string(300 * kMiB)};
   const Variable others{"TESSERA_EMULATED_CUDA_OTHERS_BYTES", std::to_string(100 * kMiB)};
@@ -69,7 +69,7 @@ TEST_F(CudaLedger, TellsContextAndOthersApartAsFarAsNvmlDoes) {
   }
 }
 
-TEST_F(CudaLedger, HasOneForEachDevice) {
+TEST_F(CudaLedger, HasOneLedgerForEachDevice) {
   if (!machine_is_emulated()) { GTEST_SKIP() << "the devices are those that there are"; }
   const Variable devices{"TESSERA_EMULATED_CUDA_DEVICES", "2"};
   const std::vector<Json> all = ledgers("3");

@@ -65,7 +65,7 @@ TEST_F(CudaRun, EveryPrecisionAndFeatureHoldsWhatIsPlanned) {
   }
 }
 
-TEST_F(CudaRun, TellsWithHowManyThreadsOfTheHostItUpdates) {
+TEST_F(CudaRun, PrintsTheHostThreadsOfItsUpdates) {
   const auto cores = static_cast<int>(own_cores().cores.size());
   for (const int asked : {0, 3}) {
     Words more = {"--device", "cuda", "--steps", "2", "--offload", "optimizer"};
@@ -116,7 +116,7 @@ TEST_F(CudaRun, AGraphChangesNoBit) {
 }
 
 // A step is told of when the next is under way, which nobody can tell from what is told.
-TEST_F(CudaRun, TheLogTellsOfEveryStepInOrderAsOnTheCpu) {
+TEST_F(CudaRun, TheLogHasEveryStepInOrderAsOnTheCpu) {
   const auto logged = [&](const Words& more) {
     Words all = on_ranks("1", "train",
                          {"--log", path("run.jsonl"), "--steps", "9", "--eval-data",
@@ -149,7 +149,7 @@ TEST_F(CudaRun, TheLogTellsOfEveryStepInOrderAsOnTheCpu) {
 
 // The host is ahead of the device by as much as a stream holds: what the log tells is the device's
 // time. Each of a step's tasks is delayed, so that all steps take about as long.
-TEST_F(CudaRun, NoStepSeemsShorterThanItWas) {
+TEST_F(CudaRun, NoStepIsReportedShorterThanItWas) {
   if (!machine_is_emulated()) { GTEST_SKIP() << "tasks of a real device cannot be delayed"; }
   const Variable delay{"TESSERA_EMULATED_CUDA_DELAY_US", "2000"};
   const Variable queue{"TESSERA_EMULATED_CUDA_QUEUE", "40"};
@@ -185,7 +185,7 @@ TEST_F(CudaRun, ATraceHasASpanOfEveryUnitsForwardBackwardGatherAndReduceAndOfThe
     all.insert(all.end(), variant.begin() + 1, variant.end());
     const Outcome outcome = tessera(all);
     ASSERT_EQ(outcome.status, 0) << outcome.err;
-    // By what is done: the names of units, each time that it lasted.
+    // Units by kind of span, with a name for each time that it ran.
     std::map<std::string, std::multiset<std::string>> spans;
     const Json trace = Json::parse(read_file(path("trace.json")));
     for (const Json& event : trace.at("traceEvents")) {
@@ -212,7 +212,7 @@ TEST_F(CudaRun, ATraceHasASpanOfEveryUnitsForwardBackwardGatherAndReduceAndOfThe
   }
 }
 
-TEST_F(CudaRun, ARunThatEndsForSkippedStepsHasToldOfAllBeforeTheLast) {
+TEST_F(CudaRun, ARunThatEndsForSkippedStepsHasReportedAllEarlierOnes) {
   for (const Words& more : std::vector<Words>{{}, {"--graph"}}) {
     SCOPED_TRACE(testing::PrintToString(more));
     Words all = on_ranks("1", "train",
@@ -227,7 +227,7 @@ TEST_F(CudaRun, ARunThatEndsForSkippedStepsHasToldOfAllBeforeTheLast) {
   }
 }
 
-TEST_F(CudaRun, DeterministicIsToldInWhatARunPrints) {
+TEST_F(CudaRun, ARunPrintsThatItIsDeterministic) {
   const Json json = compared(
       "2", {"--steps", "2", "--device", "cuda", "--deterministic", "--strategies", "zero3"});
   EXPECT_EQ(json.at("deterministic"), true);
@@ -248,7 +248,7 @@ TEST_F(CudaRun, RecordedProductsAreForOneMachineAndForCuda) {
   refused("cpu", "--products has no effect on a CPU");
 }
 
-TEST_F(CudaRun, SamplesWhatTheCpuSamples) {
+TEST_F(CudaRun, SamplesTheTextOfTheCpu) {
   ASSERT_EQ(tessera(small("train", {"--steps", "3", "--checkpoint", path("w")})).status, 0);
   const auto sampled = [&](const char* device) {
     const Outcome outcome = tessera({"sample",   "--init",      path("w/model.safetensors"),
@@ -358,7 +358,7 @@ TEST_F(CudaRun, DoctorDoesNotNameDevicesThatCannotBeUsed) {
   }
 }
 
-TEST_F(CudaRun, RefusesWhatCannotBe) {
+TEST_F(CudaRun, RefusesImpossibleValues) {
   const auto train = [&](const Words& more) {
     Words words = small("train", {"--device", "cuda", "--steps", "1"});
     words.insert(words.end(), more.begin(), more.end());

@@ -9,7 +9,7 @@ using ::testing::HasSubstr;
 
 using CudaSignal = CudaCommand;
 
-TEST_F(CudaSignal, TheStepInHandIsTheLastOnAllRanksAndItsWeightsAreWritten) {
+TEST_F(CudaSignal, TheCurrentStepIsTheLastOnAllRanksAndItsWeightsAreWritten) {
   NamedPipe pipe{path("log")};
   const Words more = {"--device", "cuda", "--strategy", "zero3", "--lr-schedule", "constant"};
   Words endless = on_ranks(

@@ -110,7 +110,7 @@ TEST(WindowCount, CountsWindowsWithATargetForEachToken) {
   EXPECT_EQ(window_count(Counting{9}, 0), 0);
 }
 
-TEST(TokenLoader, SaysHowManyTokensThereAreAndHowManyAreNeeded) {
+TEST(TokenLoader, ReportsAvailableAndNeededTokens) {
   const auto refusal = [](std::int64_t size, std::int64_t seq, const SamplerOptions& options) {
     return message_of<ConfigError>(
         [&] { TokenLoader{std::make_shared<Counting>(size), seq, options}; });
@@ -150,7 +150,7 @@ class Failing final : public Counting {
   mutable int reads_ = 0;
 };
 
-TEST(TokenLoader, WhatReadingThrewComesAfterTheGoodBatchesAndStays) {
+TEST(TokenLoader, AReadErrorComesAfterTheGoodBatchesAndPersists) {
   for (int good = 0; good < 8; ++good) {
     TokenLoader loader{std::make_shared<Failing>(good), 8, {}};
     for (int i = 0; i < good; ++i) { ASSERT_EQ(loader.next().inputs.size(), 8U); }
@@ -159,7 +159,7 @@ TEST(TokenLoader, WhatReadingThrewComesAfterTheGoodBatchesAndStays) {
   }
 }
 
-TEST(TokenLoader, CanBeDestroyedAfterAFailureNobodyAskedFor) {
+TEST(TokenLoader, CanBeDestroyedAfterAnUnreadFailure) {
   for (int round = 0; round < 50; ++round) {
     const TokenLoader loader{std::make_shared<Failing>(round % 4), 8, {}};
   }
@@ -206,7 +206,7 @@ class Gauged final : public Counting {
 };
 
 // Three batches ready and a fourth in hand, without a call of `next`; never more.
-TEST(TokenLoader, ReadsAheadButNotWithoutBound) {
+TEST(TokenLoader, ReadsAheadWithinABound) {
   const auto source = std::make_shared<Gauged>(4);
   TokenLoader loader{source, 8, {}};
   for (int i = 0; i < 100; ++i) {

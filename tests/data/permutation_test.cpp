@@ -20,7 +20,7 @@ bool is_permutation(std::int64_t size, std::uint64_t seed, std::uint64_t stream)
   return true;
 }
 
-TEST(Permutation, SendsEveryEntryToAPlaceOfItsOwn) {
+TEST(Permutation, SendsEveryEntryToItsOwnPlace) {
   for (std::int64_t size = 1; size <= 600; ++size) {
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
       for (std::uint64_t stream = 0; stream < 3; ++stream) {
@@ -31,7 +31,7 @@ TEST(Permutation, SendsEveryEntryToAPlaceOfItsOwn) {
   }
 }
 
-TEST(Permutation, SendsEveryEntryToAPlaceOfItsOwnAroundPowersOfFour) {
+TEST(Permutation, SendsEveryEntryToItsOwnPlaceAroundPowersOfFour) {
   for (const std::int64_t power : {1024, 4096, 16384, 65536}) {
     for (std::int64_t size = power - 1; size <= power + 1; ++size) {
       ASSERT_TRUE(is_permutation(size, 1, 0)) << size;

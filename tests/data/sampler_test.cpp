@@ -114,7 +114,7 @@ TEST(DistributedSampler, WrappingTakesEveryWindowAndFillsUpFromTheBeginning) {
   EXPECT_EQ(taken, count_from(0, 7));
 }
 
-TEST(DistributedSampler, WrappingGoesRoundAsOftenAsItMust) {
+TEST(DistributedSampler, WrappingRepeatsTheDataAsOftenAsNeeded) {
   const SamplerOptions options{
       .windows = 2, .batch = 5, .shuffle = Shuffle::off, .last = LastBatch::wrap};
   EXPECT_EQ(windows_of_epoch(options, 0), (Windows{0, 1, 0, 1, 0}));
@@ -133,7 +133,7 @@ TEST(DistributedSampler, SaysHowMuchIsMissing) {
   EXPECT_THAT(refusal({.windows = 5, .batch = INT64_MAX, .ranks = 2}), HasSubstr("too large"));
 }
 
-TEST(DistributedSampler, RefusesRanksStepsAndMicroBatchesThatAreNotThere) {
+TEST(DistributedSampler, RefusesRanksStepsAndMicroBatchesOutOfRange) {
   EXPECT_THROW((DistributedSampler{{.windows = 9, .ranks = 2, .rank = 2}}), ContractError);
   EXPECT_THROW((DistributedSampler{{.windows = 9, .ranks = 2, .rank = -1}}), ContractError);
   const DistributedSampler sampler{{.windows = 9, .batch = 2}};

@@ -70,7 +70,7 @@ TEST(ByteSource, TextFilesOfAFolderFollowEachOtherInByteOrderOfTheirNames) {
   EXPECT_EQ(text_of(*open_bytes(folder.path())), "1bc23");
 }
 
-TEST(ByteSource, WhatIsNoTextIsPassedOver) {
+TEST(ByteSource, SkipsFilesThatAreNotText) {
   const TemporaryFolder folder;
   folder.write("text", "yes");
   folder.write("text.dat", "index");
@@ -103,7 +103,7 @@ TEST(ByteSource, AnyRangeAcrossFilesIsReadAsOne) {
   }
 }
 
-TEST(ByteSource, FoldersOfMoreFilesThanAreKeptOpen) {
+TEST(ByteSource, ReadsFoldersOfMoreFilesThanItKeepsOpen) {
   const TemporaryFolder folder;
   std::string whole;
   for (int i = 100; i < 400; ++i) {
@@ -152,7 +152,7 @@ TEST(ByteSource, ReadsBeyondFourGigabytes) {
   EXPECT_EQ(tokens, (std::vector<std::int32_t>{0, 'z'}));
 }
 
-TEST(ByteSource, RefusesWhatHoldsNothingAndSaysWhere) {
+TEST(ByteSource, RefusesAnEmptySourceAndSaysWhere) {
   const TemporaryFolder folder;
   const auto refusal = [](const std::filesystem::path& path) {
     return message_of<ConfigError>([&] { (void)open_bytes(path); });

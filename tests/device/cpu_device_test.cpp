@@ -50,7 +50,7 @@ TEST_F(CpuDevice, MemoryStartsOnA128ByteBoundaryAndIsWritable) {
   }
 }
 
-TEST_F(CpuDevice, LargeMemoryThatIsFreedIsTheSystemsAgain) {
+TEST_F(CpuDevice, FreedLargeMemoryReturnsToTheSystem) {
   constexpr std::size_t bytes = std::size_t{96} << 20;
   for (int time = 0; time < 3; ++time) {
     void* const data = device->allocate(bytes);
@@ -62,7 +62,7 @@ TEST_F(CpuDevice, LargeMemoryThatIsFreedIsTheSystemsAgain) {
   }
 }
 
-TEST_F(CpuDevice, NoBytesNeedNoMemory) {
+TEST_F(CpuDevice, ZeroBytesNeedNoMemory) {
   EXPECT_EQ(device->allocate(0), nullptr);
   device->free(nullptr, 0);
 }
@@ -121,13 +121,13 @@ TEST_F(CpuDevice, StreamsOutliveTheDevice) {
   EXPECT_EQ(value, 1);
 }
 
-TEST(Processor, OneThatLacksNothingTheBuildUsesIsAccepted) {
+TEST(Processor, AProcessorWithAllUsedFeaturesIsAccepted) {
   const std::array<ProcessorFeature, 3> features{
       {{"AVX2", true, true}, {"AVX-512F", false, false}, {"FMA", false, true}}};
   EXPECT_NO_THROW(require_processor(features));
 }
 
-TEST(Processor, AnOlderOneIsRefusedWithWhatItLacksAndHowToRebuild) {
+TEST(Processor, AnOlderProcessorIsRefusedWithTheMissingFeaturesAndHowToRebuild) {
   const std::array<ProcessorFeature, 4> features{{{"AVX2", true, false},
                                                   {"FMA", true, true},
                                                   {"BMI2", true, false},
@@ -138,7 +138,7 @@ TEST(Processor, AnOlderOneIsRefusedWithWhatItLacksAndHowToRebuild) {
                                                Not(HasSubstr("FMA")), Not(HasSubstr("512")))));
 }
 
-TEST(Processor, ThisOneRunsThisBuild) {
+TEST(Processor, ThisProcessorRunsThisBuild) {
   EXPECT_NO_THROW(require_processor(processor_features()));
 }
 

@@ -14,14 +14,14 @@ TEST(CudaArchitectures, MachineCodeRunsWithinItsMajorFromItsMinorOn) {
   EXPECT_TRUE(has_code_for("120-real", 12, 1));
 }
 
-TEST(CudaArchitectures, CodeThatTheDriverCompilesRunsOnAllThatIsNewer) {
+TEST(CudaArchitectures, CodeThatTheDriverCompilesRunsOnNewerDevices) {
   EXPECT_TRUE(has_code_for("90-virtual", 12, 0));
   EXPECT_FALSE(has_code_for("90-virtual", 8, 9));
   EXPECT_TRUE(has_code_for("90", 10, 3)) << "both";
   EXPECT_FALSE(has_code_for("90", 8, 6));
 }
 
-TEST(CudaArchitectures, CodeOfAFamilyOrOfOneCapabilityRunsThereAlone) {
+TEST(CudaArchitectures, FamilyAndCapabilitySpecificCodeRunsOnlyThere) {
   EXPECT_TRUE(has_code_for("90a", 9, 0));
   EXPECT_FALSE(has_code_for("90a-real", 10, 0));
   EXPECT_FALSE(has_code_for("100a", 10, 3));
@@ -29,7 +29,7 @@ TEST(CudaArchitectures, CodeOfAFamilyOrOfOneCapabilityRunsThereAlone) {
   EXPECT_FALSE(has_code_for("103f", 10, 0));
 }
 
-TEST(CudaArchitectures, OneOfAListIsEnough) {
+TEST(CudaArchitectures, OneMatchInAListIsEnough) {
   for (const char* list : {"80-real,90", "80-real;90"}) {
     EXPECT_TRUE(has_code_for(list, 8, 6));
     EXPECT_TRUE(has_code_for(list, 10, 0));

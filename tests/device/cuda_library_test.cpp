@@ -48,7 +48,7 @@ int here() {
   return 1;
 }
 
-TEST_F(CudaLibraryTest, TheFileOfAFunctionIsTheOneThatItWasLoadedFrom) {
+TEST_F(CudaLibraryTest, FindsTheFileThatAFunctionWasLoadedFrom) {
   const std::string mine = file_of(reinterpret_cast<const void*>(&here));
   EXPECT_TRUE(std::filesystem::equivalent(mine, "/proc/self/exe")) << mine;
   void* const of_the_system = ::dlsym(RTLD_DEFAULT, "gnu_get_libc_version");
@@ -57,7 +57,7 @@ TEST_F(CudaLibraryTest, TheFileOfAFunctionIsTheOneThatItWasLoadedFrom) {
   EXPECT_EQ(file_of(nullptr), "");
 }
 
-TEST_F(CudaLibraryTest, TheOneOfTheBuildNeedsNoAdvice) {
+TEST_F(CudaLibraryTest, TheLibraryOfTheBuildNeedsNoAdvice) {
   EXPECT_EQ(describe(library(22809, configured_)),
             "NCCL 2.28.9 (built with 2.28.9), " + configured_);
   EXPECT_EQ(describe(library(22809, configured_), "registers arenas"),
@@ -67,7 +67,7 @@ TEST_F(CudaLibraryTest, TheOneOfTheBuildNeedsNoAdvice) {
   EXPECT_EQ(describe(library(22809, link)), "NCCL 2.28.9 (built with 2.28.9), " + link);
 }
 
-TEST_F(CudaLibraryTest, AFileThatHasChangedIsToldApartFromAnother) {
+TEST_F(CudaLibraryTest, DistinguishesAChangedFileFromAnotherFile) {
   EXPECT_THAT(describe(library(22803, configured_)),
               AllOf(StartsWith("NCCL 2.28.3 (built with 2.28.9), " + configured_ + "; "),
                     HasSubstr("the file has changed since the build: install NCCL 2.28.9 there")));
@@ -85,7 +85,7 @@ TEST_F(CudaLibraryTest, AnotherFileIsNamedAlsoWhereItsVersionIsTheSame) {
   }
 }
 
-TEST_F(CudaLibraryTest, AFolderOfLdLibraryPathIsNamedAsItStandsThere) {
+TEST_F(CudaLibraryTest, NamesAFolderAsItStandsInLdLibraryPath) {
   const std::string odd = path("configured/../other");
   for (const std::string& list : {odd, "/nonexistent:" + odd + ":/tmp", "/nonexistent;" + odd}) {
     ::setenv("LD_LIBRARY_PATH", list.c_str(), 1);
@@ -109,7 +109,7 @@ TEST_F(CudaLibraryTest, AnEmptyEntryOfLdLibraryPathIsTheCurrentFolder) {
   std::filesystem::current_path(before);
 }
 
-TEST_F(CudaLibraryTest, AFileOfTheBuildThatIsGoneIsToldSo) {
+TEST_F(CudaLibraryTest, SaysThatAFileOfTheBuildIsGone) {
   std::filesystem::remove(configured_);
   EXPECT_THAT(describe(library(22803, other_)),
               EndsWith("; built with " + configured_ +
@@ -129,7 +129,7 @@ TEST_F(CudaLibraryTest, TooOldAVersionIsRefusedWithBothFiles) {
   EXPECT_THAT(describe(library(21304, other_)), HasSubstr("; too old: 2.14.0 or later is needed"));
 }
 
-TEST_F(CudaLibraryTest, OneOfTheBuildThatIsTooOldHasToBeReplacedThere) {
+TEST_F(CudaLibraryTest, ATooOldLibraryOfTheBuildIsToBeReplacedThere) {
   CudaLibrary old = library(21304, configured_);
   old.built_version = old.version;
   EXPECT_THAT(refusal_of(old), EndsWith("; configure with a newer one and build again"));

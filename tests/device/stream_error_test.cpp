@@ -58,7 +58,7 @@ TEST_F(FailingStreams, LaterWorkIsSkippedAndItsCapturesAreDestroyed) {
   EXPECT_EQ(captured.use_count(), 1);
 }
 
-TEST_F(FailingStreams, TheFirstErrorIsTheOneThatStays) {
+TEST_F(FailingStreams, TheFirstErrorStays) {
   fail(worker);
   enqueue(worker.get(), [] { throw std::logic_error("second"); });
   EXPECT_THAT([&] { worker.get().wait(); }, throws_kaput());
@@ -96,8 +96,8 @@ TEST_F(FailingStreams, MarksRecordedBeforeTheErrorPass) {
   EXPECT_NO_THROW(other.get().wait());
 }
 
-// As above, for a wait that was enqueued before the mark was reached and runs after the error.
-TEST_F(FailingStreams, MarksRecordedBeforeTheErrorPassForWhoComesLate) {
+// The same for a wait that was enqueued before the mark was reached and runs after the error.
+TEST_F(FailingStreams, MarksRecordedBeforeTheErrorPassForLateWaiters) {
   std::latch open{1};
   std::latch failed{1};
   enqueue(worker.get(), [&] { open.wait(); });

@@ -50,7 +50,7 @@ TEST_F(CpuStreams, AWorkerThreadCarriesTheFirstFifteenBytesOfItsName) {
   EXPECT_STREQ(name.data(), "rank 3: gather ");
 }
 
-TEST_F(CpuStreams, TimedEventsTellWhenTheirStreamCameToThem) {
+TEST_F(CpuStreams, TimedEventsSayWhenTheirStreamReachedThem) {
   const OwnedEvent begin = device->make_timed_event();
   const OwnedEvent end = device->make_timed_event();
   for (const Stream stream : {caller.get(), worker.get()}) {
@@ -125,7 +125,7 @@ TEST_F(CpuStreams, AnEventOrdersTwoWorkers) {
   EXPECT_EQ(seen, 7);
 }
 
-TEST_F(CpuStreams, ACallerBlocksUntilTheEventIsThere) {
+TEST_F(CpuStreams, ACallerBlocksUntilTheEventIsReached) {
   std::latch open{1};
   int value = 0;
   enqueue(worker.get(), [&] { open.wait(); });
@@ -172,7 +172,7 @@ TEST_F(CpuStreams, ANeverRecordedEventIsPassedAtOnce) {
   EXPECT_TRUE(ran);
 }
 
-TEST_F(CpuStreams, WaitingForItsOwnEventIsPassed) {
+TEST_F(CpuStreams, WaitingForItsOwnEventReturnsAtOnce) {
   std::latch open{1};
   enqueue(worker.get(), [&] { open.wait(); });
   worker.get().record(event.get());
@@ -199,7 +199,7 @@ TEST_F(CpuStreams, RecordingAgainDoesNotMoveAnEarlierWait) {
   worker.get().wait();
 }
 
-TEST_F(CpuStreams, AWaitAfterRecordingAgainIsForTheNewMark) {
+TEST_F(CpuStreams, AWaitAfterRecordingAgainWaitsForTheNewMark) {
   std::latch open{1};
   int value = 0;
   int seen = -1;
@@ -293,7 +293,7 @@ TEST_F(CpuStreams, ManyThreadsMayWaitForDifferentMarksOfOneStream) {
   for (int i = 0; i < marks; ++i) { EXPECT_EQ(seen.at(static_cast<std::size_t>(i)), i + 1); }
 }
 
-TEST_F(CpuStreams, AHandleThatStandsForNothingIsRefused) {
+TEST_F(CpuStreams, AnEmptyHandleIsRefused) {
   EXPECT_THROW(enqueue(Stream{}, [] {}), ContractError);
   EXPECT_THROW(enqueue(worker.get(), HostTask{}), ContractError);
   EXPECT_THROW(Stream{}.record(event.get()), ContractError);

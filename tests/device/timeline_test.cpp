@@ -24,7 +24,7 @@ std::exception_ptr error(const char* text) {
   return std::make_exception_ptr(std::runtime_error(text));
 }
 
-TEST(Timeline, HasPassedWhatItReached) {
+TEST(Timeline, HasPassedReachedTickets) {
   Timeline timeline;
   EXPECT_TRUE(timeline.passed(0));
   EXPECT_FALSE(timeline.passed(1));
@@ -49,7 +49,7 @@ TEST(Timeline, AnErrorHoldsFromItsTicketOnAndTheFirstOneStays) {
   EXPECT_THAT([&] { timeline.rethrow(); }, ThrowsMessage<std::runtime_error>("first"));
 }
 
-TEST(Timeline, ThatHasBeenEndedGivesItsErrorToWhomItHasNotReached) {
+TEST(Timeline, AnEndedTimelineGivesItsErrorToLaterWaiters) {
   Timeline timeline;
   timeline.reach_next(nullptr);
   EXPECT_NO_THROW(timeline.rethrow(7));
@@ -67,7 +67,7 @@ TEST(Timeline, ThatHasBeenEndedGivesItsErrorToWhomItHasNotReached) {
   EXPECT_THAT([&] { timeline.rethrow(2); }, ThrowsMessage<std::runtime_error>("ended"));
 }
 
-TEST(Timeline, TellsOfEveryTicketAlsoOfThoseThatAreSkipped) {
+TEST(Timeline, ReportsEveryTicketIncludingSkippedOnes) {
   struct Listener final : TimelineListener {
     void reached(std::uint64_t ticket) noexcept override { tickets.push_back(ticket); }
     std::vector<std::uint64_t> tickets;
@@ -83,7 +83,7 @@ TEST(Timeline, TellsOfEveryTicketAlsoOfThoseThatAreSkipped) {
   EXPECT_EQ(listener->tickets, (std::vector<std::uint64_t>{1, 2, 3}));
 }
 
-// Whoever waits for a mark may reuse what the work before it held.
+// After waiting for a mark a caller may reuse what earlier work held.
 TEST(Timeline, IsReachedAfterTheCapturesOfATaskAreDestroyed) {
   struct Probe {
     const CpuEvent* event;

@@ -67,7 +67,7 @@ TEST(WorkerPool, WorkersAreFewerThanTheChunks) {
   }
 }
 
-TEST(WorkerPool, WhatChunksWroteIsThereWhenTheLoopReturns) {
+TEST(WorkerPool, WritesOfChunksAreVisibleWhenTheLoopReturns) {
   const Machine machine{4};
   std::vector<long> values(5000, 0);
   for (long round = 1; round <= 300; ++round) {
@@ -102,7 +102,7 @@ TEST(WorkerPool, TheFirstFailingChunkIsTheTasksError) {
 }
 
 // Chunks 0 to 2 fail together, on a thread each, so that none is left to begin another.
-TEST(WorkerPool, OfSeveralFailuresTheFirstChunksIsThrownAndTheRestIsLeftOut) {
+TEST(WorkerPool, TheFirstChunksFailureIsThrownAndLaterChunksAreSkipped) {
   const Machine machine{3};
   for (int round = 0; round < 50; ++round) {
     const OwnedStream stream = machine.device->make_compute_stream();
@@ -136,7 +136,7 @@ TEST(WorkerPool, ALoopInsideALoopRunsOnItsOwnThread) {
   EXPECT_EQ(inner, 600);
 }
 
-TEST(WorkerPool, ASideStreamHasItsOwnThreadUntilItIsLentOthers) {
+TEST(WorkerPool, ASideStreamHasItsOwnThreadUntilItBorrowsOthers) {
   const Machine machine{2};
   const OwnedStream side = machine.device->make_side_stream("side");
   EXPECT_EQ(threads_of(side.get()), 1);

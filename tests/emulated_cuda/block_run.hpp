@@ -32,7 +32,7 @@ class BlockRun {
   /// What block_barrier and warp_call do, called by the thread that runs.
   int barrier(int value);
   std::uint64_t call_warp(const WarpCall& call);
-  /// Of the thread that runs.
+  /// The late copies of the running thread.
   LateCopies& late_copies() { return threads_[current_].late_copies; }
 
  private:

@@ -228,7 +228,7 @@ TEST_F(EmulatedBlock, SharedMemoryOfALaunchHasAnEnd) {
   EXPECT_DEATH(write(0, 0), "uses shared memory of its launch, which gave it none");
 }
 
-TEST_F(EmulatedBlock, MoreThan48KiBOfALaunchAreToBeAskedForAndHaveALimit) {
+TEST_F(EmulatedBlock, MoreThan48KiBOfALaunchMustBeRequestedAndAreLimited) {
   cudaLaunchConfig_t config{};
   config.stream = stream_;
   config.gridDim = config.blockDim = dim3{1, 1, 1};
@@ -299,7 +299,7 @@ TEST_F(EmulatedBlock, AMaskWithoutTheCallerEndsTheProcess) {
       "emulated CUDA: the mask of a warp's call lacks the lane");
 }
 
-TEST_F(EmulatedBlock, ABlockThatIsNoMultipleOfAWarpHasNoLanesBeyondIt) {
+TEST_F(EmulatedBlock, ABlockSmallerThanWholeWarpsHasNoExtraLanes) {
   DeviceNumbers<int> out{200};
   EXPECT_DEATH(
       {

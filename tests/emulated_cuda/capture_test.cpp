@@ -137,7 +137,7 @@ TEST_F(EmulatedCapture, TwoCapturesAreNotMerged) {
   EXPECT_EQ(cudaStreamEndCapture(other_, &graph), cudaErrorStreamCaptureInvalidated);
 }
 
-TEST_F(EmulatedCapture, TheHostDoesNotWaitWithin) {
+TEST_F(EmulatedCapture, TheHostCannotWaitInside) {
   begin();
   EXPECT_EQ(cudaStreamSynchronize(stream_), cudaErrorStreamCaptureUnsupported);
   EXPECT_EQ(end(), cudaErrorStreamCaptureInvalidated);
@@ -150,7 +150,7 @@ TEST_F(EmulatedCapture, TheHostDoesNotWaitWithin) {
   EXPECT_EQ(cudaEventSynchronize(event_), cudaSuccess);
 }
 
-TEST_F(EmulatedCapture, OnlyWhereItBeganItEnds) {
+TEST_F(EmulatedCapture, EndsOnlyOnTheStreamWhereItBegan) {
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaErrorIllegalState);
   begin();
@@ -176,7 +176,7 @@ TEST_F(EmulatedCapture, AnUpdateTakesTheSameShapeOnly) {
   EXPECT_EQ(log_.next, 4);
 }
 
-TEST_F(EmulatedCapture, OtherStreamsGoOnMeanwhile) {
+TEST_F(EmulatedCapture, OtherStreamsRunDuringACapture) {
   begin();
   note(third_, 5);
   third_.wait();
@@ -202,7 +202,7 @@ TEST_F(EmulatedCapture, EventsMeasureTime) {
   EXPECT_GE(milliseconds, 0.0F);
 }
 
-TEST_F(EmulatedCapture, WhatIsAskedToFailFailsOnceOrForGood) {
+TEST_F(EmulatedCapture, InjectedFailuresHappenOnceOrPersist) {
   emulated_cuda_fail("cudaEventRecord", 2, cudaErrorInvalidValue);
   EXPECT_EQ(cudaEventRecord(event_, stream_), cudaSuccess);
   EXPECT_EQ(cudaEventRecord(event_, stream_), cudaErrorInvalidValue);

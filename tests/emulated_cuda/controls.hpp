@@ -53,11 +53,11 @@ void emulated_nccl_counts(EmulatedNcclCounts* counts);
 struct EmulatedCublasLtCounts {
   std::uint64_t products;
   std::uint64_t uneven;  ///< of which a size, or a stride, is no multiple of 8
-  /// Of the last one of these: C is m x n, row-major, and k what is summed over.
+  /// Sizes of the last uneven product: C is m x n, row-major, and k is summed over.
   std::int64_t m;
   std::int64_t n;
   std::int64_t k;
-  /// Of which the algorithm was the heuristic's first choice, its second, ...
+  /// Products by the rank of their algorithm among the heuristic's choices: first, second, third.
   std::uint64_t by_place[3];
 };
 void emulated_cublaslt_counts(EmulatedCublasLtCounts* counts);

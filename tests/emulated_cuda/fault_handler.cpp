@@ -42,7 +42,7 @@ void handle(int signal, siginfo_t* info, void* context) {
     std::fprintf(stderr, "emulated CUDA: %s %s, at %s\n", who.empty() ? "the host" : who.c_str(),
                  what.c_str(), where.c_str());
   }
-  // The access is repeated, and meets whoever was there before.
+  // The access is repeated under the handler that was installed before.
   sigaction(signal, signal == SIGILL ? &before_ill : &before_segv, nullptr);
 }
 

@@ -2,8 +2,8 @@
 
 namespace emulated_cuda {
 
-/// From now on who touches device memory that it must not is named on stderr before the process
-/// dies of it. Idempotent.
+/// Installs a handler: an access to device memory that is not allowed is named on stderr before the
+/// process dies of it. Idempotent.
 void install_fault_handler();
 
 /// Gives the calling thread a stack for signals, so that the overflow of a kernel's stack is named.

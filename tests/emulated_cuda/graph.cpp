@@ -11,7 +11,7 @@
 namespace emulated_cuda {
 namespace {
 
-/// Which nodes of a graph that runs have run.
+/// The nodes of a running graph that have run.
 class Progress {
  public:
   explicit Progress(std::size_t nodes) : done_(nodes) {}

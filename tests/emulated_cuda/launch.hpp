@@ -15,7 +15,7 @@ namespace emulated_cuda {
 
 }  // namespace emulated_cuda
 
-/// As the toolkit's: the arguments are copied at the launch, whatever becomes of them later.
+/// Like the toolkit's: the arguments are copied at the launch and may change afterwards.
 template <class... Params, class... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...),
                                Args&&... args) {

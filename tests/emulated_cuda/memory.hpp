@@ -41,7 +41,7 @@ struct Taken {
   const void* begin = nullptr;
   std::size_t bytes = 0;
 };
-/// Of the live allocation that `data` is in, if there is one.
+/// The live allocation that contains `data`, if there is one.
 [[nodiscard]] std::optional<Taken> taken_by(const void* data);
 /// "8 bytes behind the end of an allocation of 64 bytes of device 0", for messages.
 [[nodiscard]] std::string describe(const void* data);

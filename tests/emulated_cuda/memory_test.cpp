@@ -1,4 +1,4 @@
-// Device memory is the device's: whoever touches it otherwise is found.
+// Device memory belongs to the device: any other access is found.
 #include <cstring>
 
 #include "emulated_cuda/test_support.hpp"
@@ -40,7 +40,7 @@ class EmulatedMemory : public ::testing::Test {
   TestStream stream_;
 };
 
-TEST_F(EmulatedMemory, IsFullOfOnesAtFirst) {
+TEST_F(EmulatedMemory, StartsFilledWithOnes) {
   const DeviceNumbers<int> numbers{1000};
   EXPECT_EQ(numbers.read(stream_), std::vector<int>(1000, -1));
 }
@@ -59,7 +59,7 @@ TEST_F(EmulatedMemory, TheHostDiesOfWritingIt) {
   EXPECT_DEATH(std::memset(numbers.data(), 0, 4000), "the host touches device memory");
 }
 
-TEST_F(EmulatedMemory, AFunctionOnTheStreamsThreadDiesOfItToo) {
+TEST_F(EmulatedMemory, AHostFunctionDiesOfAMisuseToo) {
   if (emulated_cuda_protects() == 0) { GTEST_SKIP() << "this processor has no protection keys"; }
   const DeviceNumbers<int> numbers{1000};
   const auto touch = [](void* data) { *static_cast<int*>(data) = 1; };
@@ -71,7 +71,7 @@ TEST_F(EmulatedMemory, AFunctionOnTheStreamsThreadDiesOfItToo) {
       "cudaLaunchHostFunc was given touches device memory");
 }
 
-TEST_F(EmulatedMemory, AKernelDiesOfWhatIsBehindAnAllocation) {
+TEST_F(EmulatedMemory, AKernelDiesOfAccessBeyondAnAllocation) {
   const DeviceNumbers<int> numbers{64};
   EXPECT_DEATH(write(numbers.data(), 64),
                "a kernel .* touches device memory .* 0 bytes behind the end of an allocation");
@@ -94,7 +94,7 @@ TEST_F(EmulatedMemory, WritesBetweenAnAllocationAndItsPagesAreFoundWhenItIsFreed
   }
 }
 
-TEST_F(EmulatedMemory, AKernelDiesOfWhatWasFreed) {
+TEST_F(EmulatedMemory, AKernelDiesOfAccessToFreedMemory) {
   int* freed = nullptr;
   {
     const DeviceNumbers<int> numbers{64};
@@ -163,7 +163,7 @@ TEST_F(EmulatedMemory, CopiesSayWhereTheyGo) {
   stream_.wait();
 }
 
-TEST_F(EmulatedMemory, PointersSayWhoseTheyAre) {
+TEST_F(EmulatedMemory, PointersNameTheirDevice) {
   const DeviceNumbers<int> numbers{64};
   void* pinned = nullptr;
   check(cudaMallocHost(&pinned, 100), "cudaMallocHost");
@@ -179,7 +179,7 @@ TEST_F(EmulatedMemory, PointersSayWhoseTheyAre) {
   EXPECT_EQ(cudaFreeHost(pinned), cudaErrorInvalidValue);
 }
 
-TEST_F(EmulatedMemory, OfAPeerIsOpenOnceItWasEnabled) {
+TEST_F(EmulatedMemory, OfAPeerIsAccessibleOnceEnabled) {
   emulated_cuda_set_devices(2);
   const DeviceNumbers<int> numbers{64};
   {

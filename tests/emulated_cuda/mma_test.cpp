@@ -103,7 +103,7 @@ TEST(EmulatedMma, IsTheProductOfWhatTheLanesHold) {
   }
 }
 
-TEST(EmulatedMma, CopiesComeWhenTheyAreWaitedFor) {
+TEST(EmulatedMma, CopiesArriveWhenAwaited) {
   TestStream stream;
   DeviceNumbers<int> from{8}, to{4};
   launch(numbers, Grid{1, 8}, stream, from.data());

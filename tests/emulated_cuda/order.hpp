@@ -5,7 +5,7 @@
 
 namespace emulated_cuda {
 
-/// In which order things run that a GPU runs in any: onward, backward or shuffled, drawn once.
+/// The order of things that a GPU runs in any order: forward, backward or shuffled, drawn once.
 class Order {
  public:
   explicit Order(std::uint64_t draw) : draw_{draw}, kind_{static_cast<Kind>(draw % 3)} {}

@@ -53,7 +53,7 @@ bool remove_handle(const void* handle) {
 void wait_for_device(int device) {
   std::vector<std::shared_ptr<Mark>> marks;
   {
-    // Others go on enqueuing meanwhile: what is waited for may wait for them.
+    // Other threads go on enqueuing during the wait: the awaited work may need theirs.
     const std::scoped_lock lock{handles().mutex};
     for (CUstream_st* const stream : handles().streams) {
       if (stream->device() != device) { continue; }

@@ -34,7 +34,7 @@ struct Moment {
   std::size_t node = 0;
 };
 
-/// Of every capture, and of which streams take part in it.
+/// Guards every capture and the streams that take part in it.
 [[nodiscard]] std::mutex& capture_mutex();
 
 }  // namespace emulated_cuda

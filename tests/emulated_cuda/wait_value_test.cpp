@@ -56,7 +56,7 @@ class EmulatedWaitValue : public ::testing::Test {
   std::uint32_t* word_ = nullptr;
 };
 
-TEST_F(EmulatedWaitValue, HoldsWhatFollowsInTheStreamAlone) {
+TEST_F(EmulatedWaitValue, HoldsBackOnlyItsStream) {
   std::atomic<bool> ran = false;
   ASSERT_EQ(wait_for(2), CUDA_SUCCESS);
   call([](void* data) { *static_cast<std::atomic<bool>*>(data) = true; }, &ran);
@@ -70,7 +70,7 @@ TEST_F(EmulatedWaitValue, HoldsWhatFollowsInTheStreamAlone) {
   EXPECT_TRUE(ran);
 }
 
-TEST_F(EmulatedWaitValue, PassesWhatIsBeyond) {
+TEST_F(EmulatedWaitValue, PassesValuesBeyondTheTarget) {
   set(5);
   ASSERT_EQ(wait_for(5), CUDA_SUCCESS);
   ASSERT_EQ(wait_for(4), CUDA_SUCCESS);

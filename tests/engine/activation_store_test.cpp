@@ -178,7 +178,7 @@ TEST(ActivationStore, PlannedIsMeasuredInBothPools) {
   }
 }
 
-TEST(HostPool, IsNoPartOfTheDevicesMemoryOrBudget) {
+TEST(HostPool, IsNotPartOfTheDevicesMemoryOrBudget) {
   run_ranks(1,
             [](World& world) {
               const Buffer buffer = world.allocate_host(Category::optimizer, 1 << 20, "states");

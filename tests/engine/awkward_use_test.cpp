@@ -206,7 +206,7 @@ TEST_P(OnBothStreams, AnUnzeroedUnitLeftOutOfAStepCountsAsZero) {
   }
 }
 
-TEST_P(OnBothStreams, UnitsThatAreNotAllTheWayBackLeaveTheirSlotsToOneThatIsNotUsed) {
+TEST_P(OnBothStreams, UnfinishedBackwardsLeaveTheirSlotsToAnUnusedUnit) {
   for (const Strategy strategy : all_strategies()) {
     const auto body = [&](World& world) {
       ShardedModel model{world,
@@ -330,7 +330,7 @@ TEST(Refusals, AGatherWithoutASlotNamesTheDeeperPrefetch) {
   EXPECT_THAT(with(1, 0), HasSubstr("raise prefetch (now 1)"));
 }
 
-TEST(Refusals, BackwardBetweenStepsIsRefusedWhateverTheLastStepLeftOut) {
+TEST(Refusals, BackwardBetweenStepsIsAlwaysRefused) {
   for (const Strategy strategy : all_strategies()) {
     const auto body = [&](World& world) {
       ShardedModel model{world,
@@ -351,7 +351,7 @@ struct SinkFailure : std::runtime_error {
   SinkFailure() : std::runtime_error{"the disk is full"} {}
 };
 
-TEST(Refusals, ASinkThatThrowsLeavesTheModelAsItWas) {
+TEST(Refusals, ASinkThatThrowsLeavesTheModelUnchanged) {
   for (const Strategy strategy : all_strategies()) {
     for (const UnitKind kind : {UnitKind::block, UnitKind::root}) {
       const auto body = [&](World& world) {
@@ -389,7 +389,7 @@ TEST_P(OnBothStreams, AnInitializerThatThrowsLeavesTheModelDeclaredOnly) {
                          {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
       const Unit a = model.add_unit("a", {{"w", {9}}});
       const std::size_t before = world.memory().report().live.total();
-      // By element, not by call: every rank that keeps something throws; the others go on.
+      // It throws by element, not by call: every rank with a shard throws, the others continue.
       bool threw = false;
       try {
         model.materialize([](const ParameterInfo&, std::int64_t, std::span<float>) {
@@ -413,7 +413,7 @@ TEST_P(OnBothStreams, AnInitializerThatThrowsLeavesTheModelDeclaredOnly) {
 
 // ------------------------------------------------------------------------ ranks that disagree
 
-TEST(Disagreement, ARankThatChangesItsOrderInALaterStepIsToldBeforeTheDeadline) {
+TEST(Disagreement, ARankThatChangesItsOrderInALaterStepIsRefusedBeforeTheDeadline) {
   for (const Strategy strategy : all_strategies()) {
     const auto began = std::chrono::steady_clock::now();
     const auto body = [&](World& world) {
@@ -437,7 +437,7 @@ TEST(Disagreement, ARankThatChangesItsOrderInALaterStepIsToldBeforeTheDeadline) 
   }
 }
 
-TEST(Disagreement, RanksWithOtherOptimizersAreToldTheFirstDifference) {
+TEST(Disagreement, RanksWithDifferentOptimizersLearnTheFirstDifference) {
   const auto with = [](const std::function<void(World&, ShardedModel&)>& optimize) {
     return failure(3, [&](World& world) {
       ShardedModel model{world};

@@ -50,7 +50,7 @@ class ClipNorm : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, ClipNorm, ::testing::Values(1, 2, 3, 4, 7),
                          ::testing::PrintToStringParamName());
 
-TEST_P(ClipNorm, IsThatOfTheWholeAveragedGradientUnderEveryStrategyOnAnyNumberOfRanks) {
+TEST_P(ClipNorm, UsesTheNormOfTheWholeGradientUnderEveryStrategyOnAnyRanks) {
   for (const Strategy strategy : all_strategies()) {
     for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
       run_ranks(GetParam(), [&](World& world) {
@@ -82,7 +82,7 @@ TEST_P(ClipNorm, IsThatOfTheWholeAveragedGradientUnderEveryStrategyOnAnyNumberOf
   }
 }
 
-// In bf16 the small parts of the sum would be lost, and the more the more ranks there are.
+// A sum in bf16 would lose its small parts, more of them with more ranks.
 TEST(GradientReduction, AddsInFp32UnlessToldOtherwiseAlsoForBf16Parameters) {
   constexpr int ranks = 8;
   const auto reduced = [](const ModelOptions& options) {

@@ -93,7 +93,7 @@ TEST(Declaration, AnAliasCannotFreezeWhatItsOwnerTrains) {
 }
 
 // The rules themselves: options_test.
-TEST(Declaration, OptionsAreRefusedByTheCallThatFirstKnows) {
+TEST(Declaration, TheFirstCallThatCanKnowRefusesOptions) {
   std::string call;
   const auto refused = [&](ModelOptions options, UnitOptions own = {}, OptimizerOptions rule = {}) {
     return refusal<ConfigError>(1, [&](World& world) {
@@ -121,7 +121,7 @@ TEST(Declaration, OptionsAreRefusedByTheCallThatFirstKnows) {
   by("none", refused({}), "");
 }
 
-TEST(Declaration, RanksThatDeclareOtherModelsAreToldTheFirstDifference) {
+TEST(Declaration, RanksThatDeclareDifferentModelsLearnTheFirstDifference) {
   const std::string text = refusal<ContractError>(3, [](World& world) {
     ShardedModel model{world, {.strategy = Strategy::zero3}};
     (void)model.add_unit("a", {{"w", {4}}});
@@ -157,7 +157,7 @@ TEST(Order, CallsOutOfOrderAreRefusedAndTheModelGoesOn) {
   });
 }
 
-TEST(Scopes, NamesThatAreNotThereAreAnsweredWithThoseThatAre) {
+TEST(Scopes, UnknownNamesAreAnsweredWithTheKnownOnes) {
   run_ranks(1, [](World& world) {
     Small small{world};
     {
@@ -220,7 +220,7 @@ TEST(Scopes, AWriteThroughAKeptPointerIsNamedByCategoryAndUnit) {
   EXPECT_THAT(refused, HasSubstr("the reduce slot of fc was written after its release"));
 }
 
-TEST(Scopes, OneThatLeaksPastAStepIsNamedByCategoryAndUnit) {
+TEST(Scopes, ALeakedScopeIsNamedByCategoryAndUnit) {
   const auto leak_forward = [](Strategy strategy) {
     return refusal<ContractError>(2, [&](World& world) {
       Small small{world, {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
@@ -260,7 +260,7 @@ TEST(Scopes, MoreOpenBlocksThanSlotsAreRefusedWithTheNamesOfTheHolders) {
   EXPECT_THAT(text, HasSubstr("'fc2'"));
   EXPECT_THAT(text, HasSubstr("'fc'"));
   EXPECT_THAT(text, HasSubstr("prefetch"));
-  // With a slot for each they can be.
+  // They can be if each has a slot.
   run_ranks(2, [](World& world) {
     Small small{world, {.strategy = Strategy::zero3, .prefetch = 1}};
     const auto p = small.model.forward(small.unit);
@@ -457,7 +457,7 @@ TEST(Initialisation, IsTheSameForEveryWorldSizeAndStrategy) {
   EXPECT_EQ(expected.size(), 1U + 3U * 3U + 1U);
 }
 
-TEST(Initialisation, EachRankAsksOnlyForWhatItKeeps) {
+TEST(Initialisation, EachRankAsksOnlyForItsShard) {
   run_ranks(4, [](World& world) {
     ShardedModel model{world, {.strategy = Strategy::zero3}};
     (void)model.add_unit("a", {{"w", {1000}}});
@@ -470,7 +470,7 @@ TEST(Initialisation, EachRankAsksOnlyForWhatItKeeps) {
   });
 }
 
-TEST(Initialisation, WhatTheDeviceDrawsIsWhatTheInitializerWrites) {
+TEST(Initialisation, TheDeviceDrawsTheInitializersValues) {
   using init::Distribution;
   const init::Drawn drawn{9, [](const ParameterInfo& parameter) {
                             return parameter.name == "bias"

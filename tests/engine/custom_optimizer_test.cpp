@@ -55,7 +55,7 @@ TEST(CustomOptimizer, SgdWrittenByAUserGivesTheBitsOfTheBuiltInUnderEveryStrateg
   }
 }
 
-TEST(CustomOptimizer, SixteenBitGradientsAndStochasticRoundingAreTheBuiltInsToo) {
+TEST(CustomOptimizer, SixteenBitGradientsAndStochasticRoundingMatchTheBuiltIns) {
   ToyRun run;
   run.ranks = 3;
   run.options = {.strategy = Strategy::zero3, .compute = DType::bf16, .gradient = DType::bf16};
@@ -128,7 +128,7 @@ TEST(CustomOptimizer, PiecesCoverEveryTrainableParameterOnce) {
   }
 }
 
-TEST(CustomOptimizer, IsToldTheRateAndDecayOfTheParametersGroup) {
+TEST(CustomOptimizer, ReceivesTheRateAndDecayOfTheParametersGroup) {
   std::atomic<int> slow = 0;
   const CustomOptimizer look{
       .name = "look", .lr = 0.5F, .weight_decay = 0.25F, .update = [&](const ShardUpdate& piece) {
@@ -168,7 +168,7 @@ TEST(CustomOptimizer, OnASkippedStepTheParametersStay) {
   });
 }
 
-TEST(CustomOptimizer, WhatItThrowsEndsTheRunWithItsMessage) {
+TEST(CustomOptimizer, AnExceptionEndsTheRunWithItsMessage) {
   const CustomOptimizer bad{.name = "bad", .update = [](const ShardUpdate& piece) {
                               throw ContractError{"no rule for " + piece.parameter->name};
                             }};

@@ -213,7 +213,7 @@ TEST(Evaluation, WithinAStepItIsRefused) {
   });
 }
 
-TEST(Evaluation, AScopeThatOutlivesItIsToldByTheNextCall) {
+TEST(Evaluation, TheNextCallReportsAScopeThatOutlivesIt) {
   run_ranks(1, [](World& world) {
     ToyModel toy{world, {}, {}};
     {
@@ -317,7 +317,7 @@ TEST(Evaluation, DataParallelCopiesTheModelOutOnce) {
             {.trace = true});
 }
 
-TEST(Evaluation, ItsMemoryIsShownAsAPhaseOfItsOwn) {
+TEST(Evaluation, ItsMemoryIsReportedAsItsOwnPhase) {
   run_ranks(2, [&](World& world) {
     ToyModel toy{world, {.strategy = Strategy::zero3}, {}};
     const auto phase = [&](trace::Phase p) {

@@ -152,7 +152,7 @@ double filled_bytes(GradientInit content) {
   return bytes;
 }
 
-TEST(FirstWriteTraffic, IsLessByWhatIsWrittenFirst) {
+TEST(FirstWriteTraffic, ShrinksByTheBytesWrittenFirst) {
   EXPECT_EQ(filled_bytes(GradientInit::zeroed), 4 * (1024 + 64));
   EXPECT_EQ(filled_bytes(GradientInit::first_write), 4 * 64);
 }
@@ -195,7 +195,7 @@ TEST(FirstWriteMisuse, IsRefusedByName) {
 }
 
 // A scope that closes leaves alone what another, which is open, is about to write.
-TEST(FirstWriteMisuse, OfTwoScopesThatShareAGradientTheOneThatDoesNotTakeItIsNamed) {
+TEST(FirstWriteMisuse, NamesTheScopeThatDoesNotTakeASharedGradient) {
   run_ranks(1, [&](World& world) {
     ShardedModel model{world};
     const Unit owner =
@@ -216,7 +216,7 @@ TEST(FirstWriteMisuse, OfTwoScopesThatShareAGradientTheOneThatDoesNotTakeItIsNam
   });
 }
 
-TEST(FirstWriteMisuse, OtherGradientsSayHowTheyAreWritten) {
+TEST(FirstWriteMisuse, OtherGradientsSayHowToBeWritten) {
   run_ranks(1, [&](World& world) {
     ShardedModel model{world};
     const Unit zeroed = model.add_unit("a", {{"w", {3}}});

@@ -41,7 +41,7 @@ TEST(LossScaling, IsDynamicWhereFp16ComputesOrHoldsGradientsAndOffForTheOthers) 
   EXPECT_EQ(first_loss_scale(fixed, DType::fp32, DType::fp32), 3.0F);
 }
 
-TEST(LossScaling, NumbersThatMakeNoSenseAreNamed) {
+TEST(LossScaling, InvalidNumbersAreNamed) {
   constexpr auto dynamic = LossScaleMode::dynamic;
   for (const float bad : {0.0F, -1.0F, 2 * LossScaling::kMost, kInfinity, kNan}) {
     EXPECT_THAT(refusal({.mode = dynamic, .initial = bad}), HasSubstr("initial")) << bad;
@@ -69,7 +69,7 @@ TEST(LossScaling, NumbersThatMakeNoSenseAreNamed) {
   });
 }
 
-TEST(LossScaling, RanksThatScaleOtherwiseAreToldSo) {
+TEST(LossScaling, RanksWithDifferentScalingAreRefused) {
   const auto body = [](World& world) {
     ShardedModel model{world,
                        {.loss_scaling = {.mode = LossScaleMode::fixed,
@@ -96,7 +96,7 @@ std::vector<float> scales_of(const LossScaling& scaling, int steps, const std::v
   return run_toy(run).loss_scales;
 }
 
-TEST(LossScaling, GrowsAfterSoManyGoodStepsInARow) {
+TEST(LossScaling, GrowsAfterTheGivenNumberOfGoodSteps) {
   const LossScaling scaling{
       .mode = LossScaleMode::dynamic, .initial = 4.0F, .growth = 4.0F, .growth_interval = 3};
   EXPECT_EQ(scales_of(scaling, 8, {}), (std::vector<float>{4, 4, 4, 16, 16, 16, 64, 64}));
@@ -119,7 +119,7 @@ TEST(LossScaling, AFixedScaleStaysWhateverHappens) {
   EXPECT_EQ(scales_of({}, 4, {1}), (std::vector<float>{1, 1, 1, 1})) << "fp32 does not scale";
 }
 
-TEST(LossScaling, ATrainerThatDoesNotScaleItsLossIsToldInTheFirstStep) {
+TEST(LossScaling, ATrainerThatDoesNotScaleItsLossIsRefusedInTheFirstStep) {
   run_ranks(1, [](World& world) {
     ShardedModel model{world, {.loss_scaling = {.mode = LossScaleMode::dynamic}}};
     (void)model.add_unit("a", {{"w", {3}}});
@@ -138,7 +138,7 @@ TEST(LossScaling, ATrainerThatDoesNotScaleItsLossIsToldInTheFirstStep) {
   EXPECT_THROW(run_ranks(1, body), ContractError);
 }
 
-TEST(LossScaling, AskingBeforeThereIsAScaleIsNotEnough) {
+TEST(LossScaling, AskingForTheScaleBeforeItExistsIsNotEnough) {
   run_ranks(1, [](World& world) {
     ShardedModel model{world, {.loss_scaling = {.mode = LossScaleMode::dynamic}}};
     const Unit unit = model.add_unit("a", {{"w", {3}}});

@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 
 const ModelOptions kRemainders{.compute = DType::bf16, .master_weights = MasterWeights::remainder};
 
-TEST(MasterWeightsOption, RanksThatDisagreeAreTold) {
+TEST(MasterWeightsOption, RanksThatDisagreeAreRefused) {
   const auto body = [](World& world) {
     ModelOptions options = kRemainders;
     if (world.rank() == 1) { options.master_weights = MasterWeights::fp32; }
@@ -25,7 +25,7 @@ TEST(MasterWeightsOption, RanksThatDisagreeAreTold) {
   } catch (const ContractError& error) { EXPECT_THAT(error.what(), HasSubstr("master weights")); }
 }
 
-TEST(MasterWeightsOption, HasNamesThatAreRead) {
+TEST(MasterWeightsOption, NamesRoundTrip) {
   for (const MasterWeights kind : {MasterWeights::fp32, MasterWeights::remainder}) {
     EXPECT_EQ(parse_master_weights(to_string(kind)), kind);
   }

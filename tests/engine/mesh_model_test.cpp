@@ -197,7 +197,7 @@ Result train(const Case& from) {
   return result;
 }
 
-/// As one rank that goes through all samples ends.
+/// The result of one rank that goes through all samples.
 Result alone(const Case& from) {
   const int data_ranks = MeshShape{from.mesh}.data_ranks();
   Result result = train(
@@ -291,7 +291,7 @@ TEST(MeshModel, RefusesToTieParametersThatAreCutDifferently) {
 }
 
 /// A rank along tensor that has no element of the only trained parameter decides as the others do.
-TEST(MeshModel, JudgesWholeParametersOnRanksThatHaveNothingOfThem) {
+TEST(MeshModel, ChecksWholeParametersOnRanksWithoutAPart) {
   const std::vector<ModelOptions> some{
       {.compute = DType::bf16, .master_weights = MasterWeights::remainder},
       {.compute = DType::bf16, .offload = Offload::state}};
@@ -308,7 +308,7 @@ TEST(MeshModel, JudgesWholeParametersOnRanksThatHaveNothingOfThem) {
   }
 }
 
-TEST(MeshModel, NamesTheSameOriginOfNaNWhereARankHasNothingOfAUnit) {
+TEST(MeshModel, NamesTheSameOriginOfNaNOnRanksWithoutAPart) {
   std::vector<std::string> told(2);
   run_ranks(2, [&](World& world) {
     ShardedModel model{world, {.mesh = {{"tensor", 2}}, .max_skips = 2}};
@@ -335,6 +335,30 @@ TEST(MeshModel, NamesTheSameOriginOfNaNWhereARankHasNothingOfAUnit) {
   });
   EXPECT_THAT(told[0], HasSubstr("in the gradients of unit 'b'"));
   EXPECT_EQ(told[0], told[1]);
+}
+
+TEST(MeshModel, NamesTheFirstUnitOfAPassWhoseValuesAreNotFinite) {
+  struct Origin {
+    bool parameters;  // not finite, or else the gradients alone
+    const char* told;
+  };
+  for (const Origin& c : {Origin{true, "in the parameters of unit 'first' on rank 0"},
+                          Origin{false, "in the gradients of unit 'last' on rank 1"}}) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    const std::string text = refusal<NumericError>(2, [&](World& world) {
+      ShardedModel model{world, {.mesh = {{"pipe", 2}}, .max_skips = 1}};
+      const Unit last = model.add_unit("last", {{.name = "w", .shape = {3}}}, {.pipe = 1});
+      const Unit first = model.add_unit("first", {{.name = "w", .shape = {3}}}, {.pipe = 0});
+      model.declare_order({first, last});
+      model.materialize(init::constant(c.parameters ? nan : 1.0F));
+      model.optimize_with(SGD{});
+      const Unit mine = world.rank() == 0 ? first : last;
+      (void)model.forward(mine);
+      model.backward(mine).grad("w")[0] = nan;
+      model.step();
+    });
+    EXPECT_THAT(text, HasSubstr(c.told));
+  }
 }
 
 TEST(MeshModel, AsksOnlyTheRanksWithTheLossForItsScale) {

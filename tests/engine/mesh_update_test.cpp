@@ -34,7 +34,7 @@ void step(const ModelOptions& options, const ParameterSpec& weight, const Optimi
   });
 }
 
-TEST(UpdateOnAMesh, GivesARuleEachElementOnceAndItsPlaceInTheWhole) {
+TEST(UpdateOnAMesh, PassesEachElementOnceWithItsPlaceInTheWhole) {
   const ParameterSpec weight{
       .name = "w", .shape = {7, 90}, .cut = TensorCut{.dim = 1, .granule = 5, .sections = 3}};
   std::mutex mutex;

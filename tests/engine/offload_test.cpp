@@ -131,7 +131,7 @@ std::vector<float> masters_of(Offload offload, int units) {
 }
 
 // One byte less than it takes: whichever allocation is refused, what came before it is given back.
-TEST(Offload, AnOptimizerForWhichThereIsNoMemoryLeavesNothingBehind) {
+TEST(Offload, AnOptimizerThatRunsOutOfMemoryLeavesNothingBehind) {
   for (const Offload offload : {Offload::none, Offload::optimizer, Offload::state}) {
     std::size_t taken = 0;
     const auto live_after = [&](std::size_t budget) {
@@ -166,8 +166,8 @@ TEST(Offload, AUnitThatAStepLeavesOutIsUpdatedByTheGradientsOfTheStepBefore) {
   EXPECT_EQ(masters_of(Offload::none, 2), masters_of(Offload::state, 2));
 }
 
-// With fewer pieces than slots, no slot that is still in use holds up what comes.
-TEST(Offload, StateIsBroughtWhenThatOfTheStepBeforeIsBack) {
+// There are fewer pieces than slots, so no slot in use delays the next piece.
+TEST(Offload, StateIsFetchedOnceThatOfThePreviousStepIsStored) {
   EXPECT_EQ(masters_of(Offload::none, 1), masters_of(Offload::state, 1));
 }
 

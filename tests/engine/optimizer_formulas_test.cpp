@@ -220,26 +220,26 @@ void check(const Rule& rule, const Formula& formula) {
   }
 }
 
-TEST(OptimizerFormulas, AdamWIsThePages) {
+TEST(OptimizerFormulas, AdamWMatchesThePage) {
   const AdamW rule{
       .lr = 0.031F, .beta1 = 0.87F, .beta2 = 0.963F, .eps = 1e-7F, .weight_decay = 0.21F};
   check(rule, adam_w(rule));
 }
 
-TEST(OptimizerFormulas, AdamIsThePages) {
+TEST(OptimizerFormulas, AdamMatchesThePage) {
   const Adam rule{
       .lr = 0.031F, .beta1 = 0.87F, .beta2 = 0.963F, .eps = 1e-7F, .weight_decay = 0.21F};
   check(rule, adam(rule));
 }
 
-TEST(OptimizerFormulas, SGDIsThePagesWithMomentumAndWithout) {
+TEST(OptimizerFormulas, SGDMatchesThePageWithAndWithoutMomentum) {
   for (const float momentum : {0.0F, 0.83F}) {
     const SGD rule{.lr = 0.031F, .momentum = momentum, .weight_decay = 0.21F};
     check(rule, sgd(rule));
   }
 }
 
-TEST(OptimizerFormulas, LionIsThePages) {
+TEST(OptimizerFormulas, LionMatchesThePage) {
   const Lion rule{.lr = 0.0031F, .beta1 = 0.87F, .beta2 = 0.963F, .weight_decay = 0.21F};
   check(rule, lion(rule));
 }

@@ -108,7 +108,7 @@ TEST(OptionRules, AnOptionWithoutEffectIsNamed) {
   }
 }
 
-TEST(OptionRules, WhatIsMeantIsAccepted) {
+TEST(OptionRules, ValidOptionsAreAccepted) {
   const std::vector<ModelOptions> table = {
       {},
       {.reduce = DType::bf16},
@@ -160,7 +160,7 @@ TEST(OptionRules, AGraphHoldsNoStepThatWaitsOrUpdatesBesideTheNext) {
   EXPECT_EQ(in_graph({.checks = Checks::strict}), "");
 }
 
-TEST(OptionRules, AUnitsOwnAreNamedWithTheUnit) {
+TEST(OptionRules, AUnitsOptionIsNamedWithTheUnit) {
   const auto unit = [](const UnitOptions& own, const ModelOptions& options,
                        std::vector<ParameterSpec> specs = {}) {
     return refusal<ConfigError>([&] { engine::check_unit("a", specs, own, options); });
@@ -219,7 +219,7 @@ TEST(UnitRules, RemaindersNeedATrainedBf16ParameterAndNoFp16One) {
               StartsWith("`master_weights` remainder: unit 'b' trains fp16 parameters"));
 }
 
-TEST(UnitRules, AnUpdateNeedsSomethingToRoundOrToTakeAway) {
+TEST(UnitRules, AnUpdateNeedsSomethingToRoundOrDecay) {
   const auto update = [](DType compute, Offload offload, const Optimizer& optimizer,
                          const OptimizerOptions& more, bool trains = true) {
     const ModelOptions options{.compute = compute, .offload = offload};

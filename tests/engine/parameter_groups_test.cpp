@@ -72,7 +72,7 @@ const std::vector<ParameterGroup> kGroups{
     {.name = "biases", .contains = named("bias"), .lr_scale = 2.0F}};
 
 // Nothing is clipped, so that each group trains as if its optimizer were the only one.
-TEST(ParameterGroups, EachTrainsAsUnderAnOptimizerOfItsOwn) {
+TEST(ParameterGroups, EachTrainsAsUnderItsOwnOptimizer) {
   const float lr = 0.01F;
   for (const Strategy strategy : all_strategies()) {
     const auto grouped =
@@ -120,7 +120,7 @@ TEST(ParameterGroups, AWeightDecayOfTheGroupHoldsForItsBiasesToo) {
   EXPECT_NE(with(0.0F).at("unit.a"), rule.at("unit.a"));
 }
 
-TEST(ParameterGroups, TheFirstThatContainsAParameterHasIt) {
+TEST(ParameterGroups, TheFirstGroupThatMatchesAParameterOwnsIt) {
   const auto all = [](const ParameterInfo&) { return true; };
   const auto grouped =
       trained(SGD{.lr = 0.01F}, {.groups = {{.name = "b", .contains = named("b"), .lr_scale = 0.0F},
@@ -159,7 +159,7 @@ TEST(ParameterGroups, BadValuesAreRefusedByName) {
               HasSubstr("`weight_decay` of group 'g' must be"));
 }
 
-TEST(ParameterGroups, RanksThatGroupDifferentlyAreToldTheFirstDifference) {
+TEST(ParameterGroups, RanksThatGroupDifferentlyLearnTheFirstDifference) {
   std::string text;
   try {
     run_ranks(2, [](World& world) {

@@ -13,7 +13,7 @@ INSTANTIATE_TEST_SUITE_P(Streams, PreviousReport,
                            return test.param == ComputeStream::caller ? "caller" : "worker";
                          });
 
-TEST_P(PreviousReport, IsThatOfTheStepBeforeTheLast) {
+TEST_P(PreviousReport, IsOfThePreviousStep) {
   WorldOptions options;
   options.compute_stream = GetParam();
   run_ranks(

@@ -84,7 +84,7 @@ TEST_P(Room, HoldsZerosThroughoutATraining) {
   }
 }
 
-TEST_P(Room, IsSeenByNoExportAndCountsAsNoParameter) {
+TEST_P(Room, IsNotExportedAndNotCountedAsAParameter) {
   run_ranks(2, [&](World& world) {
     ShardedModel model{world, options_of(GetParam())};
     const Unit unit = model.add_unit("u", specs());

@@ -137,7 +137,7 @@ TEST(MovableScopes, RefuseUsesAfterTheirEnd) {
               HasSubstr(kEnded));
 }
 
-TEST(MovableScopes, EndWhatTheyAreAssignedOver) {
+TEST(MovableScopes, EndTheScopeTheyReplace) {
   EXPECT_EQ(refusal([](ShardedModel& model, Unit a) {
               ForwardScope scope = model.forward(a);
               ForwardScope other = std::move(scope);
@@ -152,7 +152,7 @@ TEST(MovableScopes, EndWhatTheyAreAssignedOver) {
             "");
 }
 
-TEST(MovableScopes, TellWhatIsOpenWhereTheModelEndsFirst) {
+TEST(MovableScopes, NameOpenScopesIfTheModelIsDestroyedFirst) {
   std::string error;
   try {
     run_ranks(1, [](World& world) {
@@ -166,7 +166,7 @@ TEST(MovableScopes, TellWhatIsOpenWhereTheModelEndsFirst) {
   EXPECT_THAT(error, HasSubstr("the model was destroyed while a scope of unit 'a'"));
 }
 
-TEST(MovableScopes, CloseThrowsWhatTheBraceWouldKeep) {
+TEST(MovableScopes, CloseThrowsTheErrorThatADestructorWouldKeep) {
   run_ranks(1, [](World& world) {
     ShardedModel model{world, {.strategy = Strategy::zero3, .checks = Checks::memory}};
     const Unit a = model.add_unit("a", {{"w", {9}}});

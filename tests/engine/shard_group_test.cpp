@@ -1,4 +1,4 @@
-// Which ranks share a copy of the model states.
+// The ranks that share a copy of the model states.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Machines = std::vector<std::string>;
 
-TEST(RanksOfEachMachine, AreTheSameNumberSideBySideOrNone) {
+TEST(RanksOfEachMachine, AreContiguousAndEqualOrNone) {
   EXPECT_EQ(ranks_of_each_machine(Machines{"a"}), 1);
   EXPECT_EQ(ranks_of_each_machine(Machines{"a", "a", "a"}), 3);
   EXPECT_EQ(ranks_of_each_machine(Machines{"a", "a", "b", "b"}), 2);
@@ -32,7 +32,7 @@ TEST(RanksOfEachMachine, AreTheSameNumberSideBySideOrNone) {
   EXPECT_EQ(ranks_of_each_machine(Machines{"a", "a", "b", "b", "b", "b"}), 0);
 }
 
-TEST(RanksOfEachMachine, IsWhatHybridTakesWhereNothingIsGiven) {
+TEST(RanksOfEachMachine, IsHybridsDefault) {
   run_ranks(3, [](World& world) {
     EXPECT_EQ(ranks_of_each_machine(machines_of_ranks(world)), 3) << "threads";
     EXPECT_EQ(Sharding::make(world, {.strategy = Strategy::hybrid}).ranks(), 3);

@@ -48,7 +48,7 @@ void expect_partition(const MeshShape& mesh, const SegmentLayout& segment) {
       cut.push_back(kept);
       for (const Piece& piece : segment.pieces(kept)) { pieces += piece.elems; }
     }
-    // In order and without a gap, so that it is one range; Ranges refuses an overlap.
+    // The places are in order and without a gap, so they are one range; Ranges refuses an overlap.
     ASSERT_EQ(Ranges{cut}, (Range{0, segment.padded_elems()}));
     std::int64_t elems = 0;
     for (const Placement& placement : segment.placements()) { elems += placement.elems; }

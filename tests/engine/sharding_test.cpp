@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Dims = std::vector<MeshDim>;
 
-TEST(MeshOf, AStrategyIsWhatItIsShortFor) {
+TEST(MeshOf, AStrategyIsShortForItsMesh) {
   const auto dims_of = [](Strategy strategy, int ranks, int group) {
     return mesh_of(strategy, ranks, group).dims();
   };
@@ -51,7 +51,7 @@ TEST(Sharding, MovesStatesAlongShardAndReducedGradientsAlongReplicate) {
   }
 }
 
-TEST(Sharding, OfAStrategyWithoutAMeshDividesNothing) {
+TEST(Sharding, OfAStrategyWithoutAMeshSplitsNothing) {
   for (const Strategy strategy : all_strategies()) {
     if (strategy == Strategy::hybrid) { continue; }
     run_ranks(3, [strategy](World& world) {
@@ -76,7 +76,7 @@ TEST(Sharding, ModelsOfAWorldShareItsCommunicatorsHoweverTheMeshIsGiven) {
   });
 }
 
-TEST(Sharding, ForInferenceDividesTheGathersAlone) {
+TEST(Sharding, ForInferenceSplitsOnlyTheGathers) {
   run_ranks(4, [](World& world) {
     const Sharding sharding = Sharding::make(
         world, {.strategy = Strategy::hybrid, .shard_group = 2, .purpose = Purpose::inference});
@@ -86,7 +86,7 @@ TEST(Sharding, ForInferenceDividesTheGathersAlone) {
   });
 }
 
-TEST(MeshOfAModel, ThatItCannotUseIsRefusedWithWhatToDo) {
+TEST(MeshOfAModel, IsRefusedWithAdviceIfUnusable) {
   struct Case {
     ModelOptions options;
     std::string text;
@@ -122,7 +122,7 @@ TEST(MeshOfAModel, ThatDiffersOnOneRankIsNamed) {
 }
 
 // The ranks of a group agree on an order of units that the other group has not.
-TEST(Sharding, AGroupThatGoesAnotherWayIsAnErrorThatNamesTheUnits) {
+TEST(Sharding, AGroupInAnotherOrderIsAnErrorThatNamesTheUnits) {
   const std::string text = refusal<Error>(4, [](World& world) {
     ShardedModel model{world, {.strategy = Strategy::hybrid, .shard_group = 2}};
     Unit units[] = {model.add_unit("one", {{"w", {40}}}), model.add_unit("two", {{"w", {40}}})};

@@ -95,7 +95,7 @@ class Stop : public ::testing::TestWithParam<Strategy> {
 INSTANTIATE_TEST_SUITE_P(Strategies, Stop, ::testing::ValuesIn(all_strategies()),
                          [](const auto& tested) { return std::string{to_string(tested.param)}; });
 
-TEST_P(Stop, NamesTheUnitWhoseOutputWasTheFirstThatIsNotFinite) {
+TEST_P(Stop, NamesTheUnitWithTheFirstNonFiniteOutput) {
   const std::string text = stop(options(), [](int rank, int step, int) {
     Numbers numbers;
     if (rank != 1 || step < 2) { return numbers; }
@@ -118,7 +118,7 @@ TEST_P(Stop, NamesTheUnitWhoseGradientWasTheFirstInBackwardOrder) {
   EXPECT_THAT(text, AllOf(HasSubstr("step 3: "), HasSubstr("gradients of unit 'b' on rank 2;")));
 }
 
-TEST_P(Stop, NamesAParameterThatIsNotFiniteWhateverWasWatched) {
+TEST_P(Stop, NamesANonFiniteParameterWhateverWasWatched) {
   const auto numbers = [](int, int, int) {
     return Numbers{.output = {1.0F, kNan, kNan}, .gradient = {kNan, kNan, 1.0F}};
   };
@@ -147,7 +147,7 @@ TEST_P(Stop, SaysThatOnlyTheSumIsNotFinite) {
   EXPECT_THAT(text, AllOf(HasSubstr("of each rank are finite"), HasSubstr("sum in fp32")));
 }
 
-TEST_P(Stop, SaysInWhatAndOverWhatTheSumIsMade) {
+TEST_P(Stop, SaysWhereAndInWhichDtypeTheSumIsMade) {
   ModelOptions with = options();
   with.accumulate = 2;
   with.accumulate_mode = AccumulateMode::every;
@@ -157,7 +157,7 @@ TEST_P(Stop, SaysInWhatAndOverWhatTheSumIsMade) {
   EXPECT_THAT(text, HasSubstr("sum over ranks and micro-batches in bf16"));
 }
 
-TEST_P(Stop, ComesAfterExactlySoManyInARowAndNeverWithZero) {
+TEST_P(Stop, ComesAfterExactlyTheGivenSkipsAndNeverWithZero) {
   const auto bad_from = [](int first, int but) {
     return [=](int, int step, int) {
       Numbers numbers;
@@ -175,7 +175,7 @@ TEST_P(Stop, ComesAfterExactlySoManyInARowAndNeverWithZero) {
   EXPECT_EQ(stop(options(25), bad_from(0, -1)), "") << "ten are fewer than the default";
 }
 
-TEST_P(Stop, LeavesAModelThatCanGoOn) {
+TEST_P(Stop, LeavesAUsableModel) {
   run_ranks(2, [](World& world) {
     Trainer trainer{world, options(2)};
     const auto before = exported(trainer.model(), StateTensor::parameters);
@@ -195,7 +195,7 @@ TEST_P(Stop, LeavesAModelThatCanGoOn) {
   });
 }
 
-// Whoever starts the ranks gets the same type, and knows a rank.
+// The caller of run_ranks gets the same type, with a rank.
 TEST(StopOfAJob, IsANumericErrorOfTheLowestRank) {
   try {
     run_ranks(2, [](World& world) {
@@ -228,7 +228,7 @@ TEST(StopOfAJob, SaysThatTheOriginWasNotLookedForIfTheOptimizerCameLate) {
 }
 
 // A pointer that nobody could read shows that nobody does.
-TEST(Watch, LooksAtNothingUnlessTheNextSkippedStepIsTheLast) {
+TEST(Watch, ChecksNothingUnlessTheNextSkippedStepIsTheLast) {
   run_ranks(2, [](World& world) {
     ShardedModel model{world, {.max_skips = 4}};
     const Unit unit = model.add_unit("a", {{"w", {5}}});

@@ -223,7 +223,7 @@ TEST_P(TrainingStates, ContinueToTheBitWhateverStrategyWroteThem) {
 }
 
 // A snapshot is of its step, although the steps after it have begun.
-TEST_P(TrainingStates, AreCopiedAsTheyWereWhenTheCopyWasAskedFor) {
+TEST_P(TrainingStates, AreCopiedAsOfTheRequest) {
   const WorldOptions late{.delays =
                               DelayInjection{.seed = 3, .longest = std::chrono::microseconds{400}}};
   for (const Way& way : {Way{"ddp", Strategy::ddp}, Way{"zero2", Strategy::zero2}}) {
@@ -262,7 +262,7 @@ std::map<StateKind, int> kinds_of(ShardedModel& model) {
 }
 
 // 11 parameters: the table, three of three blocks, of which one is frozen, and the head's bias.
-TEST(TrainingStateOfAModel, HasTheTensorsThatTheModelHas) {
+TEST(TrainingStateOfAModel, HasTheModelsTensors) {
   using Kinds = std::map<StateKind, int>;
   run_ranks(2, [](World& world) {
     ToyModel inference{
@@ -279,7 +279,7 @@ TEST(TrainingStateOfAModel, HasTheTensorsThatTheModelHas) {
   });
 }
 
-TEST(TrainingStateOfAModel, GivesItsWeightsToModelsForInference) {
+TEST(TrainingStateOfAModel, ProvidesWeightsForInference) {
   for (const Way& way : ways(4)) {
     WholeState whole;
     std::map<std::string, std::vector<float>> expected;
@@ -333,7 +333,7 @@ TEST(TrainingStateOfAModel, IsRefusedWithinAStepAndBeforeThereIsAny) {
 }
 
 // An event of a snapshot that is gone is not waited for.
-TEST(TrainingStateOfAModel, LeavesNothingToWaitForWhenItEnds) {
+TEST(TrainingStateOfAModel, LeavesNoPendingWorkWhenDestroyed) {
   run_ranks(1, [](World& world) {
     ToyModel toy{world, {}, {}};
     toy.model().optimize_with(AdamW{});

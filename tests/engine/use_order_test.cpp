@@ -23,14 +23,14 @@ void run(UseOrder& schedule, const std::vector<Use>& uses) {
   schedule.end_round();
 }
 
-TEST(UseOrder, KnowsNothingInTheFirstMicroBatch) {
+TEST(UseOrder, PredictsNothingInTheFirstMicroBatch) {
   UseOrder schedule;
   schedule.begin_round();
   schedule.note(f(0));
   EXPECT_TRUE(schedule.upcoming().empty());
 }
 
-TEST(UseOrder, ExpectsWhatTheLastMicroBatchDid) {
+TEST(UseOrder, PredictsTheLastMicroBatchsOrder) {
   UseOrder schedule;
   run(schedule, {f(0), f(1), b(1), b(0)});
   schedule.begin_round();
@@ -45,7 +45,7 @@ TEST(UseOrder, ADeclaredOrderIsForwardAndItsReverse) {
   EXPECT_EQ(upcoming(schedule), (std::vector<Use>{f(2), f(0), b(0), b(2)}));
 }
 
-TEST(UseOrder, LeavingTheKnownOrderEndsThePredictionAndIsLearnt) {
+TEST(UseOrder, LeavingTheKnownOrderEndsThePredictionAndIsLearned) {
   UseOrder schedule;
   run(schedule, {f(0), f(1), b(1), b(0)});
   EXPECT_TRUE(schedule.take_changed());
@@ -60,7 +60,7 @@ TEST(UseOrder, LeavingTheKnownOrderEndsThePredictionAndIsLearnt) {
   EXPECT_EQ(upcoming(schedule), (std::vector<Use>{b(1)}));
 }
 
-TEST(UseOrder, AnUnchangedOrderIsNotReportedAgain) {
+TEST(UseOrder, AnUnchangedOrderIsReportedOnce) {
   UseOrder schedule;
   run(schedule, {f(0), b(0)});
   EXPECT_TRUE(schedule.take_changed());

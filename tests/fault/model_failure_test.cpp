@@ -113,7 +113,7 @@ TEST_P(ModelFailure, LosingARankAtAnyPointEndsTheJobWithItsCause) {
 }
 
 // The host's updates, and copies to it and back, are under way when a rank goes.
-TEST_P(ModelFailure, SoDoesOneWhoseStateIsOnTheHost) {
+TEST_P(ModelFailure, LosingARankWithStateOnTheHostEndsTheJobWithItsCause) {
   const int group = GetParam() == Strategy::hybrid ? 2 : 0;
   using Way = std::pair<Offload, float>;
   for (const auto& [offload, keep] :

@@ -84,7 +84,7 @@ TEST(RankFailure, LosingARankAtAnyMomentFreesTheOthersAndNamesTheCause) {
   for (std::uint32_t seed = 0; seed < 50; ++seed) { lose_a_rank(seed, {}); }
 }
 
-TEST(RankFailure, AlsoWhileCollectivesAreDelayed) {
+TEST(RankFailure, LosingARankDuringDelayedCollectivesFreesTheOthers) {
   WorldOptions options;
   options.delays = DelayInjection{.seed = 3, .longest = std::chrono::microseconds{500}};
   for (std::uint32_t seed = 100; seed < 120; ++seed) { lose_a_rank(seed, options); }

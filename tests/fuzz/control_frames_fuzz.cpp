@@ -14,7 +14,7 @@ struct Arrived {
   bool accepted = true;
 };
 
-// As a coordinator takes what arrives.
+// Feeds a coordinator with arbitrary bytes.
 Arrived arrive(std::string_view bytes, std::size_t piece, std::size_t most_bytes) {
   Arrived all;
   FrameReader reader{most_bytes};

@@ -19,7 +19,7 @@ void check_ranks(const std::vector<int>& ranks) {
         "ranks that are named are of the job");
 }
 
-// As a rank reads it.
+// Feeds a rank with arbitrary bytes.
 void check_told(const std::vector<int>& ranks, const Frame& frame) {
   check_ranks(ranks);
   holds(std::ranges::is_sorted(ranks), "ranks are told in order");
@@ -61,7 +61,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace tessera;
   fuzz::Input input{data, size};
   bool telling = false;
-  JobTalk talk{fuzz::kRanks, [&](const std::vector<int>& ranks, const Frame& frame) {
+  const RankNames names;
+  JobTalk talk{fuzz::kRanks, names, [&](const std::vector<int>& ranks, const Frame& frame) {
                  // What a rank cannot read must not be taken for what the speaker said wrong.
                  telling = true;
                  fuzz::check_told(ranks, frame);

@@ -49,7 +49,7 @@ faster_and_slower() {
   [[ $(grep -E '^\| (slower|faster|the same) ' "$scratch/output" | head -n 2 | grep -c slower) == 2 ]] ||
     fail "the slower are not the first"
 
-  # The document that is compared with may be the one that is replaced.
+  # The document compared with may be the document that is replaced.
   KEEP=1 check 0 FAKE_ADAMW=3900 -- --compare "$scratch/gpu.json" --noise 1.5 kernels
   row '^\| faster \| kernels: AdamW, fp32 gradients ' '3000 GB/s \| 3900 GB/s'
   row '^\| slower \| kernels: c_fc dW / '

@@ -137,7 +137,7 @@ without_trainer() {
   has_not 'part build compiles it'
 }
 
-# The largest batches are found to the last one, and compared at the one that fits both.
+# The largest batches are found exactly, and compared at the largest that fits both.
 batches() {
   check 0 FAKE_OURS_FITS=23 FAKE_THEIRS_FITS=41 FAKE_THEIRS=1000 -- train
   has '^\| met ' 'fits both' 'both at batch 23'

@@ -48,7 +48,7 @@ TEST(AdamReference, DecayGoesThroughTheMoments) {
 class AdamKernels : public updates::UpdateTest {};
 INSTANTIATE_TEST_SUITE_P(Backends, AdamKernels, backends(), backend_name);
 
-// As for AdamW, whose test derives the bound; here the decay is part of the gradient, which makes
+// The bound is AdamW's, derived in its test; here the decay is part of the gradient, which makes
 // g's relative error larger by the cancellation of two terms of about equal size: below 2.
 TEST_P(AdamKernels, FollowFloat64OverAHundredSteps) {
   constexpr std::int64_t elems = 501;

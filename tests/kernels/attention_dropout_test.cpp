@@ -51,7 +51,7 @@ TEST_P(AttentionDropout, DropsNoOtherElement) {
 }
 
 // Every value 1 and every score equal: y is the part of a row that was kept, over 1 - p.
-TEST_P(AttentionDropout, KeepsTheShareOfTheProbabilitiesThatItSays) {
+TEST_P(AttentionDropout, KeepsTheStatedShareOfTheProbabilities) {
   constexpr AttentionShape shape{4, 100, 3, 1};
   Pass pass{DType::fp32, shape, kP};
   std::fill(pass.qkv.begin(), pass.qkv.end(), 1.0F);
@@ -121,7 +121,7 @@ TEST_P(AttentionDropout, HasOtherMasksForEveryHeadRowAndKey) {
 }
 
 // The last two heads of three, as a rank along `tensor` has them.
-TEST_P(AttentionDropout, HeadsKeepTheirMasksWhereverTheyAre) {
+TEST_P(AttentionDropout, HeadsKeepTheirMasksOnAnyRank) {
   constexpr std::int64_t seq = 37, size = 8;
   for (const DType dtype : kValueDTypes) {
     Pass all{dtype, {2, seq, 3, size}, kP};

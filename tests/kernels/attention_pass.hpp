@@ -12,7 +12,7 @@ inline std::int64_t values_of(const AttentionShape& shape) {
   return shape.batch * shape.seq * shape.heads * shape.head_size;
 }
 
-/// By the reference, in fp32 on values as a dtype has them.
+/// Computes with the reference in fp32, on values rounded to a dtype.
 struct Pass {
   DType dtype;
   AttentionShape shape;

@@ -56,7 +56,7 @@ TEST_P(AttentionKernels, AreCloseToTheReference) {
 
 TEST_P(AttentionKernels, AreCloseToTheReferenceWhereScoresAreLarge) {
   for (const AttentionShape& shape : kShapes) {
-    if (shape.head_size > 64) { continue; }  // scores are sums of as many terms
+    if (shape.head_size > 64) { continue; }  // scores are sums of head_size terms
     SCOPED_TRACE(testing::Message() << shape.seq << " rows, head size " << shape.head_size);
     expect_close(Pass{DType::fp32, shape, 0.0F, 4.0F});
   }
@@ -139,7 +139,7 @@ TEST_P(AttentionKernels, BackwardIsTheSlopeOfForward) {
   for (std::size_t i = 0; i < dqkv.size(); ++i) { EXPECT_NEAR(dqkv[i], exact.slope(i), 1e-5) << i; }
 }
 
-// Of a sample alone, whatever batch it is in and wherever that lies. What cuDNN takes, in 16 bits
+// A sample's bits depend neither on its batch nor on its place in it. What cuDNN takes, in 16 bits
 // without dropout, depends on both.
 TEST_P(AttentionKernels, BitsDependOnTheSampleAlone) {
   constexpr AttentionShape all{3, 70, 2, 24}, one{1, 70, 2, 24};
@@ -188,7 +188,7 @@ TEST_P(AttentionKernels, BothDirectionsHaveTheSameBitsInEveryRun) {
   }
 }
 
-TEST_P(AttentionKernels, NothingIsLegal) {
+TEST_P(AttentionKernels, EmptyInputIsLegal) {
   for (const AttentionShape shape : {AttentionShape{0, 4, 2, 8}, AttentionShape{2, 0, 2, 8}}) {
     OnDevice actual{bench(), Pass{DType::fp32, shape}};
     run(actual);
@@ -206,7 +206,7 @@ TEST(AttentionWorkspaceOnCpu, GrowsWithTheSequenceAndNotWithItsSquare) {
   EXPECT_EQ(elems(1024), cpu_table().attention_workspace_elems({1, 1024, 1, 64}, DType::fp32, {}));
 }
 
-TEST(AttentionWorkspaceOnCpu, IsForTheThreadsThatFindAHead) {
+TEST(AttentionWorkspaceOnCpu, CountsOnlyThreadsWithAHead) {
   const AttentionShape six_heads{2, 100, 3, 16};
   const auto elems = [&](int threads) {
     return cpu_table().attention_workspace_elems(six_heads, DType::fp32, {.threads = threads});
@@ -257,7 +257,7 @@ class AttentionOnCuda : public attention::AttentionTest {};
 INSTANTIATE_TEST_SUITE_P(Backends, AttentionOnCuda, cuda_alone(), backend_name);
 
 // Three heads fit what cuDNN may work in at a time, then two.
-TEST_P(AttentionOnCuda, HeadsOfALongSequenceAreTheirOwn) {
+TEST_P(AttentionOnCuda, HeadsOfALongSequenceAreIndependent) {
   if (test::Emulation::there()) { GTEST_SKIP() << "has no cuDNN, and would take minutes"; }
   constexpr AttentionShape all{1, 4096, 5, 8}, one{1, 4096, 1, 8};
   const Pass pass{DType::bf16, all};

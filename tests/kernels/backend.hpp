@@ -96,7 +96,7 @@ class CpuTest : public ::testing::Test {
 inline auto backends() {
   return ::testing::Values(DeviceKind::cpu, DeviceKind::cuda);
 }
-/// Of what only one of them has.
+/// For kernels that only one backend has.
 inline auto cpu_alone() {
   return ::testing::Values(DeviceKind::cpu);
 }

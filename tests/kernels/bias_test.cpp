@@ -105,7 +105,7 @@ TEST_P(BiasKernels, TheOrderOfTheGradientsSumDependsOnTheSizesAlone) {
   }
 }
 
-TEST_P(BiasKernels, AnOverwrittenGradientHasTheBitsOfOneThatWasZero) {
+TEST_P(BiasKernels, OverwritingAGradientEqualsAddingToZero) {
   for (const DType dtype : kValueDTypes) {
     for (const auto [rows, columns] : {Size{0, 9}, Size{100, 77}, Size{300, 1016}}) {
       DeviceValues in{bench(), random_floats(rows * columns, 5), DType::bf16};

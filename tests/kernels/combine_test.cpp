@@ -125,7 +125,7 @@ TEST_P(CombineKernels, CoverALongArray) {
   expect_combined(DType::bf16, ReduceOp::sum, 2, 100'003);
 }
 
-TEST_P(CombineKernels, ANaNOnAnyRankStaysInTheMaximum) {
+TEST_P(CombineKernels, TheMaximumKeepsANaNOfAnyRank) {
   for (const float others : {-kInfinity, 1.0F}) {
     for (const std::size_t where : {0U, 1U, 2U}) {
       std::vector<std::unique_ptr<DeviceArray<float>>> placed;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr AttentionShape kGpt2{.batch = 64, .seq = 1024, .heads = 12, .head_size = 64};
 
-TEST(CudnnRule, TakesWhatItsDocumentationSupports) {
+TEST(CudnnRule, TakesTheSizesThatItsDocumentationSupports) {
   EXPECT_TRUE(suits_cudnn(kGpt2, DType::bf16));
   EXPECT_TRUE(suits_cudnn(kGpt2, DType::fp16));
   EXPECT_FALSE(suits_cudnn(kGpt2, DType::fp32));
@@ -47,7 +47,7 @@ TEST(CudnnRule, TheWorkspaceIsThatOfTheHeadsAtATime) {
 }
 
 // 768 heads of 2,101,248 bytes and a mebibyte: 1.5 GiB, and any less in between.
-TEST(CudnnRule, AsManyHeadsAtATimeAsTheWorkspaceThatIsLentHasRoomFor) {
+TEST(CudnnRule, TakesAsManyHeadsAtATimeAsTheLentWorkspaceHolds) {
   const std::size_t whole = cudnn_whole_workspace_bytes(kGpt2, DType::bf16);
   EXPECT_EQ(whole, std::size_t{768} * (1024 * 1024 * 2 + 1024 * 4) + (1U << 20U));
   EXPECT_EQ(cudnn_heads_in(kGpt2, whole), 768);
@@ -56,6 +56,19 @@ TEST(CudnnRule, AsManyHeadsAtATimeAsTheWorkspaceThatIsLentHasRoomFor) {
   EXPECT_EQ(cudnn_heads_in(kGpt2, cudnn_workspace_bytes(kGpt2, DType::bf16)), cudnn_heads(kGpt2));
   EXPECT_EQ(cudnn_heads_in(kGpt2, 0), 0);
   EXPECT_EQ(cudnn_whole_workspace_bytes(kGpt2, DType::fp32), 0U);
+}
+
+TEST(CudnnRule, TheWorkspaceCanBeSetAndHasRoomForOneHead) {
+  constexpr std::size_t head = 1024 * 1024 * 2 + 1024 * 4;
+  constexpr std::size_t slack = 1U << 20U;
+  for (const auto& [most, heads] : {std::pair{std::size_t{0}, 1}, std::pair{slack + head, 1},
+                                    std::pair{slack + 3 * head, 3}, std::pair{head << 12U, 768}}) {
+    EXPECT_EQ(cudnn_heads(kGpt2, SumOrder::fixed, most), heads);
+    EXPECT_EQ(cudnn_workspace_bytes(kGpt2, DType::bf16, SumOrder::fixed, most),
+              slack + static_cast<std::size_t>(heads) * head);
+  }
+  EXPECT_TRUE(suits_cudnn(kGpt2, DType::bf16, 0));
+  EXPECT_FALSE(suits_cudnn({1, 1023, 12, 64}, DType::bf16, 0)) << "not all of its heads fit";
 }
 
 // Kernels of ours are what they would fall to.
@@ -70,14 +83,14 @@ TEST(CudnnRule, LongSequencesAreTakenAHeadAtATime) {
 }
 
 // 1024 gradients of queries of 64 elements and as many sums, in fp32.
-TEST(CudnnRule, InAnyOrderMoreHeadsAreTakenAtATime) {
+TEST(CudnnRule, TakesMoreHeadsAtATimeInAnyOrder) {
   EXPECT_EQ(cudnn_heads(kGpt2, SumOrder::any), 500);
   EXPECT_EQ(cudnn_workspace_bytes(kGpt2, DType::bf16, SumOrder::any),
             std::size_t{500} * 1024 * 65 * 4 + (1U << 20U));
 }
 
-// With short rows of large heads it needs more for each head.
-TEST(CudnnRule, OddLengthsThatFitAtOnceInTheFixedOrderAloneKeepIt) {
+// Short rows of large heads need more workspace per head.
+TEST(CudnnRule, OddLengthsThatFitAtOnceOnlyInTheFixedOrderKeepIt) {
   constexpr AttentionShape some{.batch = 1, .seq = 127, .heads = 2000, .head_size = 128};
   constexpr AttentionShape many{.batch = 1, .seq = 127, .heads = 3000, .head_size = 128};
   EXPECT_EQ(cudnn_order(some, SumOrder::any), SumOrder::any);

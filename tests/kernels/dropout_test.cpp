@@ -129,7 +129,7 @@ TEST_P(DropoutKernels, DropWithTheirProbabilityAndKeepTheMean) {
 }
 
 // Any other key gives a mask that agrees as often as chance has it.
-TEST_P(DropoutKernels, MasksOfDifferentKeysHaveNothingInCommon) {
+TEST_P(DropoutKernels, MasksOfDifferentKeysAreIndependent) {
   constexpr std::int64_t elems = 100'000;
   const Floats base = mask(1, elems, 0.5F);
   for (const auto& change : std::initializer_list<void (*)(DropoutKey&)>{
@@ -146,7 +146,7 @@ TEST_P(DropoutKernels, MasksOfDifferentKeysHaveNothingInCommon) {
   }
 }
 
-TEST_P(DropoutKernels, WhatIsDroppedIsZeroWhateverItWas) {
+TEST_P(DropoutKernels, DroppedElementsAreZeroWhateverTheyWere) {
   DeviceArray<float> x{bench(), filled(64, kNan)};
   table().dropout(call(x.data(), x.data(), 1, 64), stream());
   const Floats left = x.read();

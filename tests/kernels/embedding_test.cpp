@@ -27,7 +27,7 @@ struct Shape {
   std::int64_t batch, seq, hidden, vocab;
 };
 // Tokens that come often, once and never; rows that are whole packs and not, of one warp and more.
-// The last have runs of as many equal tokens as one warp adds, of one more, and of hundreds.
+// The last have runs of equal tokens: one warp's worth, one more, and hundreds.
 constexpr Shape kShapes[] = {{0, 3, 8, 5},       {1, 1, 1, 1},    {2, 3, 7, 4},    {2, 3, 45, 4},
                              {3, 9, 37, 11},     {2, 100, 64, 3}, {5, 33, 8, 40},  {1, 70, 264, 1},
                              {4, 31, 300, 1000}, {1, 128, 8, 1},  {1, 129, 70, 1}, {4, 200, 72, 3}};

@@ -97,7 +97,7 @@ struct OnDevice {
   }
 };
 
-/// Of a row.
+/// Magnitudes of a row.
 struct Sizes {
   double x = 0.0;        ///< mean |x|
   double dnormal = 0.0;  ///< mean |dnormal|
@@ -170,7 +170,7 @@ class CpuBounds : public Bounds {
   [[nodiscard]] double scaled(double bound, std::size_t row) const {
     return columns() > 2 ? bound : bound * std::max(1.0, inverse(row));
   }
-  /// In 16 bits the sum of every 32 rows is rounded.
+  /// 16-bit dtypes round the sum of every 32 rows.
   [[nodiscard]] double sum(double size) const {
     const auto blocks = static_cast<double>(ceil_div<std::int64_t>(problem_.rows, 32));
     return 1.5e-5 +

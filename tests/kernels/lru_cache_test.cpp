@@ -8,7 +8,7 @@
 namespace tessera::kernels::lru_cache_test {
 namespace {
 
-TEST(LruCache, KeepsWhatWasAskedForLast) {
+TEST(LruCache, KeepsTheMostRecentlyUsed) {
   LruCache<int, int> cache{3};
   int made = 0;
   const auto get = [&](int key) {
@@ -29,7 +29,7 @@ TEST(LruCache, KeepsWhatWasAskedForLast) {
   EXPECT_EQ(made, 5);
 }
 
-TEST(LruCache, WhatCannotBeMadeTakesNoPlace) {
+TEST(LruCache, AFailedEntryTakesNoPlace) {
   LruCache<int, std::unique_ptr<int>> cache{1};
   const int& first = *cache.get(1, [] { return std::make_unique<int>(7); });
   EXPECT_THROW((void)cache.get(2, []() -> std::unique_ptr<int> { throw std::runtime_error{"no"}; }),

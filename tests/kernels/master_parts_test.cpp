@@ -39,7 +39,7 @@ TEST(MasterParts, JoinToTheMasterWithEveryLowerHalf) {
   }
 }
 
-// As ties to even, which bfloat16 has, but for the ties themselves.
+// Equals bfloat16's rounding to even except for ties.
 TEST(MasterParts, TheParameterIsTheNearestTiesAwayFromZero) {
   for (const std::uint32_t upper : uppers()) {
     for (std::uint32_t lower = 0; lower < kHalves; ++lower) {
@@ -52,7 +52,7 @@ TEST(MasterParts, TheParameterIsTheNearestTiesAwayFromZero) {
   }
 }
 
-TEST(MasterParts, OfValuesWorkedOutByHand) {
+TEST(MasterParts, MatchValuesWorkedOutByHand) {
   EXPECT_EQ(parameter_bits(1.0F), 0x3F80);
   EXPECT_EQ(parameter_bits(1.0F + 0x1p-8F), 0x3F81) << "half way to the next: away from zero";
   EXPECT_EQ(parameter_bits(-1.0F - 0x1p-8F), 0xBF81);
@@ -66,7 +66,7 @@ TEST(MasterParts, OfValuesWorkedOutByHand) {
 }
 
 // Why the ties go away from zero: with ties to even these two have both parts in common.
-TEST(MasterParts, TellTiesApartThatMeetInOneEvenNumber) {
+TEST(MasterParts, DistinguishTiesThatRoundToTheSameEvenNumber) {
   const float below = 1.0F - 0x1p-9F;  // half way from 0x3F7F to 0x3F80
   const float above = 1.0F + 0x1p-8F;  // half way from 0x3F80 to 0x3F81
   ASSERT_EQ(bfloat16::from_float(below).bits, bfloat16::from_float(above).bits);

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <malloc.h>
 
+#include <array>
 #include <thread>
 
 #include "kernels/matmul/matmul_onednn.hpp"
@@ -116,7 +117,7 @@ TEST_F(MatMulAlgorithms, EmptySumsOverwriteWithZeroAndAddNothing) {
 }
 
 // Row 1 meets a NaN, row 2 an infinity, and no other row either.
-TEST_F(MatMulAlgorithms, NansAndInfinitiesReachTheirRowsAlone) {
+TEST_F(MatMulAlgorithms, NansAndInfinitiesReachOnlyTheirRows) {
   constexpr Size s{40, 64, 300};
   for (const Dtypes& dtypes : kDtypes) {
     Floats a(std::size_t(s.m * s.k), 0.5F);
@@ -173,7 +174,7 @@ constexpr Size kCut[] = {
 #endif
 };
 
-/// A device of so many threads.
+/// A device with `threads` threads.
 struct Machine {
   explicit Machine(int threads_) : threads{threads_} {}
   int threads;
@@ -218,6 +219,48 @@ TEST(MatMulBits, DependNeitherOnAddressesNorOnThreads) {
             ASSERT_TRUE(same_bits(product_at(p, algorithm, offset, *machine, a, b, c), expected))
                 << to_string(algorithm) << " on " << machine->threads << " threads: " << name_of(p);
           }
+        }
+      }
+    }
+  }
+}
+
+/// Distance of A, B and C from a boundary of 64 bytes, in elements.
+using Starts = std::array<std::int64_t, 3>;
+
+Floats product_at(const Starts& starts, MatMul p, Machine& machine) {
+  DeviceValues a{machine.bench, random_floats(p.m * p.k, 7), p.a.dtype, starts[0]};
+  DeviceValues b{machine.bench, random_floats(p.k * p.n, 8), p.b.dtype, starts[1]};
+  DeviceValues c{machine.bench, random_floats(p.m * p.n, 9), p.c.dtype, starts[2]};
+  p.a = a;
+  p.b = b;
+  p.c = c;
+  matmul_with(algorithms_of(p).front(), p, machine.bench.stream());
+  return c.floats();
+}
+
+// Eigen would compute products below a sum of sizes of 20 element by element, and cut a row of C
+// into vectors where C's address is a multiple of 32 bytes.
+TEST(MatMulBits, OfTinyProductsDependOnNoAddress) {
+  constexpr std::int64_t kTiny[] = {1, 2, 3, 5, 9};
+  Machine machine{1};
+  for (const Dtypes& d : {kDtypes[0], kDtypes[2]}) {
+    for (int i = 0; i < 125 * 4; ++i) {
+      const MatMul p{.a = {nullptr, d.a},
+                     .b = {nullptr, d.b},
+                     .c = {nullptr, d.c},
+                     .m = kTiny[i % 5],
+                     .n = kTiny[i / 5 % 5],
+                     .k = kTiny[i / 25 % 5],
+                     .transpose_a = kTransposes[i / 125 % 2],
+                     .transpose_b = kTransposes[i / 250],
+                     .write = kWrites[i % 2]};
+      const Floats expected = product_at({0, 0, 0}, p, machine);
+      for (const std::int64_t start : {1, 2, 4, 8}) {
+        for (const Starts& starts :
+             {Starts{start, 0, 0}, {0, start, 0}, {0, 0, start}, {start, start, start}}) {
+          ASSERT_TRUE(same_bits(product_at(starts, p, machine), expected))
+              << name_of(p) << " from " << ::testing::PrintToString(starts);
         }
       }
     }
@@ -279,7 +322,7 @@ TEST(OneDnn, NeedsAFewMebibytesAtMost) {
 }
 
 // More kinds of product than a thread keeps: some are compiled again.
-TEST_F(MatMulAlgorithms, MoreProductsThanAreKeptAreStillRight) {
+TEST_F(MatMulAlgorithms, EvictedProductsAreStillRight) {
   constexpr std::int64_t k = 128, m = 64, most = 90;
   DeviceValues a{bench(), filled(m * k, 1.0F), kBf16}, b{bench(), filled(k * most, 2.0F), kBf16};
   for (int round = 0; round < 2; ++round) {
@@ -312,7 +355,7 @@ void multiply_in_every_way() {
 
 // Ranks are threads made for each run. Under the address sanitizer, which counts on its own, the
 // numbers below are zero.
-TEST(MatMulMemory, OfAThreadEndsWithIt) {
+TEST(MatMulMemory, OfAThreadIsFreedWithIt) {
   const auto held = [] {
     const struct mallinfo2 info = mallinfo2();
     return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
@@ -324,7 +367,7 @@ TEST(MatMulMemory, OfAThreadEndsWithIt) {
 }
 
 // The rank's thread may be one that runs OpenMP loops of the user's.
-TEST(MatMulThreads, OfAnOpenMpLoopRemainTheCallers) {
+TEST(MatMulThreads, InsideAnOpenMpLoopRemainTheCallers) {
   const auto get = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
   const auto set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   if (get == nullptr || set == nullptr) { GTEST_SKIP() << "no OpenMP in this build"; }

@@ -38,7 +38,7 @@ TEST_P(MatMulOnCuda, ResultsThatAreRoundedThroughTheWorkspaceComeInPieces) {
 }
 
 // The stream keeps 256 plans.
-TEST_P(MatMulOnCuda, MoreProductsThanAreKeptAreStillRight) {
+TEST_P(MatMulOnCuda, EvictedProductsAreStillRight) {
   constexpr std::int64_t most = 300;
   DeviceArray<float> a{bench(), filled(2, 1.0F)}, b{bench(), filled(2 * most, 2.0F)};
   DeviceArray<float> c{bench(), most};
@@ -65,7 +65,7 @@ TEST_P(MatMulOnCuda, AFailureNamesTheProduct) {
   }
 }
 
-// As in the residual stream of a block: no kernel of its own adds.
+// This is the residual stream of a block: no separate kernel adds.
 TEST_P(MatMulOnCuda, ABiasAndAResidualAreAddedInTheCallThatMultiplies) {
   TESSERA_EMULATION_ONLY();
   constexpr Size s{33, 64, 40};

@@ -23,7 +23,7 @@ inline Floats transposed(const Floats& matrix, std::int64_t rows, std::int64_t c
   }
   return result;
 }
-/// A matrix of so many rows and columns as it lies in memory.
+/// A matrix of `rows` x `columns` as it lies in memory.
 inline Floats stored(const Floats& matrix, Transpose transpose, std::int64_t rows,
                      std::int64_t columns) {
   return transpose == Transpose::yes ? transposed(matrix, rows, columns) : matrix;
@@ -36,8 +36,8 @@ struct Exact {
   std::vector<double> bound;
 };
 
-/// Of a, m x k, and b, k x n. A sum of k rounded terms in fp32, in any order: (k + 1) u of the
-/// terms' sizes, times `factor`.
+/// The product of a, m x k, and b, k x n. A sum of k rounded terms in fp32, in any order: (k + 1) u
+/// of the terms' sizes, times `factor`.
 inline Exact exact(const Floats& a, const Floats& b, const Size& s, double factor = 1.0) {
   const auto elems = static_cast<std::size_t>(s.m * s.n);
   const double unit = factor * static_cast<double>(s.k + 1) * kRoundoff;

@@ -185,7 +185,7 @@ TEST_P(MatMulKernels, BitsAreTheSameInEveryRunAndAtEveryAddress) {
   }
 }
 
-// As GPT's logits lie: A's gaps are full of NaN, and so are those of C, where it is so afterwards.
+// GPT's logits lie like this: the gaps of A and C are full of NaN, and those of C stay so.
 TEST_P(MatMulKernels, GapsBetweenRowsAreNeitherReadNorWritten) {
   for (const DType dtype : kValueDTypes) {
     for (const DType result : kValueDTypes) {
@@ -319,7 +319,7 @@ struct EpilogueCase {
 constexpr EpilogueCase kEpilogues[] = {
     {{16, 24, 48}, 0}, {{33, 64, 100}, 0}, {{33, 64, 100}, 1}, {{31, 33, 65}, 0}, {{1, 8, 1}, 0}};
 
-TEST_P(MatMulKernels, GeluKeepsWhatItIsAppliedTo) {
+TEST_P(MatMulKernels, GeluKeepsItsInput) {
   for (const DType dtype : kValueDTypes) {
     for (const auto& [s, offset] : kEpilogues) {
       SCOPED_TRACE(testing::Message() << to_string(dtype) << " n " << s.n << " offset " << offset);
@@ -463,7 +463,7 @@ TEST_P(MatMulKernels, RefuseStridesThatDoNotFit) {
   EXPECT_THROW(table().matmul(product, stream()), ContractError);
 }
 
-TEST_P(MatMulKernels, RefuseFp64AndBiasAndEpilogueOfWhatIsAdded) {
+TEST_P(MatMulKernels, RefuseFp64AndBiasOrEpilogueWithAccumulation) {
   DeviceArray<float> x{bench(), 4}, y{bench(), 4};
   const auto refused = [&](auto&& change) {
     MatMul p{x.data(), x.data(), x.data(), 1, 1, 1};
@@ -506,7 +506,7 @@ TEST_P(MatMulOnCpu, OverwriteIsAddOntoZero) {
   EXPECT_TRUE(same_bits(sum.read(), written.read()));
 }
 
-// Whoever takes the steps himself gets the same training, to the bit.
+// A trainer that runs the separate kernels gets the same bits.
 TEST_P(MatMulOnCpu, EpiloguesAreTheKernelsThatTheyName) {
   constexpr std::int64_t m = 37, n = 45, k = 70;
   DeviceArray<float> a{bench(), random_floats(m * k, 1)}, b{bench(), random_floats(k * n, 2)};

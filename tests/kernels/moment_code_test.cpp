@@ -27,7 +27,7 @@ class MomentCode : public testing::Test {};
 using Codes = testing::Types<FirstCode, SecondCode>;
 TYPED_TEST_SUITE(MomentCode, Codes);
 
-TYPED_TEST(MomentCode, KeepsWhatHasACodeWhateverTheChance) {
+TYPED_TEST(MomentCode, KeepsExactlyRepresentableValues) {
   for (const float scale : {0x1p-119F, 1.0F, 0x1p40F}) {
     for (std::uint32_t code = 0; code < kCodes<TypeParam>; ++code) {
       const float value = TypeParam::value(code, scale);
@@ -71,7 +71,7 @@ TYPED_TEST(MomentCode, TheMeanOverAllChancesIsTheValue) {
   }
 }
 
-TYPED_TEST(MomentCode, NothingBecomesMoreThanFinite) {
+TYPED_TEST(MomentCode, NeverRoundsToInfinity) {
   for (const float value : {kInfinity, -kInfinity, kNan, 3e38F}) {
     const std::uint32_t magnitude = TypeParam::magnitude(value);
     const float scale = TypeParam::scale(magnitude);
@@ -83,7 +83,7 @@ TYPED_TEST(MomentCode, NothingBecomesMoreThanFinite) {
   }
 }
 
-TEST(SecondMomentCode, WhatIsPositiveStaysSo) {
+TEST(SecondMomentCode, PositiveValuesStayPositive) {
   for (const float root : {1e-45F, 1e-30F, 1e-9F}) {
     for (const std::uint32_t random : {0U, 0xFFFFU}) {
       EXPECT_EQ(SecondCode::encode(root, 1.0F, random), 1U);

@@ -27,7 +27,7 @@ class NonFiniteKernels : public BackendTest {
 };
 INSTANTIATE_TEST_SUITE_P(Backends, NonFiniteKernels, backends(), backend_name);
 
-TEST_P(NonFiniteKernels, FindOneBadElementWhereverItIs) {
+TEST_P(NonFiniteKernels, FindOneBadElementAnywhere) {
   for (const DType dtype : test::kDTypes) {
     for (const std::int64_t elems : {1, 2, 33, 257, 1023, 1024, 1025, 2500, 10'003}) {
       HostTensor tensor{dtype, elems, 1.0};
@@ -45,7 +45,7 @@ TEST_P(NonFiniteKernels, FindOneBadElementWhereverItIs) {
   }
 }
 
-TEST_P(NonFiniteKernels, TakeTheLargestAndSmallestValuesForFinite) {
+TEST_P(NonFiniteKernels, TreatTheLargestAndSmallestValuesAsFinite) {
   for (const DType dtype : test::kDTypes) {
     HostTensor tensor{dtype, 1001, 1.0};
     const double largest = dtype == DType::fp64   ? std::numeric_limits<double>::max()
@@ -60,7 +60,7 @@ TEST_P(NonFiniteKernels, TakeTheLargestAndSmallestValuesForFinite) {
   }
 }
 
-TEST_P(NonFiniteKernels, TheFirstThatFindsSomethingStays) {
+TEST_P(NonFiniteKernels, TheFirstFindingStays) {
   HostTensor good{DType::fp32, 3, 1.0}, bad{DType::bf16, 100, 1.0}, none{DType::fp32, 0};
   bad.set(2, std::nan(""));
   double found = 0.0, expected = 0.0, place = 1.0;

@@ -34,7 +34,7 @@ ProductChoices choices_of(const ProductMachine& machine = {"a device", 130100}) 
   return choices;
 }
 
-TEST(ProductChoices, AreReadAsTheyWereWritten) {
+TEST(ProductChoices, RoundTrip) {
   const ProductChoices read = parse_product_choices("f.json", to_json(choices_of()));
   EXPECT_EQ(read.machine, choices_of().machine);
   EXPECT_EQ(to_json(read), to_json(choices_of()));
@@ -77,7 +77,7 @@ constexpr Damage kDamages[] = {
     {"\"ms\": 1.0", "\"ms\": null", "'ms' in product 1 is no number"},
     {"\"factors\": \"bf16\"", "\"factors\": \"fp16\"", "product 1 is there twice"}};
 
-TEST(ProductChoices, RefuseWhatIsNoSuchFile) {
+TEST(ProductChoices, RefuseOtherFiles) {
   for (const auto& [from, to, error] : kDamages) {
     SCOPED_TRACE(std::string{from} + " -> " + to);
     std::string text = to_json(choices_of());

@@ -149,7 +149,7 @@ std::string refusal_of(const std::function<void()>& call) {
   return "nothing";
 }
 
-TEST_P(PublicKernels, RefuseWhatDoesNotFitAndSayWhat) {
+TEST_P(PublicKernels, RefuseMismatchedArgumentsByName) {
   DeviceArray<float> memory{bench(), 64};
   DeviceArray<std::int32_t> tokens{bench(), 8};
   DeviceArray<double> loss{bench(), 1};
@@ -173,7 +173,7 @@ TEST_P(PublicKernels, RefuseAStreamWithoutKernels) {
   }
 }
 
-TEST_P(PublicKernels, TakeArraysOfNothing) {
+TEST_P(PublicKernels, TakeEmptyArrays) {
   EXPECT_NO_THROW(add(nullptr, nullptr, nullptr, 0, stream()));
   EXPECT_NO_THROW(rms_norm_forward({nullptr, nullptr, nullptr, nullptr, 0, 0}, stream()));
   EXPECT_NO_THROW(swiglu_forward({nullptr, nullptr, nullptr, 0, 8}, stream()));

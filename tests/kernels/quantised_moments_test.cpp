@@ -88,7 +88,7 @@ TEST_F(QuantisedMoments, WithoutAGradientMomentsDecayAsThoseOfFp32) {
   }
 }
 
-TEST_F(QuantisedMoments, WithAConstantGradientMomentsComeToIt) {
+TEST_F(QuantisedMoments, WithAConstantGradientMomentsConvergeToIt) {
   for (const float beta2 : {0.95F, 0.999F}) {
     Pair pair{4 * kMomentBlock};
     const AdamW hyper{.lr = 0.0F, .beta2 = beta2};
@@ -104,7 +104,7 @@ TEST_F(QuantisedMoments, WithAConstantGradientMomentsComeToIt) {
 
 // What docs/moments.md says of it: gradients of mean 0.1 and deviation 1, whose scale spreads
 // over four decades in a block, and steps in rates, which are 0.25 in the mean square's root.
-TEST_F(QuantisedMoments, UnderNoiseTheStepIsThatOfFp32AndATenthOfItAstray) {
+TEST_F(QuantisedMoments, UnderNoiseTheStepIsWithinATenthOfFp32s) {
   for (const auto& [beta2, bound] : {std::pair{0.95F, 0.03}, {0.999F, 0.045}}) {
     Pair pair{4 * kMomentBlock};
     std::mt19937 generator{5};
@@ -133,7 +133,7 @@ TEST_F(QuantisedMoments, UnderNoiseTheStepIsThatOfFp32AndATenthOfItAstray) {
 
 // The danger of few bits: v becomes 0 while m does not, and m / (0 + eps) is anything. Here the
 // smallest gradients are 1e-12 of their block's largest.
-TEST_F(QuantisedMoments, TheStepStaysBoundedBesideAHugeNeighbour) {
+TEST_F(QuantisedMoments, TheStepStaysBoundedNextToAHugeNeighbour) {
   Pair pair{2 * kMomentBlock};
   const Floats noise = random_floats(2 * kMomentBlock, 9);
   std::mt19937 generator{3};

@@ -22,7 +22,7 @@ Start start_of(std::int64_t elems, unsigned updates) {
   return start;
 }
 
-/// From the second block of a parameter on.
+/// Starts at the second block of a parameter.
 Layout quantised(std::int64_t elems) {
   return {.elems = elems,
           .quantised = true,
@@ -57,7 +57,7 @@ TEST_P(QuantisedUpdateKernels, HaveTheReferencesBitsInEveryMixOfDtypes) {
   }
 }
 
-TEST_P(QuantisedUpdateKernels, ArraysMayStandAskewOfSixteenBytes) {
+TEST_P(QuantisedUpdateKernels, ArraysMayBeUnaligned) {
   for (const std::int64_t offset : {1, 2, 4}) {
     Layout layout = quantised(700);
     layout.parameter = DType::bf16;

@@ -135,7 +135,7 @@ TEST_P(RMSNormKernels, BackwardIsCloseToFloat64) {
                   [&](std::size_t) { return 8e-6 * columns; });
     expect_within(actual.dweight.floats(), expected.dweight, other, [&](std::size_t c) {
       const double all = sizes[c] + std::abs(static_cast<double>(before[c]));
-      // In 16 bits a CPU rounds the sum of every 32 rows.
+      // A CPU rounds 16-bit sums every 32 rows.
       return 1.5e-5 + (other == DType::fp32 ? 0.0 : blocks * rounding(other, all));
     });
   });

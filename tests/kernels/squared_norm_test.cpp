@@ -50,7 +50,7 @@ TEST(SquaredNormReference, OfSixteenBitsIsThatOfTheirValues) {
 }
 
 // Some spans, none, and more than are summed at once.
-TEST(SpanSums, AddedInOrderAreTheNorm) {
+TEST(SpanSums, AddedInOrderEqualTheNorm) {
   DeviceBench cpu{make_cpu_device()};
   for (const std::int64_t elems : {0, 1, 4097, 64 * 4096, 3 * 64 * 4096 + 17, 17 * 64 * 4096 + 1}) {
     const Floats x = random_floats(elems, 8);

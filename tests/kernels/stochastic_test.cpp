@@ -22,7 +22,7 @@ float value_of(DType dtype, std::uint16_t bits) {
   return dtype == DType::bf16 ? bfloat16{bits}.to_float() : float16{bits}.to_float();
 }
 
-/// Of every size that fp16 and bf16 tell apart, their largest, and what stays as it is.
+/// Values of every magnitude that fp16 and bf16 distinguish, their largest, and exact ones.
 Floats awkward_floats() {
   Floats values = random_floats(4000, 1);
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -76,7 +76,7 @@ TEST(NarrowStochastic, DependsOnTheElementNotOnTheCut) {
   }
 }
 
-TEST(NarrowStochastic, GivesNothingButTheTwoNeighbours) {
+TEST(NarrowStochastic, GivesOneOfTheTwoNeighbours) {
   const Floats values = awkward_floats();
   for (const DType to : kLow) {
     for (std::uint32_t update = 1; update <= 40; ++update) {
@@ -126,7 +126,7 @@ TEST(NarrowStochastic, IsTheValueOnAverage) {
   }
 }
 
-TEST(NarrowStochastic, EveryPartOfTheKeyGivesOtherBits) {
+TEST(NarrowStochastic, EveryPartOfTheKeyChangesTheBits) {
   const Floats values = filled(256, 1.001F);
   const Bits base = rounded(cpu::narrow_stochastic, DType::bf16, values);
   for (const int part : {0, 1, 2, 3}) {
@@ -139,7 +139,7 @@ TEST(NarrowStochastic, EveryPartOfTheKeyGivesOtherBits) {
   }
 }
 
-TEST(NarrowStochastic, WhatIsExactStays) {
+TEST(NarrowStochastic, ExactValuesStay) {
   for (const DType to : kLow) {
     const Floats exact{0.0F, -0.0F, 1.0F, -1.5F, 0.0078125F, 65024.0F, kInfinity, -kInfinity};
     const Bits bits = rounded(cpu::narrow_stochastic, to, exact);

@@ -66,7 +66,7 @@ class SwiGLUKernels : public BackendTest {
 };
 INSTANTIATE_TEST_SUITE_P(Backends, SwiGLUKernels, backends(), backend_name);
 
-// As GELU, by way of the logistic function: its error carries over into at most 8 roundoffs of
+// Like GELU, it uses the logistic function, whose error becomes at most 8 roundoffs of
 // what it is multiplied by, and |gate| (1 - s) s <= 0.3.
 TEST_P(SwiGLUKernels, ForwardIsCloseToFloat64) {
   for_all([&](DType dtype, Problem problem) {
@@ -102,7 +102,7 @@ TEST_P(SwiGLUKernels, BackwardIsCloseToFloat64AndLeavesGapsAlone) {
 }
 
 // dgate and dup may take the place of gate and up.
-TEST_P(SwiGLUKernels, InPlaceAndAtAnyAddressTheBitsAreTheSame) {
+TEST_P(SwiGLUKernels, HaveTheSameBitsInPlaceAndAtAnyAddress) {
   for_all([&](DType dtype, const Problem& problem) {
     DeviceValues in{bench(), problem.both, dtype}, out{bench(), problem.both, dtype};
     DeviceValues dy{bench(), problem.dy, dtype};

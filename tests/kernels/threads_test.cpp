@@ -39,7 +39,7 @@ void expect_same_on_all(const Run& run) {
 const Table& cpu = cpu_table();
 constexpr std::int64_t kElems[] = {0, 1, 8191, 8193, 100'003};
 
-TEST(Threads, GetTheirShareOfALoop) {
+TEST(Threads, ShareALoop) {
   const DeviceBench machine{make_cpu_device({.threads = 3})};
   EXPECT_EQ(threads_of(machine.stream()), 3);
   const DeviceBench single{make_cpu_device({.threads = 1})};

@@ -70,7 +70,7 @@ TEST_P(UpdateKernels, MomentsMayBeOfTwoDtypes) {
                    {at_update(3)});
 }
 
-TEST_P(UpdateKernels, EveryStartGivesTheSameBits) {
+TEST_P(UpdateKernels, EveryAlignmentGivesTheSameBits) {
   for (const Rule& rule : rules()) {
     for (std::int64_t offset = 1; offset < 17; ++offset) {
       expect_reference(rule, {.elems = 270, .offset = offset}, {at_update(2)});
@@ -168,7 +168,7 @@ TEST_P(UpdateKernels, ShardsGiveTheSameBitsAsTheWhole) {
 
 // Runs that take three kernels of CUDA, each with numbers of its own, and more than one launch
 // takes.
-TEST_P(UpdateKernels, EveryRunOfATableHasItsOwnNumbers) {
+TEST_P(UpdateKernels, EveryRunOfATableUsesItsOwnNumbers) {
   const std::vector<Layout> layouts = {
       {.elems = 1500, .gradient = DType::bf16, .parameter = DType::bf16},
       {.elems = 2600, .parameter = DType::bf16, .remainder = true},

@@ -40,7 +40,7 @@ Rule rule(const char* name, int moments, const Hyper& hyper, auto* reference,
           }};
 }
 
-/// Those that have moments.
+/// The rules with moments.
 inline std::vector<Rule> rules_of_moments() {
   return {rule("adamw", 2, AdamW{}, &reference::adamw, &Table::adamw),
           rule("adam", 2, Adam{.weight_decay = 0.1F}, &reference::adam, &Table::adam),
@@ -212,7 +212,7 @@ inline bool same_remainders(const Outcome& a, const Outcome& b) {
   return true;
 }
 
-/// A fixture of kernels, which have the references' bits.
+/// Fixture of kernels that have the references' bits.
 class UpdateTest : public BackendTest {
  protected:
   Outcome on_device(const Rule& rule, const Layout& layout, const Start& start,

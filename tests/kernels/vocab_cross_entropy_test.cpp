@@ -113,8 +113,8 @@ class VocabCrossEntropyKernels : public BackendTest {
 };
 INSTANTIATE_TEST_SUITE_P(Backends, VocabCrossEntropyKernels, backends(), backend_name);
 
-// Of a row's sum of exponentials rounding takes at most 2^-24 in each part, beside what the kernel
-// of one part is off by (its tests).
+// Rounding changes a row's sum of exponentials by at most 2^-24 in each part, beside what the
+// kernel of one part is off by (its tests).
 TEST_P(VocabCrossEntropyKernels, PartsGiveWhatOneKernelGives) {
   const std::vector<std::vector<std::int64_t>> cuts{
       {0, 257}, {0, 64, 257}, {0, 0, 1, 1, 257}, {0, 128, 192, 257, 257}, {0, 2500, 5003}};
@@ -158,7 +158,7 @@ TEST_P(VocabCrossEntropyKernels, TheGradientIsTheSlopeOfTheLoss) {
   }
 }
 
-TEST_P(VocabCrossEntropyKernels, ScalesAreOfTheGradientAlone) {
+TEST_P(VocabCrossEntropyKernels, ScalesApplyToTheGradientOnly) {
   Parts parts{5, {0, 30, 67}, DType::fp32, 3.0F};
   const Result plain = run(parts);
   const Result scaled = run(parts, 1024.0F);
@@ -172,7 +172,7 @@ TEST_P(VocabCrossEntropyKernels, ScalesAreOfTheGradientAlone) {
   EXPECT_TRUE(same_bits(watched.gradients, parts.logits));
 }
 
-TEST_P(VocabCrossEntropyKernels, ANanInOnePartIsInAllLossesAndGradients) {
+TEST_P(VocabCrossEntropyKernels, ANanInOnePartReachesAllLossesAndGradients) {
   Parts parts{1, {0, 3, 7}, DType::fp32, 1.0F};
   parts.logits[5] = kNan;
   const Result result = run(parts);

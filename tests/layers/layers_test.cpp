@@ -201,7 +201,7 @@ TEST(Layers, PublicHeadersNeedTheStandardLibraryOnly) {
 }
 
 // The library itself is built, installed and used without libtorch.
-TEST(Layers, LibtorchIsIncludedByItsAdapterAlone) {
+TEST(Layers, OnlyTheAdapterIncludesLibtorch) {
   const std::set<std::string> files = files_with(R"(^\s*#\s*include\s+<(torch|ATen|c10)/)");
   EXPECT_GE(files.size(), 5U);
   for (const std::string& file : files) {
@@ -225,7 +225,7 @@ TEST(Layers, TheEnvironmentIsReadInOnePlace) {
   EXPECT_LE(files_with(R"(\bgetenv\s*\()").size(), 1U);
 }
 
-TEST(Layers, WhatTheSystemSaysIsResidentIsReadInOnePlace) {
+TEST(Layers, ResidentMemoryIsReadInOnePlace) {
   EXPECT_EQ(files_with(R"(/proc/self/(?!exe)|getrusage\s*\()"),
             (std::set<std::string>{"src/base/resident.cpp", "src/profile/ledger.cpp"}));
 }
@@ -258,7 +258,7 @@ TEST(Layers, TheFailureOfAJobIsKeptInTheControlPlane) {
   }
 }
 
-TEST(Layers, NobodyChoosesACommunicatorByItsName) {
+TEST(Layers, NothingChoosesACommunicatorByItsName) {
   EXPECT_TRUE(files_with(R"re(name\(\)\s*[=!]=\s*"(local|mpi|nccl|simulated)")re").empty());
 }
 
@@ -357,7 +357,7 @@ TEST(Layers, KoreanReadmeHasTheCommandsNumbersAndHeadingsOfTheEnglishOne) {
   EXPECT_EQ(korean, english);
 }
 
-TEST(Layers, SnippetsOfTheDocumentsArePiecesOfCompiledPrograms) {
+TEST(Layers, SnippetsOfThePagesArePiecesOfCompiledPrograms) {
   EXPECT_GT(check_snippets("docs/memory-ledger.md", {"examples/memory_ledger.cpp"}), 8);
   EXPECT_GT(check_snippets("docs/planning.md", {"examples/hand_written_mlp.cpp"}), 2);
   EXPECT_GT(check_snippets("docs/schedules.md", {"examples/pipeline_bubbles.cpp"}), 6);

@@ -15,8 +15,8 @@ namespace {
 
 using test::SourceLine;
 
-/// By full name, the lines where types are defined that other sources can name too. The sources are
-/// formatted: what stands in a namespace is not indented.
+/// Maps full names of types that other sources can name to the lines of their definitions. The
+/// sources are formatted: what stands in a namespace is not indented.
 std::map<std::string, std::vector<std::string>> definitions(const std::vector<SourceLine>& lines) {
   static const std::regex opening{R"(^(?:inline )?namespace ?([\w:]*) \{$)"};
   static const std::regex type{

@@ -136,7 +136,7 @@ output_has("NCCL: the headers in ${system}/include and the library ${toolkit}/li
   "no run path leads to all of ${toolkit}/lib64/libcublasLt.so.13, ${toolkit}/lib64/libnccl.so.2, "
   "configure with libraries of one installation")
 
-# So is a stub, which has the name that linkers look for, and nothing beside it.
+# So is a linker stub: it has the name that linkers look for, and nothing else.
 set(toolkit ${WORK_DIR}/stubs)
 make_library(${toolkit}/lib64 cublasLt 13 stub)
 file(RENAME ${toolkit}/lib64/libcublasLt.so.13 ${toolkit}/lib64/libcublasLt.so)

@@ -60,7 +60,7 @@ TEST_F(Buffers, AreCountedInMultiplesOf128WhileTheyLive) {
   }
 }
 
-TEST_F(Buffers, OfNothingHoldNothing) {
+TEST_F(Buffers, OfNoBytesHoldNothing) {
   const Buffer none;
   const Buffer empty = make(0);
   EXPECT_EQ(none.data(), nullptr);
@@ -81,7 +81,7 @@ TEST_F(Buffers, MoveWithoutBeingCountedTwice) {
   EXPECT_EQ(tracker.report().allocations, 1U);
 }
 
-TEST_F(Buffers, GiveBackTheirOwnWhenAssignedTo) {
+TEST_F(Buffers, FreeTheirMemoryWhenAssignedTo) {
   Buffer buffer = make(256, Category::gradients);
   buffer = make(512, Category::optimizer);
   EXPECT_EQ(live(Category::gradients), 0U);

@@ -62,8 +62,8 @@ TEST_F(SlotRings, AnArenaTooSmallIsRefused) {
                ContractError);
 }
 
-// The one that has been free for longest comes first: its readers have most likely finished.
-TEST_F(SlotRings, GoOnBehindTheSlotThatWasHandedOutLast) {
+// The slot that has been free for longest comes first: its readers have most likely finished.
+TEST_F(SlotRings, ContinueAfterTheLastHandedOutSlot) {
   SlotRing slots = ring(4);
   std::vector<Slot*> all;
   for (int i = 0; i < 4; ++i) { all.push_back(&slots.acquire("h", 1, gather.get())); }
@@ -119,7 +119,7 @@ TEST_F(SlotRings, ARingOfNoSlotsIsExhausted) {
   EXPECT_THROW((void)none.acquire("h.0", 1, gather.get()), ContractError);
 }
 
-TEST_F(SlotRings, TooLargeARequestNamesTheAskerAndBothSizes) {
+TEST_F(SlotRings, ATooLargeRequestNamesTheAskerAndBothSizes) {
   SlotRing slots = ring(1);
   EXPECT_THAT([&] { (void)slots.acquire("wte", kSlotBytes + 1, gather.get()); },
               ThrowsMessage<ContractError>(
@@ -162,7 +162,7 @@ TEST_F(SlotRings, AWriteAfterTheReleaseIsNamedByCategoryAndUnit) {
                   AllOf(HasSubstr("the gather slot of h.0"), HasSubstr("written after"))));
 }
 
-TEST_F(SlotRings, CountAsInUseWhatTheirOwnersAskedFor) {
+TEST_F(SlotRings, CountTheRequestedBytesAsInUse) {
   SlotRing slots = ring(2);
   const auto in_use = [&] { return tracker.report().in_use[Category::gather]; };
   EXPECT_EQ(tracker.report().live[Category::gather], 2 * kSlotBytes);
@@ -235,7 +235,7 @@ TEST_F(SlotRings, TheNextWriterStartsAfterTheLastProducerHasFinished) {
   EXPECT_EQ(static_cast<const float*>(again.data())[0], 2.0F);
 }
 
-TEST_F(SlotRings, AcquiringBlocksNobodyWhenTheWriterHasAThread) {
+TEST_F(SlotRings, AcquiringDoesNotBlockIfTheWriterHasAThread) {
   SlotRing slots = ring(1);
   std::latch open{1};
   enqueue(reader.get(), [&] { open.wait(); });
@@ -247,7 +247,7 @@ TEST_F(SlotRings, AcquiringBlocksNobodyWhenTheWriterHasAThread) {
   reader.get().wait();
 }
 
-TEST_F(SlotRings, PoisonShowsNanToWhoReadsTooLate) {
+TEST_F(SlotRings, PoisonShowsNanToALateReader) {
   SlotRing slots = ring(2, SlotPoison::nan);
   Slot& slot = slots.acquire("h.0", kSlotBytes, gather.get());
   Slot& neighbour = slots.acquire("h.1", kSlotBytes, gather.get());
@@ -297,7 +297,7 @@ TEST_F(SlotRings, WithoutPoisonTheContentsStay) {
   EXPECT_EQ(static_cast<const float*>(slot.data())[0], 1.0F);
 }
 
-TEST_F(SlotRings, AReadersErrorReachesTheNextWriterAndTheSlotStaysFree) {
+TEST_F(SlotRings, AReadersErrorReachesTheNextWriterAndFreesTheSlot) {
   SlotRing slots = ring(1);
   Slot& slot = slots.acquire("h.0", 1, gather.get());
   enqueue(reader.get(), [] { throw std::runtime_error("kaput"); });

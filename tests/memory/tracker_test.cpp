@@ -14,7 +14,7 @@
 namespace tessera::tracker_test {
 namespace {
 
-TEST(Category, EveryOneHasANameOfItsOwn) {
+TEST(Category, EachHasItsOwnName) {
   std::set<std::string> names;
   for (std::size_t i = 0; i < kCategories; ++i) {
     names.emplace(to_string(static_cast<Category>(i)));
@@ -63,7 +63,7 @@ TEST(MemoryTracker, ThePeakHasTheCompositionOfItsFirstMoment) {
   EXPECT_EQ(report.live.total(), 120U);
 }
 
-TEST(MemoryTracker, TellsTheRecorderWhatCameAndWent) {
+TEST(MemoryTracker, ReportsAllocationsAndReleasesToTheRecorder) {
   trace::Recorder recorder;
   MemoryTracker tracker{&recorder};
   tracker.add(Category::optimizer, 256, "moments");
@@ -79,7 +79,7 @@ TEST(MemoryTracker, TellsTheRecorderWhatCameAndWent) {
   }
 }
 
-TEST(MemoryTracker, SaysWhatTheRankWasDoingAtThePeaks) {
+TEST(MemoryTracker, RecordsThePhaseAtThePeaks) {
   MemoryTracker tracker;
   tracker.add(Category::parameters, 100, "shards");
   tracker.add(Category::gather, 60, "slots", BufferUse::parts);  // 160 live, 100 in use
@@ -98,7 +98,7 @@ TEST(MemoryTracker, SaysWhatTheRankWasDoingAtThePeaks) {
   EXPECT_EQ(report.by_phase[3], (PhaseMemory{160, 130}));
 }
 
-TEST(MemoryTracker, CountsRegisteredMemoryForAsLongAsItsHandleLives) {
+TEST(MemoryTracker, CountsRegisteredMemoryWhileItsHandleLives) {
   MemoryTracker tracker;
   {
     CountedMemory first = tracker.register_memory(Category::activations, 40, "mine");
@@ -112,7 +112,7 @@ TEST(MemoryTracker, CountsRegisteredMemoryForAsLongAsItsHandleLives) {
   EXPECT_EQ(tracker.report().in_use.total(), 0U);
 }
 
-TEST(MemoryTracker, RefusesWhatTheBudgetHasNoRoomForWithWhatIsHeld) {
+TEST(MemoryTracker, RefusesMemoryBeyondTheBudgetAndListsWhatIsHeld) {
   MemoryTracker tracker{nullptr, 100};
   tracker.add(Category::parameters, 60, "shards");
   tracker.enter(trace::Phase::forward, "h.1", 0);
@@ -164,7 +164,7 @@ TEST(MemoryTracker, CountsFromManyThreads) {
   EXPECT_EQ(tracker.report().allocations, 2000U);
 }
 
-TEST(MemoryTrackerDeathTest, GivingBackMoreThanIsHeldIsABug) {
+TEST(MemoryTrackerDeathTest, ReleasingMoreThanIsHeldIsABug) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   MemoryTracker tracker;
   tracker.add(Category::workspace, 3, "x");

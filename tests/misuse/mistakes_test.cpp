@@ -428,7 +428,7 @@ TEST_P(MemoryMistakes, AWriteBeyondAGradientsEndIsNamed) {
 }
 
 // Room behind a parameter is its kernels' to write zeros to, and nothing else.
-TEST(Rooms, HoldZerosAndAreGuardedBehindTheirEnd) {
+TEST(Rooms, HoldZerosAndAreGuardedAtTheirEnd) {
   struct Write {
     int at;
     float value;
@@ -470,7 +470,7 @@ TEST_P(MemoryMistakes, TheFirstNaNIsNamed) {
           })});
 }
 
-TEST_P(MemoryMistakes, ATrainerWithoutOneIsLeftAloneAndHoldsTheSame) {
+TEST_P(MemoryMistakes, ACorrectTrainerIsUnaffectedAndHoldsTheSameMemory) {
   std::array<std::size_t, 2> peaks{};
   for (const bool checked : {false, true}) {
     ModelOptions with = options();
@@ -488,7 +488,7 @@ TEST_P(MemoryMistakes, ATrainerWithoutOneIsLeftAloneAndHoldsTheSame) {
   EXPECT_EQ(peaks[0], peaks[1]);
 }
 
-// With tied tables, units that are opened twice, micro-batches, narrow dtypes and an offloaded
+// Covers tied tables, units that are opened twice, micro-batches, narrow dtypes and an offloaded
 // optimizer.
 TEST(CheckedTraining, HasTheSameBits) {
   std::vector<ToyRun> runs;
@@ -521,7 +521,7 @@ TEST(CheckedTraining, HasTheSameBits) {
 }
 
 // A released slot holds NaN that keep their bits on their way through a CPU's arithmetic.
-TEST(LateReaders, AreNamedWhereTheirNaNArrives) {
+TEST(LateReaders, AreNamedWhereTheirNaNAppears) {
   for (const bool watches : {false, true}) {
     expect({"",
             Kind::contract,

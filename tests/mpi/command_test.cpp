@@ -1,6 +1,7 @@
 // The tessera command as a job of processes: what it gives, who speaks, how it ends.
 #include "cli/command.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -186,7 +187,7 @@ TEST_F(MpiCommand, RanksThatWouldStartFromOtherWeightsAreNamed) {
   const std::string other = weights("other", "2");
   EXPECT_EQ(job(1, joined(first, same)).status, 0) << "the path does not matter";
   refused(1, joined(first, other), 2,
-          {"--init: ranks 1, 2 would start from other weights than rank 0", "same file"});
+          {"--init: ranks 1, 2 would start from weights that differ from rank 0's", "same file"});
 }
 
 TEST_F(MpiCommand, OptionsThatProcessesHaveToShareAreCompared) {
@@ -213,7 +214,7 @@ TEST_F(MpiCommand, OptionsThatProcessesHaveToShareAreCompared) {
           {"--dropout: rank 0 has 0.1, and ranks 1, 2 have 0;"});
   refused(1, joined(with({"--checkpoint", path("w")}), usual), 2,
           {"--checkpoint: rank 0 has given, and ranks 1, 2 have none;"});
-  // Of the same size under another name.
+  // A file of the same size under another name.
   Words other = joined(usual, usual);
   *std::find(other.rbegin(), other.rend(), path("text.txt")) = path("other.txt");
   refused(1, other, 2, {"--data: rank 0 has 20000 tokens of hash ", "and ranks 1, 2 have 20000 "});
@@ -276,7 +277,7 @@ TEST_F(MpiCommand, ABudgetIsJudgedBeforeAnyProcessTrains) {
   refused(2, train(1), 3, {"--budget 1 B", "would hold"});
 }
 
-TEST_F(MpiCommand, OnlyRankZeroSpeaksInLinesOfText) {
+TEST_F(MpiCommand, OnlyRankZeroPrints) {
   const Outcome outcome = job(3, model("train", {"--steps", "20"}));
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   EXPECT_EQ(outcome.out.rfind("custom: 15600 parameters, ddp on 3 ranks (mpi)", 0), 0U)
@@ -291,7 +292,7 @@ TEST_F(MpiCommand, OnlyRankZeroSpeaksInLinesOfText) {
   EXPECT_EQ(count("communicators", doctor.out), 1) << doctor.out;
 }
 
-TEST_F(MpiCommand, AJobOfOneIsAJob) {
+TEST_F(MpiCommand, AJobOfOneProcessRuns) {
   const Outcome outcome = job(1, model("compare", {"--comm", "mpi", "--ranks", "1", "--steps", "1",
                                                    "--json", path("out.json")}));
   ASSERT_EQ(outcome.status, 0) << outcome.out;
@@ -310,7 +311,7 @@ TEST_F(MpiCommand, RefusesRanksThatAreNotItsProcesses) {
           {"error: --comm local: ", "one of 2 processes", "--ranks 2"});
 }
 
-TEST_F(MpiCommand, ReportsOnceWhatEveryProcessFinds) {
+TEST_F(MpiCommand, ReportsAProblemOfEveryProcessOnce) {
   refused(3, {"train", "--bathc", "4"}, 2, {"error: tessera train does not know '--bathc'"});
   refused(3, {"train", "--data", path("missing.txt")}, 2, {"error: rank 0: ", "missing.txt"});
   refused(2, model("train", {"--log", path("no/such/run.jsonl")}), 2, {"--log: cannot write"});
@@ -320,14 +321,14 @@ TEST_F(MpiCommand, ReportsOnceWhatEveryProcessFinds) {
 
 // Each rank reads its part of the weights, and finds that they are of another model. Which comes
 // first is open.
-TEST_F(MpiCommand, ReportsOnceWhatEveryRankFindsInTheMiddle) {
+TEST_F(MpiCommand, ReportsAProblemOfEveryRankDuringTrainingOnce) {
   ASSERT_EQ(tessera(model("train", {"--steps", "0", "--checkpoint", path("w")})).status, 0);
   Words wider = model("train", {"--steps", "1", "--init", path("w/model.safetensors")});
   *(std::find(wider.begin(), wider.end(), "--hidden") + 1) = "24";
   refused(3, wider, 2, {"error: rank ", "model.safetensors"});
 }
 
-TEST_F(MpiCommand, ReportsWhatOneProcessFinds) {
+TEST_F(MpiCommand, ReportsAProblemOfOneProcess) {
   Words both = model("train", {"--steps", "1"});
   const Words colon = {":", "-n", "1"};
   both.insert(both.end(), colon.begin(), colon.end());
@@ -341,7 +342,7 @@ TEST_F(MpiCommand, ReportsWhatOneProcessFinds) {
           {"/dev/full"});
 }
 
-TEST_F(MpiCommand, SkippedStepsAreToldOnceAndTooManyEndTheJob) {
+TEST_F(MpiCommand, SkippedStepsAreReportedOnceAndTooManyEndTheJob) {
   const Words arguments = model("train", {"--steps", "10", "--lr", "1e30", "--max-skips", "3"});
   const Outcome outcome = job(3, arguments);
   EXPECT_EQ(outcome.status, 1);
@@ -367,15 +368,15 @@ int number_in(const std::string& said, const std::string& pattern) {
   return found ? std::stoi(match[1]) : 0;
 }
 
-/// The process of `rank`, which has said who it is.
+/// The process id that `rank` printed.
 int process_of(int rank, const std::string& said) {
   return number_in(said, "rank " + std::to_string(rank) + " pid ([0-9]+)\n");
 }
 
-/// A job of three that trains for good, of which one process is sent a signal.
+/// A job that trains for good, of which one process is sent a signal.
 class SignalledJob {
  public:
-  explicit SignalledJob(const Words& command) : job_{3, saying_who(command)} {}
+  explicit SignalledJob(const Words& command, int ranks = 3) : job_{ranks, saying_who(command)} {}
 
   /// Its status, after the process of `rank` has got `signal` and within `limit`.
   int signal_and_wait(int rank, int signal, std::chrono::seconds limit = std::chrono::seconds{10}) {
@@ -399,8 +400,19 @@ TEST_F(MpiCommand, AKilledProcessEndsTheJobWithinSeconds) {
   EXPECT_NE(job.signal_and_wait(1, SIGKILL, std::chrono::seconds{5}), 0);
 }
 
+// mpirun names the process by its rank and number alone.
+TEST_F(MpiCommand, OnAMeshTheProcessOfEveryRankIsToldWithItsPlace) {
+  SignalledJob job{
+      as_process(model("train", {"--steps", "1000000000", "--mesh", "pipe=2,shard=1"})), 2};
+  EXPECT_NE(job.signal_and_wait(1, SIGKILL, std::chrono::seconds{5}), 0);
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(job.output(), HasSubstr(fmt::format("rank {0} (pipe {0}, shard 0): process {1} on ",
+                                                    rank, process_of(rank, job.output()))));
+  }
+}
+
 // The others wait for it, or for each other: one says so, and names nobody else.
-TEST_F(MpiCommand, AStoppedProcessIsReportedOnceAndNobodyElse) {
+TEST_F(MpiCommand, OnlyAStoppedProcessIsReportedAndOnce) {
   for (const std::string strategy : {"ddp", "zero3"}) {
     SCOPED_TRACE(strategy);
     SignalledJob job{as_process(
@@ -420,7 +432,7 @@ TEST_F(MpiCommand, ASignalToOneProcessEndsAllAfterTheSameStepWithTheirWeights) {
                         "--log", path("log"), "--checkpoint", path("job")});
     SignalledJob job{as_process(endless)};
     EXPECT_EQ(job.signal_and_wait(rank, SIGTERM), 128 + SIGTERM) << job.output();
-    EXPECT_EQ(count("SIGTERM: the run ends with the step under way", job.output()), 1);
+    EXPECT_EQ(count("SIGTERM: the run ends after the current step", job.output()), 1);
     EXPECT_EQ(count("error: ", job.output()), 0) << job.output();
     const int steps = number_in(job.output(), "stopped by SIGTERM after step ([0-9]+) of");
     EXPECT_EQ(log("log").size(), static_cast<std::size_t>(steps));

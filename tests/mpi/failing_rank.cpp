@@ -148,7 +148,7 @@ void miss_the_first_call(World& world) {
   gather.stream.wait();
 }
 
-/// All devices have so much to do before a batch that the deadline passes meanwhile.
+/// Gives all devices so much work before a batch that the deadline passes during it.
 void be_behind(World& world, bool as_graph) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
@@ -197,7 +197,7 @@ void throw_within_a_graph(World& world) {
   } catch (const ContractError&) {  // as it should
   }
   submit();
-  // Which waits for all that is under way.
+  // It waits for all work in flight.
   const auto group = reduce.communicator.split([](int) { return 0; }, "all");
   world.run_as_graph(submit);
   reduce.stream.wait();
@@ -213,7 +213,7 @@ void work_on(World& world) {
   });
 }
 
-/// As work_on, with each step's batches in a graph.
+/// Like work_on, with each step's batches in a graph.
 void work_on_as_graphs(World& world) {
   constexpr std::int64_t kPart = 1000;
   Elements full{world, kPart * world.size()};
@@ -235,8 +235,8 @@ void work_on_as_graphs(World& world) {
   }
 }
 
-/// As work_on, in two groups: rank 0 alone, and the others, until one of those is killed. What they
-/// were split from, and another group, are idle.
+/// Like work_on, in two groups: rank 0 alone, and the others, until one of those is killed. What
+/// they were split from, and another group, are idle.
 void work_on_in_groups(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
@@ -277,7 +277,7 @@ class PairsModel {
   std::vector<Unit> units_;
 };
 
-/// As work_on, with a model in pairs.
+/// Like work_on, with a model in pairs.
 void work_on_in_pairs(World& world) {
   PairsModel model{world};
   for (int step = 0;; ++step) {
@@ -288,7 +288,7 @@ void work_on_in_pairs(World& world) {
   }
 }
 
-/// As `way`, with a model in two stages of two shards.
+/// Like `way`, with a model in two stages of two shards.
 std::function<void(World&)> on_a_mesh(std::function<void(World&)> way) {
   return [way = std::move(way)](World& world) {
     const ShardedModel model{world,
@@ -494,7 +494,7 @@ void throw_alone_in_front(World& world) {
   world.barrier();
 }
 
-/// Likewise, over a communicator of the program's own, which goes first.
+/// The same over a communicator of the program, which is destroyed first.
 void throw_alone_in_a_group(World& world) {
   Elements data{world, 4};
   Elements other{world, 4};

@@ -48,7 +48,7 @@ int count(const std::string& text, const std::string& in) {
   return found;
 }
 
-TEST(JobFault, AJobInOrderEndsWithZeroAndSaysNothing) {
+TEST(JobFault, AHealthyJobEndsWithZeroAndPrintsNothing) {
   const End end = end_of("succeed");
   EXPECT_EQ(end.status, 0);
   EXPECT_EQ(end.output, "");
@@ -138,13 +138,13 @@ TEST(JobFault, ARankOfAMeshIsNamedWithItsCoordinates) {
           ".pipe [01], shard [01]. waits for rank 1 .pipe 0, shard 1., whose program has ended"));
 }
 
-TEST(JobFault, AnAbortThatBodiesSwallowIsAFailureAllTheSame) {
+TEST(JobFault, AnAbortThatBodiesSwallowIsStillAFailure) {
   const End end = end_of("swallow");
   EXPECT_EQ(end.status, 4);
   EXPECT_EQ(count("error: rank 1: stop now\n", end.output), 1) << end.output;
 }
 
-TEST(JobFault, AProcessThatEndsBadlyAfterItsRunEndsTheJobWithItsStatus) {
+TEST(JobFault, AProcessThatFailsAfterItsRunEndsTheJobWithItsStatus) {
   EXPECT_EQ(end_of("late-exit").status, 7);
 }
 

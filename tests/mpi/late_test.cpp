@@ -1,4 +1,4 @@
-// What MPI's ranks say of those that do not come to a call of all ranks, once there are groups.
+// Reports about ranks that miss a call of all ranks, with groups, over MPI.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,14 +28,14 @@ TEST(MpiLate, ARankThatIsHeldUpInAGroupIsNotBlamed) {
   EXPECT_THAT(job.output(), Not(HasSubstr("for ranks 0")));
 }
 
-TEST(MpiLate, WhereThereAreNoneItIs) {
+TEST(MpiLate, AnUnexcusedLateRankIsBlamed) {
   MpiJob job{3, {test::kFailingRank, "hold-up-none", "600"}};
   EXPECT_EQ(job.wait(), 4);
   EXPECT_THAT(job.output(), HasSubstr(" waited 600 ms for rank 1, which did not call it; every"));
 }
 
-// The rank that was late comes while the others settle who reports, and waits for them: it is still
-// the one that they name, and names nobody.
+// The late rank arrives while the others agree on a reporter, and waits for them. They still name
+// it, and it names no other.
 void only_rank_zero_is_named(const MpiJob& job, int deadline_ms) {
   const std::string waited = "rank [12] waited " + std::to_string(deadline_ms) + " ms for rank 0, ";
   const std::string output = job.output();
@@ -44,7 +44,7 @@ void only_rank_zero_is_named(const MpiJob& job, int deadline_ms) {
   EXPECT_THAT(output, Not(HasSubstr("rank 0 waited")));
 }
 
-TEST(MpiLate, ARankThatComesAfterTheDeadlineIsNamedAndNamesNobody) {
+TEST(MpiLate, ARankThatArrivesAfterTheDeadlineIsNamedAndNamesNoOther) {
   MpiJob job{3, {test::kFailingRank, "come-late", "600"}};
   EXPECT_EQ(job.wait(), 4);
   only_rank_zero_is_named(job, 600);
@@ -58,7 +58,7 @@ int first_process(const MpiJob& job) {
   return found ? std::stoi(match[1]) : 0;
 }
 
-TEST(MpiLate, ARankThatIsStoppedAndContinuedIsNamedAndNamesNobody) {
+TEST(MpiLate, ARankThatIsStoppedAndContinuedIsNamedAndNamesNoOther) {
   using namespace std::chrono_literals;
   MpiJob job{3, {test::kFailingRank, "work", "1000"}};
   ASSERT_TRUE(job.wait_for(" pid ", 3) && job.wait_for("\n", 3)) << job.output();
@@ -72,7 +72,7 @@ TEST(MpiLate, ARankThatIsStoppedAndContinuedIsNamedAndNamesNobody) {
 }
 
 // Rank 0 may have files to write then: no deadline of a collective holds for that.
-TEST(MpiLate, AProcessThatIsAtWorkAfterItsRunIsWaitedFor) {
+TEST(MpiLate, TheOthersWaitForAProcessThatIsBusyAfterItsRun) {
   MpiJob job{3, {test::kFailingRank, "slow-exit", "600"}};
   EXPECT_EQ(job.wait(), 0);
   EXPECT_EQ(job.output(), "");

@@ -23,7 +23,7 @@ constexpr std::int64_t kBatch = 2;
 // 29 MiB of parameters; 116 MiB of model states.
 constexpr nn::GPTConfig kModel{.layers = 4, .hidden = 384, .heads = 6, .vocab = 1024, .seq = 64};
 
-/// As another reader of the same page of the system finds it.
+/// The same figure by another reader of the system's page.
 std::int64_t resident_now() {
   std::ifstream file{"/proc/self/smaps_rollup"};
   for (std::string word; file >> word;) {
@@ -39,7 +39,7 @@ class MpiLedger : public ::testing::TestWithParam<Strategy> {};
 INSTANTIATE_TEST_SUITE_P(Strategies, MpiLedger, ::testing::ValuesIn(all_strategies()),
                          [](const auto& tested) { return std::string{to_string(tested.param)}; });
 
-TEST_P(MpiLedger, ClosesAfterAFewSteps) {
+TEST_P(MpiLedger, AccountsForEveryByteAfterAFewSteps) {
   ASSERT_TRUE(launched_job()) << "start this program with mpirun";
   run([](World& world) {
     auto gpt = shard(nn::GPT(kModel), world, {.strategy = GetParam()});

@@ -98,7 +98,7 @@ TEST(MpiMesh, AGptOnAMeshOfProcessesHasTheBitsOfThreadsAndHoldsWhatWasPlanned) {
   EXPECT_EQ(difference(train_on(mesh).seen, processes.seen), "");
 }
 
-TEST(MpiPlan, EqualsWhatEveryProcessHoldsToTheByte) {
+TEST(MpiPlan, EqualsEveryProcesssMemoryToTheByte) {
   const auto launched = launched_job();
   ASSERT_TRUE(launched) << "start this program with mpirun";
   for (const PlannedJob& job : planned_jobs()) {

@@ -58,7 +58,7 @@ class NcclFault : public ::testing::Test {
 };
 
 // The launcher here ends nobody: all leave by themselves, and say whom they have lost.
-TEST_F(NcclFault, AllThatAreLeftLeaveWithinSecondsOfAKilledRankAndNameIt) {
+TEST_F(NcclFault, TheSurvivorsOfAKilledRankEndWithinSecondsAndNameIt) {
   std::mt19937 random{20};
   ::setenv("GRACE_S", "30", 1);
   for (int lost = 0; lost < kRanks; ++lost) {
@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, NcclFirstCall, ::testing::Values(2, 3, 4),
                          ::testing::PrintToStringParamName());
 
 // NCCL does not enqueue it, as it waits for the rank to connect.
-TEST_P(NcclFirstCall, ThatARankNeverMakesNamesTheRankByTheDeadline) {
+TEST_P(NcclFirstCall, NamesARankThatNeverMakesItByTheDeadline) {
   const int deadline = test::on_a_gpu() ? 8000 : 2000;
   const End end = end_of("miss-first", deadline, {}, GetParam());
   EXPECT_EQ(end.status, 4);
@@ -133,7 +133,7 @@ TEST_P(NcclFirstCall, NamesARankThatEndsItsProgramInsteadAtOnce) {
                     "gather, sequence 0.: rank [0-9] waits for rank 1, whose program has ended"));
 }
 
-TEST_P(NcclFirstCall, NamesARankThatIsKilledMeanwhileAndTheCall) {
+TEST_P(NcclFirstCall, NamesARankKilledDuringTheCallAndTheCall) {
   const int ranks = GetParam();
   constexpr std::chrono::milliseconds kToTheCall{300};
   const std::string output =
@@ -162,7 +162,7 @@ TEST_F(NcclFault, ARankThatIsHeldUpInItsGroupsFirstCallIsNotTakenForTheCause) {
 }
 
 // The group goes before the watchdog has seen that its batch has ended.
-TEST_F(NcclFault, ARankIsHeldUpNoLongerWhenTheGroupHasGone) {
+TEST_F(NcclFault, ARankIsReleasedOnceTheGroupIsDestroyed) {
   const int deadline = test::on_a_gpu() ? 8000 : 1500;
   const End end = end_of("hold-up-and-let-go", deadline, {}, kInPairs);
   EXPECT_EQ(end.status, 4);
@@ -199,13 +199,13 @@ TEST_F(NcclFault, AGraphMayHaveMoreBatchesThanAreWatchedAtATime) {
 }
 
 // The batches of the graph that was not launched are not waited for.
-TEST_F(NcclFault, WhatMakesAGraphMayThrow) {
+TEST_F(NcclFault, BuildingAGraphMayThrow) {
   const End end = end_of("throw-in-graph", test::on_a_gpu() ? 8000 : 4000, {}, 2);
   EXPECT_EQ(end.status, 0);
   EXPECT_EQ(end.output, "");
 }
 
-TEST_F(NcclFault, TheControlPathsWordComesBeforeNcclsOwn) {
+TEST_F(NcclFault, TheControlPathsReportPrecedesNccls) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   const std::string output =
       end_of_the_others(command("work", 60'000, {"TESSERA_EMULATED_NCCL_LOSS=noticed"}));
@@ -213,14 +213,14 @@ TEST_F(NcclFault, TheControlPathsWordComesBeforeNcclsOwn) {
 }
 
 // NCCL's communicators do not end while a graph holds their work.
-TEST_F(NcclFault, GraphsKeepNobodyFromLeavingAKilledRank) {
+TEST_F(NcclFault, GraphsDoNotDelayTheSurvivorsOfAKilledRank) {
   const std::string output = end_of_the_others(command("graphs", 60'000, {}));
   EXPECT_EQ(count("has left in the middle of the run", output), kRanks - 1) << output;
 }
 
 // The rank's own thread is within NCCL, and only the communicator's end brings it back: the
 // launcher here does not.
-TEST_F(NcclFault, ACallThatHangsWithinNcclIsEnded) {
+TEST_F(NcclFault, ACallThatHangsInNcclIsEnded) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   ::setenv("GRACE_S", "30", 1);
   const End end = end_of("work", 2000, {"TESSERA_EMULATED_NCCL_BLOCKS_AT=5:2"});
@@ -240,7 +240,7 @@ TEST_F(NcclFault, RefusesThatGroupsShareWhatTheyWereSplitFromHas) {
   }
 }
 
-TEST_F(NcclFault, RefusesWhatNobodyCouldEnd) {
+TEST_F(NcclFault, RefusesCallsThatNothingCouldEnd) {
   for (const std::string value : {"1", "+1x"}) {
     const End end = end_of("succeed", 60'000, {"NCCL_COMM_BLOCKING=" + value}, 1);
     EXPECT_EQ(end.status, 2);
@@ -248,7 +248,7 @@ TEST_F(NcclFault, RefusesWhatNobodyCouldEnd) {
   }
 }
 
-TEST_F(NcclFault, SettingsThatNcclTakesForNoneAreNotRefused) {
+TEST_F(NcclFault, SettingsThatNcclIgnoresAreNotRefused) {
   const End end =
       end_of("succeed", 60'000, {"NCCL_COMM_SPLIT_SHARE_RESOURCES=0x0", "NCCL_COMM_BLOCKING="}, 1);
   EXPECT_EQ(end.status, 0) << end.output;
@@ -263,7 +263,7 @@ TEST_F(NcclFault, RefusesALibraryThatIsTooOld) {
                                 HasSubstr("; the CUDA module was built with 2.")));
 }
 
-TEST_F(NcclFault, AFaultWithinNcclEndsTheJobWithItsWords) {
+TEST_F(NcclFault, AFaultInNcclEndsTheJobWithNcclsMessage) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   const End end = end_of("work", 60'000, {"TESSERA_EMULATED_NCCL_FAILS_AT=40:2"});
   EXPECT_EQ(end.status, 4);
@@ -291,7 +291,7 @@ TEST_F(NcclFault, AStartThatHangsEndsByTheDeadline) {
 }
 
 // Rank 0 is in no group with the lost one, and rank 2 waits for it in one.
-TEST_F(NcclFault, AKilledRankEndsGroupsThatItIsNotInToo) {
+TEST_F(NcclFault, AKilledRankEndsOtherGroupsToo) {
   const std::string output = end_of_the_others(command("groups", 60'000, {}));
   EXPECT_EQ(count("rank 1 (", output), kRanks - 1) << output;
   EXPECT_EQ(count("has left in the middle of the run", output), kRanks - 1) << output;
@@ -328,7 +328,7 @@ TEST_F(NcclFault, RanksThatThrowTogetherEndTheirCommunicatorsTogether) {
   EXPECT_THAT(end.output, HasSubstr(": cannot go on\n"));
 }
 
-TEST_F(NcclFault, AGroupThatGoesWithWorkUnderWayTakesAllAlong) {
+TEST_F(NcclFault, DestroyingAGroupWithWorkInFlightEndsTheJob) {
   const End end = end_of("front-in-group", 60'000, {});
   EXPECT_EQ(end.status, 2);
   EXPECT_LT(end.seconds, 10);
@@ -336,13 +336,13 @@ TEST_F(NcclFault, AGroupThatGoesWithWorkUnderWayTakesAllAlong) {
 }
 
 // A graph holds the batch after its owner has gone, normally.
-TEST_F(NcclFault, AGroupThatGoesTakesNothingBackThatAGraphHolds) {
+TEST_F(NcclFault, DestroyingAGroupKeepsWhatAGraphHolds) {
   const End end = end_of("leave-group-in-graph", 60'000, {});
   EXPECT_EQ(end.status, 0);
   EXPECT_EQ(end.output, "");
 }
 
-TEST_F(NcclFault, AGroupThatGoesWaitsForARankUntilTheDeadline) {
+TEST_F(NcclFault, DestroyingAGroupWaitsForARankUntilTheDeadline) {
   const int deadline = test::on_a_gpu() ? 6000 : 1000;
   const End end = end_of("leave-group-alone", deadline, {});
   EXPECT_EQ(end.status, 4);
@@ -351,7 +351,7 @@ TEST_F(NcclFault, AGroupThatGoesWaitsForARankUntilTheDeadline) {
   EXPECT_THAT(end.output, HasSubstr(" ms for rank 1, which did not call it"));
 }
 
-TEST_F(NcclFault, WhoGoesOnAfterAWithdrawalIsToldWhatEndedItsCommunicators) {
+TEST_F(NcclFault, ContinuingAfterAWithdrawalReportsTheCause) {
   const End end = end_of("withdraw", 60'000, {});
   EXPECT_EQ(end.status, 4);
   EXPECT_LT(end.seconds, 10);
@@ -377,7 +377,7 @@ TEST_F(NcclFault, ASplitThatFailsOnOneRankEndsAll) {
                                 HasSubstr("error: rank 1: NCCL's communicator reduce has failed")));
 }
 
-// Of "shard gather" and "shard reduce".
+// The channels are "shard gather" and "shard reduce".
 TEST_F(NcclFault, ASecondSplitThatFailsEndsTheFirstOnAll) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   const End end = end_of("pairs", 60'000, {"TESSERA_EMULATED_NCCL_SPLIT_FAILS_AT=1:1"}, kInPairs);
@@ -388,7 +388,7 @@ TEST_F(NcclFault, ASecondSplitThatFailsEndsTheFirstOnAll) {
                     HasSubstr("error: rank 1: NCCL's communicator reduce has failed")));
 }
 
-TEST_F(NcclFault, ARankThatFailsWithinASplitEndsAll) {
+TEST_F(NcclFault, ARankThatFailsInASplitEndsAll) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   const End end = end_of("abort-in-split", 60'000, {"TESSERA_EMULATED_NCCL_SPLIT=hangs:1"});
   EXPECT_EQ(end.status, 4);
@@ -397,7 +397,7 @@ TEST_F(NcclFault, ARankThatFailsWithinASplitEndsAll) {
 }
 
 // It would wait for work of the graph, which begins after it.
-TEST_F(NcclFault, NoGroupIsMadeWhileAGraphIsCaptured) {
+TEST_F(NcclFault, RefusesToMakeAGroupDuringACapture) {
   const End end = end_of("split-in-graph", 60'000, {});
   EXPECT_EQ(end.status, 2);
   EXPECT_LT(end.seconds, 10);

@@ -93,7 +93,7 @@ TEST_F(NcclOptionsTest, LimitsAreThoseOfEveryCommunicator) {
   EXPECT_EQ(all().limited, limited) << "left to NCCL where nothing is asked for";
 }
 
-TEST_F(NcclOptionsTest, PriorityIsThatOfBothChannelsAlone) {
+TEST_F(NcclOptionsTest, PriorityAppliesToBothChannelsOnly) {
   WorldOptions options = on_cuda();
   const std::uint64_t before = calls("cudaStreamCreateWithPriority");
   (void)with_an_arena(options);
@@ -155,7 +155,7 @@ class NcclRefusal : public NcclOptionsTest {
   }
 };
 
-TEST_F(NcclRefusal, NamesWhatTheLibraryHasNot) {
+TEST_F(NcclRefusal, NamesTheMissingFunction) {
   const NcclOptions windows{.windows = true};
   const NcclOptions limits{.max_ctas = 4};
   struct Case {
@@ -178,14 +178,14 @@ TEST_F(NcclRefusal, NamesWhatTheLibraryHasNot) {
               HasSubstr("`nccl.min_ctas` is 3, above"));
 }
 
-TEST_F(NcclOptionsTest, WhatKeepsAnArenaFromAWindowEndsTheRun) {
+TEST_F(NcclOptionsTest, AnArenaThatCannotBeAWindowEndsTheRun) {
   const Variable none{"TESSERA_EMULATED_NCCL_MEMORY", "none:1"};
   EXPECT_THAT(error_of<CommError>(on_cuda({.windows = true})),
               HasSubstr("`nccl.windows`: NCCL cannot register the arenas: rank 1: ncclMemAlloc of "
                         "4.00 KiB failed"));
 }
 
-TEST_F(NcclOptionsTest, RanksThatAskForDifferentThingsAreToldSo) {
+TEST_F(NcclOptionsTest, RanksThatAskForDifferentOptionsAreRefused) {
   const bool first = launched_rank() == 0;
   EXPECT_THAT(error_of<CommError>(on_cuda({.max_ctas = first ? 4 : 5})),
               HasSubstr("ask for the same on all ranks"));

@@ -156,7 +156,7 @@ TEST_F(NcclRegister, CoversAModelInPairs) {
   expect_all_undone();
 }
 
-/// As expect_sum, of the ranks of `group`.
+/// Like expect_sum, over the ranks of `group`.
 void expect_group_sum(World& world, Buffer& buffer, const Channel& group) {
   const std::vector<float> ones(kElems, 1.0F);
   world.device().copy_in(buffer.data(), ones.data(), ones.size() * sizeof(float), group.stream);
@@ -170,7 +170,7 @@ void expect_group_sum(World& world, Buffer& buffer, const Channel& group) {
 
 // An arena that is there before a group is registered with it where all ranks next meet, as one
 // that comes later is; a group of one moves nothing. When the group ends nothing is left with it.
-TEST_F(NcclRegister, CoversGroupsFromWhereTheRanksNextMeet) {
+TEST_F(NcclRegister, CoversGroupsFromTheRanksNextCollective) {
   run_ranks([&](World& world) {
     Buffer first = arena(world);
     world.barrier();
@@ -212,11 +212,11 @@ TEST_F(NcclRegister, FailureWithAGroupLeavesAllWithout) {
   expect_all_undone();
 }
 
-TEST_F(NcclRegister, WhatNcclTakesForGroupsIsCountedWhileTheyLive) {
+TEST_F(NcclRegister, NcclsMemoryForGroupsIsCountedWhileTheyLive) {
   constexpr std::size_t kTaken = 3U << 20U;
   const Variable takes{"TESSERA_EMULATED_NCCL_COMM_BYTES", std::to_string(kTaken)};
   run_ranks([](World& world) {
-    // Ranks that share the device see what the others take meanwhile as well.
+    // Ranks that share the device also see what the others allocate.
     const auto held = [&] { return world.memory().report().live[Category::communicator]; };
     const std::size_t whole = held();
     EXPECT_GE(whole, 2 * kTaken);
@@ -232,7 +232,7 @@ TEST_F(NcclRegister, WhatNcclTakesForGroupsIsCountedWhileTheyLive) {
 }
 
 // It ends with the run then, as NCCL waits for graphs to let go of it.
-TEST_F(NcclRegister, WhatNcclTakesForAGroupInAGraphIsCountedUntilTheRunEnds) {
+TEST_F(NcclRegister, NcclsMemoryForAGroupInAGraphIsCountedUntilTheRunEnds) {
   constexpr std::size_t kTaken = 3U << 20U;
   const Variable takes{"TESSERA_EMULATED_NCCL_COMM_BYTES", std::to_string(kTaken)};
   run_ranks([](World& world) {
@@ -270,7 +270,7 @@ TEST_F(NcclRegister, ChangesNoBit) {
   expect_all_undone();
 }
 
-TEST_F(NcclRegister, HoldsFromWhereTheRanksNextMeet) {
+TEST_F(NcclRegister, TakesEffectAtTheRanksNextCollective) {
   EXPECT_EQ(with_an_arena(), "registered with NCCL: 1 arena (4.00 KiB)");
   EXPECT_EQ(counts().copied_calls, 1U);
   EXPECT_EQ(counts().direct_calls, 1U);
@@ -292,7 +292,7 @@ TEST_F(NcclRegister, FailureOnOneRankLeavesAllWithout) {
   expect_all_undone();
 }
 
-TEST_F(NcclRegister, GoesOnWithoutWhereNcclDoesNotTakeIt) {
+TEST_F(NcclRegister, ContinuesWithoutIfNcclRefuses) {
   const std::vector<std::array<const char*, 3>> ways{
       {"TESSERA_EMULATED_NCCL_REGISTER", "declines:0", "rank 0: NCCL declines"},
       {"TESSERA_EMULATED_NCCL_MEMORY", "none:1", "rank 1: ncclMemAlloc of 4.00 KiB failed: "},
@@ -309,7 +309,7 @@ TEST_F(NcclRegister, GoesOnWithoutWhereNcclDoesNotTakeIt) {
   expect_all_undone();
 }
 
-TEST_F(NcclRegister, TakesARoundingThatIsLittleOfTheArena) {
+TEST_F(NcclRegister, RoundsUpByASmallPartOfTheArena) {
   const Variable unit{"TESSERA_EMULATED_NCCL_GRANULARITY", std::to_string(8 << 20)};
   run_ranks([](World& world) {
     Buffer large = world.allocate(Category::gather, std::size_t{50} << 20U, "6 of 56 MiB");
@@ -323,7 +323,7 @@ TEST_F(NcclRegister, TakesARoundingThatIsLittleOfTheArena) {
   expect_all_undone();
 }
 
-TEST_F(NcclRegister, GoesOnWithoutWhereTheDriverDoesNotSayWhatItTakes) {
+TEST_F(NcclRegister, ContinuesWithoutIfTheDriverDoesNotReportItsCost) {
   constexpr int kNotSupported = 801;
   using Fail = void(const char* call, int nth, int error);
   CudaModule::get().function<Fail>("emulated_cuda_fail")("cudaGetDriverEntryPoint", 1,
@@ -333,7 +333,7 @@ TEST_F(NcclRegister, GoesOnWithoutWhereTheDriverDoesNotSayWhatItTakes) {
   expect_all_undone();
 }
 
-TEST_F(NcclRegister, WhatOthersTakeOfTheDeviceIsNoRounding) {
+TEST_F(NcclRegister, MemoryOfOtherProcessesIsNotRounding) {
   const Variable crowded{"TESSERA_EMULATED_NCCL_MEMORY", "crowded"};
   run_ranks([](World& world) {
     Buffer buffer = arena(world);
@@ -342,7 +342,7 @@ TEST_F(NcclRegister, WhatOthersTakeOfTheDeviceIsNoRounding) {
 }
 
 // The double ends the process where memory is deregistered that is in use.
-TEST_F(NcclRegister, IsTakenBackWhenTheDeviceIsDoneWithIt) {
+TEST_F(NcclRegister, IsUndoneOnceTheDeviceIsDone) {
   run_ranks([](World& world) {
     Buffer buffer = world.allocate(Category::gather, std::size_t{16} << 20U, "in use");
     world.barrier();
@@ -360,7 +360,7 @@ TEST_F(NcclRegister, IsTakenBackWhenTheDeviceIsDoneWithIt) {
   expect_all_undone();
 }
 
-TEST_F(NcclRegister, WaitsForRanksThatHaveMadeFewerArenas) {
+TEST_F(NcclRegister, WaitsForRanksWithFewerArenas) {
   run_ranks([](World& world) {
     Buffer buffer = arena(world);
     Buffer more;
@@ -413,7 +413,7 @@ TEST_F(NcclRegister, TheLedgerSaysWhereTheRoundingGoes) {
   });
 }
 
-TEST(NcclRegisterAlone, SaysNothing) {
+TEST(NcclRegisterAlone, PrintsNothing) {
   if (ranks() > 1) { GTEST_SKIP() << "for a job of one"; }
   WorldOptions options;
   options.device = DeviceKind::cuda;

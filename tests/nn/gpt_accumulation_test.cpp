@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(All, GPTAccumulation,
                                   std::string{to_string(std::get<1>(tested.param))};
                          });
 
-TEST_P(GPTAccumulation, FourMicroBatchesOfOneTrainAsOneOfFourClippedOrNot) {
+TEST_P(GPTAccumulation, FourMicroBatchesOfOneTrainAsOneOfFourWithAndWithoutClipping) {
   const auto [strategy, mode] = GetParam();
   for (const float clip_norm : {0.0F, 0.5F}) {
     SCOPED_TRACE(testing::Message() << "clipped to " << clip_norm);

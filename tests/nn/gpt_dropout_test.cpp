@@ -56,7 +56,7 @@ TEST(GPTDropout, HasOtherMasksInEveryStepAndForEverySeed) {
   });
 }
 
-TEST(GPTDropout, OfNothingCostsNothingAndOfSomethingOneStream) {
+TEST(GPTDropout, OfProbabilityZeroIsFreeAndOtherwiseNeedsOneStream) {
   run_ranks(1, [](World& world) {
     const auto bytes = [&](float p) {
       return GPT::bytes_needed(kCourseConfig, {.dropout = p}, 4, world);

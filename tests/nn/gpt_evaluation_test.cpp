@@ -86,8 +86,8 @@ TEST(GPTEvaluation, ChangesNoBitOfTheTraining) {
   }
 }
 
-// In training not a byte more; for inference two streams, one layer, and the logits of 64 rows.
-TEST(GPTEvaluation, TakesTheMemoryThatIsThere) {
+// Training needs not a byte more; inference two streams, one layer, and the logits of 64 rows.
+TEST(GPTEvaluation, UsesTheMemoryThatIsThere) {
   const Problem problem;
   with_gpts(problem, 1, [&](World& world, Sharded<GPT>& gpt) {
     const std::size_t before = world.memory().report().live[Category::activations];
@@ -111,7 +111,7 @@ TEST(GPTEvaluation, TakesTheMemoryThatIsThere) {
   });
 }
 
-TEST(GPTEvaluation, IsPlannedAsItIsMeasured) {
+TEST(GPTEvaluation, PlannedMemoryIsMeasuredMemory) {
   for (const Strategy strategy : all_strategies()) {
     const auto body = [&](World& world, MemoryReport& report) {
       auto gpt = shard(GPT(kConfig), world, {.strategy = strategy, .purpose = Purpose::inference});
@@ -134,7 +134,7 @@ TEST(GPTEvaluation, IsPlannedAsItIsMeasured) {
   }
 }
 
-TEST(GPTEvaluation, RefusesWhatItCannotDo) {
+TEST(GPTEvaluation, RefusesUnsupportedRequests) {
   const Problem problem;
   const std::span<const std::int32_t> tokens{problem.inputs};
   run_ranks(1, [&](World& world) {

@@ -32,7 +32,7 @@ void expect_what_the_formula_says(GatherLogits gather, const WorldOptions& optio
       options);
 }
 
-TEST(GPTMemory, ReserveTakesWhatTheFormulaSays) {
+TEST(GPTMemory, ReserveTakesTheBytesOfTheFormula) {
   for (const GatherLogits gather : {GatherLogits::off, GatherLogits::on_rank0}) {
     for (const int threads : {1, 3, 40}) {
       SCOPED_TRACE(threads);
@@ -100,7 +100,7 @@ TEST(GPTMemory, TheMatrixOfAllHeadsIsNotHeld) {
 
 // Of GPT-2 at batch 64 all heads at a time; of a smaller head as much as its logits hold; nothing
 // where that is less than attention's own workspace, or attention has no use for more.
-TEST(GPTMemory, LogitsAreLentToAttentionWhereItHasAUseForThem) {
+TEST(GPTMemory, LogitsAreLentToAttentionWhereItCanUseThem) {
   struct Lending {
     DeviceKind device;
     DType compute;
@@ -160,7 +160,7 @@ TEST(GPTMemory, NothingIsAllocatedAfterTheFirstStepAndThePeakStays) {
   }
 }
 
-TEST(GPTMemory, AllIsGivenBack) {
+TEST(GPTMemory, EverythingIsFreed) {
   run_ranks(2, [](World& world) {
     const CategoryBytes before = world.memory().report().live;
     {

@@ -19,7 +19,7 @@ std::vector<std::int64_t> counts(std::int64_t layers, int stages) {
 
 using Counts = std::vector<std::int64_t>;
 
-TEST(GPTStages, GiveWhatRemainsToTheMiddleAndThenToTheFirst) {
+TEST(GPTStages, GiveRemainingLayersToTheMiddleAndThenToTheFirst) {
   EXPECT_EQ(counts(5, 1), (Counts{5}));
   EXPECT_EQ(counts(5, 2), (Counts{3, 2}));
   EXPECT_EQ(counts(5, 3), (Counts{2, 2, 1}));
@@ -29,7 +29,7 @@ TEST(GPTStages, GiveWhatRemainsToTheMiddleAndThenToTheFirst) {
   EXPECT_THROW(static_cast<void>(divide_layers(3, 4)), ConfigError);
 }
 
-TEST(GPTStages, HaveEveryLayerOnceAndTheEndsAtTheEnds) {
+TEST(GPTStages, HaveEveryLayerOnceWithEmbeddingFirstAndHeadLast) {
   for (int stages = 1; stages <= 9; ++stages) {
     for (std::int64_t layers = stages; layers <= 40; ++layers) {
       const std::vector<GPTStage> all = divide_layers(layers, stages);

@@ -88,7 +88,7 @@ TEST(GPT, StartsFromTheSameBitsForEveryStrategyAndNumberOfRanks) {
   }
 }
 
-TEST(GPT, RefusesHeadRowsThatCannotBe) {
+TEST(GPT, RefusesImpossibleHeadRows) {
   EXPECT_THAT(
       [] { GPT(kConfig, {.head_rows = -1}); },
       ThrowsMessage<ConfigError>(HasSubstr("head_rows of -1: give the number of rows at a time")));
@@ -127,7 +127,7 @@ TEST_F(OneRankGPT, ATokenOutsideTheVocabularyIsRefusedAndTheModelStaysUsable) {
   });
 }
 
-TEST_F(OneRankGPT, RefusesWhatIsNotWholeSequencesOfOneSize) {
+TEST_F(OneRankGPT, RefusesPartialSequences) {
   with_gpt([](Sharded<GPT>& gpt) {
     const std::vector<std::int32_t> two = tokens(2);
     const std::span<const std::int32_t> all{two};
@@ -152,7 +152,7 @@ TEST_F(OneRankGPT, RefusesCallsOutOfOrder) {
   });
 }
 
-TEST(GPT, IsOfNoUseBeforeItIsDeclared) {
+TEST(GPT, CannotBeUsedBeforeItIsDeclared) {
   GPT gpt(kConfig);
   const std::vector<std::int32_t> tokens(17, 0);
   EXPECT_THROW(gpt.forward(tokens, tokens), ContractError);

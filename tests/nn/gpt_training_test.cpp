@@ -73,7 +73,7 @@ TEST(GPTTraining, FourRanksOfTwoTrainAsOneOfEight) {
   }
 }
 
-TEST(GPTTraining, ARepeatedBatchIsLearntByHeart) {
+TEST(GPTTraining, ARepeatedBatchIsMemorised) {
   run_ranks(2, [](World& world) {
     auto gpt = shard(GPT(kConfig), world, {.strategy = Strategy::zero3});
     gpt.materialize(1);
@@ -124,8 +124,8 @@ TEST(GPTGatherLogits, RankZeroHoldsTheLogitsOfAllRanksHoweverLateTheyCome) {
   }
 }
 
-// As where an error ends a step while they are gathered: their memory is the GPT's.
-TEST(GPTGatherLogits, AGptOutlivesItsLogitsOnTheirWay) {
+// An error may end a step while the logits are gathered: their memory belongs to the GPT.
+TEST(GPTGatherLogits, AGptOutlivesALogitsTransfer) {
   run_ranks(1, [](World& world) {
     ShardedModel model{world, {}};
     std::optional<GPT> gpt{std::in_place, kConfig,
@@ -144,7 +144,7 @@ TEST(GPTGatherLogits, AGptOutlivesItsLogitsOnTheirWay) {
 }
 
 // Collecting the logits changes nothing else.
-TEST(GPTGatherLogits, LeavesTheLossAsItIs) {
+TEST(GPTGatherLogits, DoesNotChangeTheLoss) {
   std::vector<double> losses;
   for (const GatherLogits gather : {GatherLogits::off, GatherLogits::on_rank0}) {
     run_ranks(3, [&](World& world) {

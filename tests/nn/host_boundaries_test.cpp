@@ -30,7 +30,7 @@ TEST(HostBoundaries, ChangeNoBitUnderAnyStrategy) {
 }
 
 // Copies that come late, slots that are poisoned, a compute stream that nobody waits for.
-TEST(HostBoundaries, ChangeNoBitHoweverLateTheyCome) {
+TEST(HostBoundaries, ChangeNoBitHoweverLate) {
   CourseOptions options{.config = kDeep, .model = {.strategy = Strategy::zero3}, .ranks = 2};
   const test::Course expected = train_course(options);
   options.gpt = {.recompute = Recompute::block(), .boundaries = Boundaries::host};
@@ -41,7 +41,7 @@ TEST(HostBoundaries, ChangeNoBitHoweverLateTheyCome) {
 }
 
 // Both pools' copies have a stream each: inputs of layers do not wait for updated parameters.
-TEST(HostBoundaries, AndTheOptimizerOnTheHostChangeNoBitHoweverLateTheyCome) {
+TEST(HostBoundaries, WithTheOptimizerOnTheHostChangeNoBitHoweverLate) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero3}) {
     CourseOptions options{.config = kDeep, .model = {.strategy = strategy}, .ranks = 2};
     options.model.compute = DType::bf16;
@@ -56,7 +56,7 @@ TEST(HostBoundaries, AndTheOptimizerOnTheHostChangeNoBitHoweverLateTheyCome) {
 }
 
 // A pass without backward in between, in a model of one layer and of several.
-TEST(HostBoundaries, LeaveEvaluationAsItIs) {
+TEST(HostBoundaries, DoNotChangeEvaluation) {
   for (const std::int64_t layers : {1, 2, 6}) {
     CourseOptions options{.config = kDeep};
     options.config.layers = layers;
@@ -110,7 +110,7 @@ void steps_on(World& world, const CourseOptions& options, Held& held) {
   if (world.rank() == 0) { held = {world.memory().report(), world.host_memory().report()}; }
 }
 
-TEST(HostBoundaries, ArePlannedAsTheyAreMeasured) {
+TEST(HostBoundaries, PlannedMemoryIsMeasuredMemory) {
   for (const Strategy strategy : all_strategies()) {
     for (const Recompute& recompute : choices()) {
       const CourseOptions options{.config = kDeep,

@@ -98,7 +98,7 @@ TEST(LayerNorm, MatchesTheReferenceAndAddsToTheResidualsGradient) {
   });
 }
 
-TEST(Embedding, LooksUpAndGivesBackByToken) {
+TEST(Embedding, ForwardLooksUpRowsAndBackwardAddsToThem) {
   constexpr BatchShape kTwo{.batch = 2, .seq = 3};
   const std::vector<std::int32_t> tokens{4, 0, 4, 2, 4, 1};
   const Tensors weights{{"wte.weight", random_matrix(5, 7, 1)},

@@ -133,7 +133,7 @@ std::size_t activation_bytes(const GPTConfig& config, const Recompute& recompute
 }
 
 // 2 s b h bytes a layer in bf16, and one layer's 15 hidden, statistics and log-sum-exps.
-TEST(RecomputeMemory, IsOneInputALayerAndOneLayersActivations) {
+TEST(RecomputeMemory, IsOneInputPerLayerPlusOneLayersActivations) {
   const std::size_t rows = 2 * 32;
   const auto expected = [&](std::size_t layers, std::size_t size) {
     const std::size_t outside = (64 + 64 + 256) * size + 2 * 4 + 2 * 4;  // head, norm, tokens
@@ -187,7 +187,7 @@ void step_on(World& world, const CourseOptions& options, MemoryReport& report) {
   if (world.rank() == 0) { report = world.memory().report(); }
 }
 
-TEST(RecomputeMemory, IsPlannedAsItIsMeasured) {
+TEST(RecomputeMemory, PlannedMemoryIsMeasuredMemory) {
   for (const Strategy strategy : all_strategies()) {
     for (const Recompute& recompute : choices()) {
       const std::int64_t head_rows = recompute.applies_to(0) ? 0 : 4;
@@ -226,7 +226,7 @@ std::vector<trace::Record> records_of_a_step(const CourseOptions& options) {
 }
 
 // Under zero3 the backward scope's gather serves the recomputation too.
-TEST(RecomputeSchedule, TakesNoGatherOfItsOwn) {
+TEST(RecomputeSchedule, NeedsNoExtraGather) {
   CourseOptions options{.model = {.strategy = Strategy::zero3}, .ranks = 2};
   const auto issues = [&] {
     std::vector<std::string> all;
@@ -242,7 +242,7 @@ TEST(RecomputeSchedule, TakesNoGatherOfItsOwn) {
 }
 
 // Activations come into use again in backward for all layers but the last, which are there still.
-TEST(RecomputeSchedule, LeavesOutTheLayerThatIsStillThere) {
+TEST(RecomputeSchedule, SkipsTheLayerThatIsStillInMemory) {
   const CourseOptions options{.gpt = {.recompute = Recompute::block()}};
   std::map<std::string, int> again;
   for (const trace::Record& record : records_of_a_step(options)) {

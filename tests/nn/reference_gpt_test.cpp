@@ -72,7 +72,7 @@ TEST(ReferenceGPT, ZeroWeightsGiveTheUniformLoss) {
               std::log(static_cast<double>(kConfig.vocab)), 1e-12);
 }
 
-TEST(ReferenceGPT, ATokenDoesNotSeeWhatComesAfterIt) {
+TEST(ReferenceGPT, ATokenDoesNotSeeLaterTokens) {
   Problem p = problem(1);
   const Matrix before = gpt_logits(kConfig, p.weights, p.inputs);
   p.inputs[4] = (p.inputs[4] + 1) % static_cast<std::int32_t>(kConfig.vocab);

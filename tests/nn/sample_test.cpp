@@ -1,7 +1,10 @@
 // Text that depends on the weights, the prompt and the sampler alone.
 #include "tessera/nn/sample.hpp"
 
+#include <array>
+
 #include "nn/gpt_course.hpp"
+#include "tessera/world/mesh_shape.hpp"
 #include "tessera/world/run.hpp"
 
 namespace tessera::nn::sample_test {
@@ -50,14 +53,14 @@ TEST(Sampler, TemperatureZeroTakesTheMostLikelyAndOfEqualsTheFirst) {
   EXPECT_EQ((Sampler{.temperature = 0.0F}.draw(equal, 0, 0)), 1);
 }
 
-TEST(Sampler, TopKLeavesTheKMostLikely) {
+TEST(Sampler, TopKKeepsTheKMostLikely) {
   expect_shares(frequencies({.top_k = 2}, kLogits, kCount), {0.0, 1.0 / 3, 2.0 / 3, 0.0}, kCount);
   expect_shares(frequencies({.top_k = 3}, kLogits, kCount), {1.0 / 7, 2.0 / 7, 4.0 / 7, 0.0},
                 kCount);
   EXPECT_EQ(frequencies({.top_k = 100}, kLogits, 100), frequencies({}, kLogits, 100));
 }
 
-TEST(Sampler, TopPLeavesTheFewestThatReachIt) {
+TEST(Sampler, TopPKeepsTheFewestThatReachIt) {
   expect_shares(frequencies({.top_p = 0.5F}, kLogits, kCount), {0.0, 0.0, 1.0, 0.0}, kCount);
   expect_shares(frequencies({.top_p = 0.6F}, kLogits, kCount), {0.0, 1.0 / 3, 2.0 / 3, 0.0},
                 kCount);
@@ -73,7 +76,7 @@ TEST(Sampler, DrawsDependOnSeedSampleAndPosition) {
   EXPECT_NE((Sampler{.seed = 2}.draw(equal, 3, 4)), drawn);
 }
 
-TEST(Sampler, RefusesWhatIsNoDistribution) {
+TEST(Sampler, RefusesInvalidDistributions) {
   EXPECT_THROW(Sampler{.temperature = -1.0F}.validate(), ConfigError);
   EXPECT_THROW(Sampler{.temperature = std::nanf("")}.validate(), ConfigError);
   EXPECT_THROW(Sampler{.top_k = -1}.validate(), ConfigError);
@@ -84,11 +87,12 @@ TEST(Sampler, RefusesWhatIsNoDistribution) {
 
 using Texts = std::vector<std::vector<std::int32_t>>;
 
-Texts texts(const Generation& generation, Strategy strategy, int ranks) {
+Texts texts(const Generation& generation, Strategy strategy, int ranks,
+            const std::vector<MeshDim>& mesh = {}) {
   Texts all;
   run_ranks(ranks, [&](World& world) {
     auto gpt = shard(GPT(test::kCourseConfig), world,
-                     {.strategy = strategy, .purpose = Purpose::inference});
+                     {.strategy = strategy, .purpose = Purpose::inference, .mesh = mesh});
     gpt.materialize(init::normal(/*seed=*/9, /*stddev=*/0.3F));
     const Texts own = generate(gpt.module(), world, generation);
     if (world.rank() == 0) { all = own; }
@@ -107,6 +111,18 @@ TEST(Generate, GivesTheSameTextOnAnyRanksUnderAnyStrategy) {
     for (const int ranks : {2, 4}) {
       EXPECT_EQ(texts(generation, strategy, ranks), expected) << to_string(strategy) << ranks;
     }
+  }
+}
+
+// Ranks along pipe and tensor compute one sample together: three samples are two turns here.
+TEST(Generate, GivesTheSameTextOnAnyMesh) {
+  const Generation generation{.prompt = {1, 2, 3}, .tokens = 14, .samples = 3};
+  const Texts expected = texts(generation, Strategy::ddp, 1);
+  for (const auto& [pipe, shard, tensor] :
+       {std::array{2, 2, 1}, {1, 2, 2}, {2, 1, 2}, {1, 1, 3}, {2, 1, 1}}) {
+    const std::vector<MeshDim> mesh{{"pipe", pipe}, {"shard", shard}, {"tensor", tensor}};
+    EXPECT_EQ(texts(generation, Strategy::zero3, pipe * shard * tensor, mesh), expected)
+        << MeshShape{mesh}.to_string();
   }
 }
 
@@ -136,7 +152,7 @@ TEST(Generate, WorksDuringTraining) {
   EXPECT_EQ(train_course(options, between), train_course(options));
 }
 
-TEST(Generate, RefusesWhatCannotBe) {
+TEST(Generate, RefusesImpossibleValues) {
   const auto refused = [](const Generation& generation) {
     EXPECT_THROW((void)texts(generation, Strategy::ddp, 1), ConfigError);
   };

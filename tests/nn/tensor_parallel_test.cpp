@@ -60,8 +60,8 @@ TEST_P(TensorParallelOn, EqualsOneRankToRounding) {
   }
 }
 
-// Of two rows, and of three heads, some of four ranks have none.
-TEST(TensorParallelLayers, AreOneRankToRoundingWhereRanksHaveNothing) {
+// There are two rows and three heads for four ranks: some ranks have none.
+TEST(TensorParallelLayers, EqualOneRankToRoundingWhereRanksHaveNoPart) {
   for (const bool again : {false, true}) {
     TensorCase cut{4, {.sequence_parallel = true}, 0.3F, again};
     cut.shape = {.batch = 1, .seq = 2};
@@ -71,7 +71,7 @@ TEST(TensorParallelLayers, AreOneRankToRoundingWhereRanksHaveNothing) {
 
 // A run in bf16 rounds about 20 times one after another, by 2^-9 each, and a cut one 8 times more:
 // partial products before they are added.
-TEST(TensorParallelLayers, IsOneRankToRoundingInBf16) {
+TEST(TensorParallelLayers, EqualOneRankToRoundingInBf16) {
   for (const TensorOptions options : {TensorOptions{}, {.sequence_parallel = true, .slices = 3}}) {
     const TensorCase cut{3, options, 0.3F, false, DType::bf16};
     expect_close(run_tensor_course(cut), run_tensor_course(alone(cut)), 48 * 0x1p-9);
@@ -91,7 +91,7 @@ TEST(TensorParallelLayers, SlicesOfRowsChangeNoBit) {
 }
 
 // What travels before it has been computed differs.
-TEST(TensorParallelLayers, HaveTheSameBitsWhereKernelsRunLate) {
+TEST(TensorParallelLayers, HaveTheSameBitsWhenKernelsRunLate) {
   for (const TensorOptions options :
        {TensorOptions{.slices = 2}, {.sequence_parallel = true, .slices = 2}}) {
     TensorCase from{2, options, 0.3F, true};
@@ -119,7 +119,7 @@ TEST(ColumnLinear, CutsSectionsAlike) {
   });
 }
 
-TEST(TensorRanks, AreOneRankWithoutTheDimension) {
+TEST(TensorRanks, AreOneRankWithoutDimensionTensor) {
   run_ranks(2, [](World& world) {
     const TensorRanks ranks{world, {{"shard", 2}}};
     EXPECT_EQ(ranks.size(), 1);

@@ -1,4 +1,4 @@
-"""A compiler launcher that takes objects from a build which has compiled them already.
+"""A compiler launcher that takes objects from a build that compiled them already.
 
     reuse.py OTHER_BUILD FOLDER COMPILER ARGUMENTS...
 

@@ -153,7 +153,7 @@ TEST_P(GPTThreads, ThreeThreadsARankGiveTheBitsOfOneUnderEveryStrategy) {
   }
 }
 
-// With a worker behind the compute stream nothing is in order unless an event says so; poison and
+// A worker runs the compute stream, so nothing is ordered except by events; poison and
 // delays make what is read or overwritten too early differ.
 TEST_P(GPTParity, AsynchronousComputePoisonAndDelaysChangeNoBit) {
   for (const int accumulate : {1, 2}) {

@@ -190,7 +190,7 @@ double most_apart(const ToyRun& run) {
   return (3 * micro_batches + 2 * (micro_batches - 1)) * 0x1p-8;
 }
 
-// In steps of SGD what is wrong in one gradient is as wrong in what follows: AdamW would scale it
+// SGD carries an error of a gradient into the weights at its size: AdamW would scale it
 // away.
 TEST_P(HybridCut, SumsAreThoseOfZero3HoweverTheyAreMade) {
   for (Variant& variant : variants()) {
@@ -213,7 +213,7 @@ TEST_P(HybridCut, SumsAreThoseOfZero3HoweverTheyAreMade) {
   }
 }
 
-TEST_P(HybridCut, WhatIsNotTheOrderOfSumsChangesNoBit) {
+TEST_P(HybridCut, NothingButTheOrderOfSumsChangesABit) {
   const ToyOutcome expected = run_toy(run(6));
   const auto expect_same = [&](const ToyRun& other, const std::string& what) {
     EXPECT_EQ(difference(expected, run_toy(other)), "") << what;
@@ -293,7 +293,7 @@ TEST_P(HybridCut, AMeshWhoseShardsAreNotNeighboursLearnsTheSame) {
 }
 
 // A copy that drifts would train another model.
-TEST_P(HybridCut, CopiesStayTheSameToTheBit) {
+TEST_P(HybridCut, CopiesStayBitIdentical) {
   for (const DType compute : {DType::fp32, DType::bf16}) {
     const auto ranks = static_cast<std::size_t>(GetParam().ranks);
     const auto group = static_cast<std::size_t>(GetParam().group);

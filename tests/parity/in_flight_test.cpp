@@ -77,7 +77,7 @@ TEST_P(InFlight, ChangesNoBitOverRanksLayoutsAndDelays) {
   }
 }
 
-TEST(InFlightUnits, ThatStayGatheredDoSoUntilTheirLastUse) {
+TEST(InFlightUnits, StayGatheredUntilTheirLastUse) {
   for (const Strategy strategy : {Strategy::zero3, Strategy::hybrid}) {
     ToyRun staying = three_micro_batches(2, strategy);
     staying.options.reshard = Reshard::after_backward;
@@ -165,7 +165,7 @@ std::string refusal(const std::function<void(ShardedModel&, Unit, Unit)>& progra
   return {};
 }
 
-TEST(InFlightRefusals, AMicroBatchThatWouldOvertakeAnotherInAUnit) {
+TEST(InFlightRefusals, RefusesAMicroBatchThatOvertakesAnotherInAUnit) {
   for (const Strategy strategy : tried_strategies()) {
     EXPECT_THAT(
         refusal(
@@ -184,7 +184,7 @@ TEST(InFlightRefusals, AMicroBatchThatWouldOvertakeAnotherInAUnit) {
 
 // Parameters alone, between the scopes that count: of a block that has given them back, while the
 // head is on its way back, and with gradients of an earlier micro-batch still to come.
-TEST(InFlightUnits, ThatAreReadOnTheWayCountForNothing) {
+TEST(InFlightUnits, ReadsDoNotCountAsUses) {
   for (const Strategy strategy : all_strategies()) {
     run_ranks(2, [&](World& world) {
       ShardedModel model{world,
@@ -238,7 +238,7 @@ TEST(InFlightRefusals, BeginNoMicroBatch) {
 
 // A trainer need not go back through what is frozen, nor, with checks off, through all that it
 // went forward through.
-TEST(InFlightUnits, ThatAreNotGoneBackThroughKeepNobodyWaiting) {
+TEST(InFlightUnits, WithoutABackwardPassBlockNothing) {
   for (const bool numbered : {true, false}) {
     for (const Checks checks : {Checks::strict, Checks::off}) {
       run_ranks(1, [&](World& world) {

@@ -233,7 +233,7 @@ TEST_P(OffloadOn, OfTheStateChangesNoBitOfRemainders) {
   }
 }
 
-// A unit's state comes in several pieces, one of which has parts of several runs.
+// A unit's state comes in several pieces, one of them with parts of several runs.
 TEST(Offload, StateInSeveralPiecesIsTheSameToTheBit) {
   for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::int8}) {
     ToyRun large;

@@ -136,7 +136,7 @@ void for_every_strategy_and_group(int ranks, const std::function<void(Strategy, 
   }
 }
 
-TEST(StochasticRounding, NoNumberOfRanksChangesABit) {
+TEST(StochasticRounding, IsBitIdenticalOnAnyNumberOfRanks) {
   ModelOptions model{.compute = DType::bf16};
   OptimizerOptions options{.moments = MomentFormat::bf16, .rounding = Rounding::stochastic};
   const auto expected = trained(1, model, options);
@@ -153,7 +153,7 @@ TEST(StochasticRounding, NoNumberOfRanksChangesABit) {
   EXPECT_NE(trained(1, model, options), expected) << "another seed";
 }
 
-TEST(MomentsOfEightBits, NoNumberOfRanksAndNoStrategyChangesABit) {
+TEST(MomentsOfEightBits, AreBitIdenticalOnAnyRanksUnderEveryStrategy) {
   for (const DType compute : {DType::fp32, DType::bf16}) {
     ModelOptions model{.compute = compute, .align_elems = kMomentBlock};
     OptimizerOptions options{.moments = MomentFormat::int8};
@@ -189,7 +189,7 @@ TEST(OptimizerState, OfEightBitsTakesTwoBytesAParameter) {
   }
 }
 
-TEST(OptimizerState, TakesWhatItsRuleAndDTypesSay) {
+TEST(OptimizerState, TakesTheBytesOfItsRuleAndDtypes) {
   const auto bytes = [](const Optimizer& optimizer, MomentFormat moments, DType compute,
                         MasterWeights kind = MasterWeights::fp32) {
     std::size_t result = 0;

@@ -126,7 +126,7 @@ std::vector<std::uint32_t> bits_of(std::span<const float> values) {
   return bits;
 }
 
-TEST(RemaindersOfSpecialValues, AreExportedAsTheMastersThatTheyAreOf) {
+TEST(RemaindersOfSpecialValues, AreExportedAsTheirMasters) {
   const std::vector<float> values = special_values();
   const auto elems = std::ssize(values);
   const Initializer initial = [&](const ParameterInfo&, std::int64_t first, std::span<float> out) {
@@ -160,7 +160,7 @@ TEST(RemaindersOfSpecialValues, AreExportedAsTheMastersThatTheyAreOf) {
 }
 
 // What is only evaluated has no masters, and the numbers of a model before its first step.
-TEST(RemaindersOfSpecialValues, ParametersForInferenceAreRoundedAsThoseThatAreTrained) {
+TEST(RemaindersOfSpecialValues, ParametersForInferenceAreRoundedLikeTrainedOnes) {
   const Initializer ties = [](const ParameterInfo&, std::int64_t first, std::span<float> out) {
     for (std::size_t i = 0; i < out.size(); ++i) {
       const auto upper =

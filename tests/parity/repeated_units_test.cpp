@@ -115,7 +115,7 @@ TEST_P(RepeatedUnits, AnyDeclaredOrderRunsUnderEveryStrategyWithTheSameBits) {
   }
 }
 
-TEST(GradientSlots, AreAsManyAsTheDeclaredOrderHasOnTheirWayBack) {
+TEST(GradientSlots, MatchTheMostUnitsInBackwardAtOnce) {
   const auto slots = [](const Order& order) {
     return train(2, {order, {.strategy = Strategy::zero2}}).slots;
   };

@@ -112,7 +112,7 @@ TEST_P(SkippedSteps, AllRanksSkipAndTheScaleHalvesAndParametersStay) {
         run.options.strategy = strategy;
         run.options.shard_group = groups_of_one(strategy);
         run.options.compute = compute;
-        // That of fp16 is dynamic by itself.
+        // fp16's loss scale is dynamic by default.
         if (compute == DType::fp16) { run.options.loss_scaling = {}; }
         const float scale = compute == DType::fp16 ? 65'536.0F : 1024.0F;
         const Watched watched{run};

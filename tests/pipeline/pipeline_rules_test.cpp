@@ -26,7 +26,7 @@ Mesh along_pipe(World& world) {
 }
 
 // Copies of a pipeline, each with its own data: the ranks of one differ along `pipe` alone.
-TEST(Pipeline, RunsBesideOthersWhereverTheMeshHasThem) {
+TEST(Pipeline, RunsOnEveryMeshThatHasPipe) {
   const Schedule schedule = interleaved(2, 2, 4);
   const auto expected = stack_on_one_rank(schedule, kSteps, DeviceKind::cpu, /*data_ranks=*/2);
   const std::vector<std::vector<MeshDim>> meshes = {{{"pipe", 2}, {"shard", 2}},
@@ -38,7 +38,7 @@ TEST(Pipeline, RunsBesideOthersWhereverTheMeshHasThem) {
   }
 }
 
-// By link, both ways: as many boundaries as there are micro-batches.
+// Each link carries one boundary per micro-batch, both ways.
 TEST(Pipeline, SendsEachBoundaryOnceToTheNeighbourAlone) {
   constexpr int kRanks = 4;
   constexpr int kMicroBatches = 8;
@@ -73,7 +73,7 @@ TEST(Pipeline, SendsEachBoundaryOnceToTheNeighbourAlone) {
   }
 }
 
-TEST(Pipeline, AllocatesWhatItSaysOnRanksAndInPlans) {
+TEST(Pipeline, AllocatesTheStatedBytesOnRanksAndInPlans) {
   constexpr int kRanks = 3;
   const Boundary boundary{.elems = 1000, .dtype = DType::bf16};
   for (const Schedule& schedule :
@@ -84,8 +84,7 @@ TEST(Pipeline, AllocatesWhatItSaysOnRanksAndInPlans) {
       const CategoryBytes before = live();
       const Pipeline pipeline{along_pipe(world), schedule, boundary};
       const CategoryBytes after = live();
-      const std::size_t needed =
-          Pipeline::bytes_needed(schedule, boundary, world.rank()).activations;
+      const std::size_t needed = Pipeline::bytes_needed(schedule, boundary, world.rank());
       EXPECT_EQ(after[Category::activations] - before[Category::activations], needed);
       EXPECT_EQ(after.total() - before.total(), needed);
       const auto uses = world.memory().report().allocations;
@@ -114,7 +113,7 @@ TEST(Pipeline, OneForwardOneBackwardNeedsNoMoreForMoreMicroBatches) {
   }
 }
 
-TEST(Pipeline, RefusesWhatItCannotRun) {
+TEST(Pipeline, RefusesSchedulesItCannotRun) {
   run_ranks(2, [](World& world) {
     const Mesh mesh = along_pipe(world);
     const Boundary boundary{.elems = 4};

@@ -42,7 +42,7 @@ TEST(PipelineSchedule, GPipeHoldsEveryMicroBatchAndHasTheBubbleOfTheFormula) {
   });
 }
 
-// As many micro-batches in flight as there are stages from a rank's on, however many there are.
+// A rank has one micro-batch in flight for each stage from its own on, however many there are.
 TEST(PipelineSchedule, OneForwardOneBackwardHoldsNoMoreMicroBatchesThanStages) {
   for_sizes([](int ranks, int micro_batches) {
     const Schedule schedule = one_forward_one_backward(ranks, micro_batches);
@@ -67,7 +67,7 @@ TEST(PipelineSchedule, InterleavingDividesTheBubbleByTheChunks) {
   });
 }
 
-// With F, B and W of one unit each, P - 1 units of bubble are left of 1F1B's 3 (P - 1).
+// If F, B and W take one unit each, P - 1 units of bubble are left of 1F1B's 3 (P - 1).
 TEST(PipelineSchedule, ZeroBubbleLeavesAThirdOfTheBubbleInTheMemoryOfOneForwardOneBackward) {
   for_sizes([](int ranks, int micro_batches) {
     const Schedule schedule = zero_bubble(ranks, micro_batches);
@@ -84,7 +84,7 @@ struct Mistake {
   std::function<void(Schedule&)> make;
 };
 
-TEST(PipelineSchedule, RefusesWhatIsWrittenWrongByName) {
+TEST(PipelineSchedule, NamesTheMistakeInASchedule) {
   const auto rank = [](Schedule& s, std::size_t r) -> std::vector<Action>& { return s.ranks[r]; };
   const std::vector<Mistake> mistakes = {
       {"it has no micro-batches", [](Schedule& s) { s.micro_batches = 0; }},

@@ -35,7 +35,7 @@ TEST(PipelineTimeline, CountsCostsOfStagesAndTransfers) {
   EXPECT_DOUBLE_EQ(timeline.bubble(), 1 - (6.0 + 16.0) / 42);
 }
 
-// From one chunk to the next on the same rank nothing is sent.
+// Chunks of the same rank send nothing to each other.
 TEST(PipelineTimeline, TransfersNothingWithinARank) {
   EXPECT_EQ(play(interleaved(1, 3, 2), {.stages = {}, .transfer = 7}).length, 18);
 }

@@ -109,8 +109,8 @@ TEST(PipelineWiring, SlotsAreTakenByOnePairAtATimeAndAsFewAsAreInFlight) {
   }
 }
 
-/// Makes all ranks' moves in concert: an item moves when both its ranks have come to it, as where
-/// both hosts wait for each other. Returns the name of the schedule if that never ends, or if a
+/// Makes all ranks' moves in lockstep: an item moves once both its ranks have reached it, like
+/// hosts that wait for each other. Returns the name of the schedule if that never ends, or if a
 /// rank makes a step without its item.
 std::string stuck_in_concert(const Schedule& schedule) {
   const Wiring wiring = wire(schedule);
@@ -152,7 +152,7 @@ std::string stuck_in_concert(const Schedule& schedule) {
   return "";
 }
 
-TEST(PipelineWiring, MovesInConcertEndWhereBothRanksOfALinkWaitForEachOther) {
+TEST(PipelineWiring, PairedMovesEndIfBothRanksOfALinkWait) {
   for (const int ranks : {1, 2, 3, 4, 5}) {
     EXPECT_EQ(stuck_in_concert(gpipe(ranks, 7)), "");
     EXPECT_EQ(stuck_in_concert(one_forward_one_backward(ranks, 7)), "");

@@ -16,12 +16,12 @@ inline MachineProfile plain_machine() {
   return machine;
 }
 
-/// A kernel of so many seconds on the plain machine.
+/// A kernel that takes `seconds` on the plain machine.
 inline trace::KernelWork kernel_of(double seconds) {
   return {.name = "kernel", .flops = seconds, .sizes = {1, 1, 1}};
 }
 
-/// An all-gather among two of so many seconds on the plain machine.
+/// An all-gather among two ranks that takes `seconds` on the plain machine.
 inline trace::BatchWork gather_of(double seconds, std::size_t group = 0) {
   return {.label = "gather", .group = group, .entries = {{"all_gather", 2 * seconds}}};
 }

@@ -44,7 +44,7 @@ TEST(HtmlReport, NoStringEndsTheElementItStandsIn) {
   EXPECT_EQ(embedded(page), document);
   EXPECT_EQ(page.find("alert("), page.find(R"(alert(\")"));
   EXPECT_EQ(page.find("</script>\\u003c"), std::string::npos);
-  // Those of the page itself, and not one more.
+  // The page's own, and not one more.
   const std::string plain = html_report(test::comparison_document(1, 4).dump());
   const auto ends = [](const std::string& text) {
     const std::regex end{"</script>"};
@@ -69,7 +69,7 @@ TEST(HtmlReport, FourRanksAndFourStrategiesStayUnderOneMegabyte) {
   EXPECT_LT(html_report(document.dump()).size(), 1'000'000U);
 }
 
-TEST(HtmlReport, RefusesWhatIsNoReport) {
+TEST(HtmlReport, RefusesADocumentThatIsNotAReport) {
   EXPECT_THAT(refusal(""), HasSubstr("not JSON"));
   EXPECT_THAT(refusal("{\"kind\":\"compare\",\"command\":\"\xff\"}"), HasSubstr("not JSON"));
   EXPECT_THAT(refusal("[]"), HasSubstr("document: expected an object"));
@@ -84,7 +84,7 @@ struct Damage {
   const char* says;
 };
 
-TEST(HtmlReport, NamesThePlaceOfWhatItCannotDraw) {
+TEST(HtmlReport, NamesThePlaceOfAValueItCannotDraw) {
   const std::vector<Damage> damages = {
       {[](Json& d) { d.erase("strategies"); }, "document: expected a member \"strategies\""},
       {[](Json& d) { d["model"]["parameters"] = "many"; },

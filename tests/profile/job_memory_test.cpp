@@ -70,7 +70,7 @@ JobMemory with_bytes(const std::vector<std::size_t>& live) {
   return job;
 }
 
-TEST(JobMemory, SkewNamesTheFirstRankThatHasTheLeastAndTheMost) {
+TEST(JobMemory, SkewNamesTheFirstRanksWithTheLeastAndTheMost) {
   const JobMemory job = with_bytes({20, 10, 30, 10, 30});
   EXPECT_EQ(job.live(), (Skew{10, 1, 30, 2}));
   EXPECT_EQ(job.peak(), (Skew{30, 1, 90, 2}));
@@ -80,7 +80,7 @@ TEST(JobMemory, SkewNamesTheFirstRankThatHasTheLeastAndTheMost) {
   EXPECT_EQ(JobMemory{}.peak(), Skew{});
 }
 
-TEST(JobMemory, ReadsAsATable) {
+TEST(JobMemory, PrintsATable) {
   std::string text;
   run_ranks(3, [&](World& world) {
     world.memory().add(Category::parameters, world.rank() == 0 ? 3 << 20 : 1 << 20, "shards");
@@ -133,7 +133,7 @@ TEST(JobMemory, OfManyRanksIsTheSameOnAll) {
   EXPECT_EQ(skews, std::vector<Skew>(256, Skew{0, 0, 255, 255}));
 }
 
-TEST(JobMemory, OfASimulatedRankIsAsIfEveryRankHeldTheSame) {
+TEST(JobMemory, OfASimulatedRankAssumesThatAllRanksHoldTheSame) {
   simulate_rank({.rank = 1, .ranks = 1024}, [](World& world) {
     const Buffer buffer = world.allocate(Category::activations, std::size_t{1} << 40, "huge");
     const JobMemory job = gather_memory(world);

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kBlock = 64 * kMiB;
-// For what the system and the C library hold and give back by themselves meanwhile.
+// Bytes that the system and the C library take and release on their own.
 constexpr std::int64_t kNoise = 2 * kMiB;
 
 /// Pages of the process's own, whose use the system sees at once.
@@ -64,7 +64,7 @@ ProcessLedger ledger_of(World& world) {
 
 #define EXPECT_ABOUT(value, expected) EXPECT_LT(std::abs((value) - (expected)), kNoise)
 
-TEST(Ledger, RowsSumToWhatTheSystemSays) {
+TEST(Ledger, RowsSumToTheSystemsFigure) {
   run([](World& world) {
     planned_jobs()[1].body(world, {});
     const Buffer mine = world.allocate(Category::activations, 12345, "mine");
@@ -95,7 +95,7 @@ TEST(Ledger, MemoryThatNoTrackerKnowsIsUnattributedUntilItIsRegistered) {
   });
 }
 
-TEST(Ledger, MemoryThatNobodyHasTouchedIsNotResident) {
+TEST(Ledger, UntouchedMemoryIsNotResident) {
   run([](World& world) {
     Pages pages;
     const std::int64_t before = ledger_of(world).unattributed();
@@ -139,19 +139,19 @@ TEST(Ledger, SumsRanksThatAreThreadsOfOneProcess) {
   EXPECT_EQ(resident, std::vector<std::size_t>(4, resident.front())) << "the same on all ranks";
 }
 
-TEST(Ledger, HasNothingToSayOfASimulatedRank) {
+TEST(Ledger, IsEmptyForASimulatedRank) {
   EXPECT_THAT(
       [] { simulate_rank({.rank = 1, .ranks = 4}, [](World& w) { (void)gather_ledgers(w); }); },
       ::testing::ThrowsMessage<ContractError>(HasSubstr("simulated rank holds no memory")));
 }
 
-TEST(Ledger, RanksOnACpuHaveNoDeviceApart) {
+TEST(Ledger, RanksOnACpuHaveNoSeparateDevice) {
   run([](World& world) { EXPECT_TRUE(gather_device_ledgers(world).empty()); });
   EXPECT_THAT([] { simulate_rank({}, [](World& w) { (void)gather_device_ledgers(w); }); },
               ::testing::ThrowsMessage<ContractError>(HasSubstr("simulated rank holds no memory")));
 }
 
-TEST(Ledger, ADevicesRowsSumToWhatItSays) {
+TEST(Ledger, ADevicesRowsSumToItsFigure) {
   DeviceLedger ledger;
   ledger.device = "cuda:1";
   ledger.ranks = {1, 3};
@@ -176,7 +176,7 @@ TEST(Ledger, ADevicesRowsSumToWhatItSays) {
   EXPECT_THAT(text, HasSubstr("\n(all of it registered)\n"));
 }
 
-TEST(Ledger, ReadsAsLinesWithSignsAndParts) {
+TEST(Ledger, PrintsLinesWithSignsAndParts) {
   ProcessLedger ledger{
       .first_rank = 3, .start = {1, 10 * kMiB, 20 * kMiB}, .resident_bytes = 100 * kMiB};
   ledger.counted[Category::parameters] = 80 * kMiB;

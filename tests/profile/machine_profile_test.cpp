@@ -40,7 +40,7 @@ TEST(KernelSeconds, AreTheLongerOfComputingAndMoving) {
   EXPECT_THROW((void)seconds(1, 1, DType::fp16), ConfigError);
 }
 
-TEST(KernelSeconds, GoByTheSampleOfTheSameSizesOrBetweenTheNearest) {
+TEST(KernelSeconds, UseTheSampleOfTheSameSizesOrInterpolate) {
   MachineProfile machine = plain_machine();
   const auto product = [](std::int64_t m) {
     return trace::KernelWork{
@@ -74,7 +74,7 @@ TEST(CollectiveSeconds, OfARingAreItsStepsAndItsBytes) {
   const auto across = collective_seconds({"reduce_scatter", 80}, ranks(8), machine);
   EXPECT_DOUBLE_EQ(across.latency, 10 + 6 * 0.5 + 3);
   EXPECT_DOUBLE_EQ(across.moving, 80 * 7.0 / 8 / 2);
-  // Of five ranks one is alone on its node, and has one link.
+  // One of the five ranks is alone on its node, and has one link.
   EXPECT_DOUBLE_EQ(collective_seconds({"all_gather", 80}, ranks(5), machine).moving, 80 * 4.0 / 5);
   EXPECT_EQ(across.level, 1);
   // One rank of each of three nodes: its own link alone.
@@ -105,7 +105,7 @@ TEST(CollectiveSeconds, TakeTheFastestProtocol) {
   EXPECT_DOUBLE_EQ(collective_seconds({"all_gather", 20}, ranks(2), machine).latency, 10.0);
 }
 
-TEST(CollectiveSeconds, OfRanksThatReadEachOthersMemoryAreMeetingsAndBytes) {
+TEST(CollectiveSeconds, OfRanksWithSharedMemoryAreBarriersAndBytes) {
   MachineProfile machine = plain_machine();
   machine.way = CollectiveWay::direct;
   machine.reduce_bytes_per_second = 0.5;
@@ -142,7 +142,7 @@ TEST(CollectiveSeconds, AreNotShorterForMoreRanksLatencyOrBytes) {
   }
 }
 
-TEST(MachineProfileDocument, ComesBackAsItWasWritten) {
+TEST(MachineProfileDocument, RoundTrips) {
   MachineProfile machine = plain_machine();
   machine.cores = 2;
   machine.way = CollectiveWay::direct;
@@ -166,7 +166,7 @@ std::string refusal(const std::function<void(Json&)>& change) {
   return "nothing";
 }
 
-TEST(MachineProfileDocument, IsRefusedWithWhatIsWrong) {
+TEST(MachineProfileDocument, IsRefusedWithTheReason) {
   EXPECT_EQ(refusal([](Json&) {}), "nothing");
   EXPECT_THAT(refusal([](Json& j) { j["tessera_machine"] = 2; }), HasSubstr("of version 2"));
   EXPECT_THAT(refusal([](Json& j) { j["colour"] = 1; }), HasSubstr("unknown key 'colour'"));

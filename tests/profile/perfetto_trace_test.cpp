@@ -78,7 +78,7 @@ TEST(PerfettoTrace, MemoryIsACounterInAllAndByCategory) {
   EXPECT_EQ(counters[4].at("args").at("bytes"), 1000);
 }
 
-TEST(PerfettoTrace, WhatWasIssuedIsAnInstant) {
+TEST(PerfettoTrace, IssuedCallsAreInstants) {
   const auto instants = of_kind(events_of({{0, two_steps()}}), "i");
   ASSERT_EQ(instants.size(), 10U);
   EXPECT_EQ(instants[0], Json::parse(R"({"name": "gather fc", "cat": "issue", "ph": "i", "s": "t",
@@ -86,7 +86,7 @@ TEST(PerfettoTrace, WhatWasIssuedIsAnInstant) {
 }
 
 // What viewers ask of complete events: on a thread each is beside the others or within one.
-TEST(PerfettoTrace, SpansThatCrossStandOnThreadsOfTheirOwn) {
+TEST(PerfettoTrace, CrossingSpansGetTheirOwnThreads) {
   const std::vector<trace::Record> records = {
       span("compute", "forward", "outer", 0, 0, 100, 500),
       span("compute", "forward", "inner", 0, 0, 100, 300),

@@ -30,7 +30,7 @@ std::optional<int> neighbour(const Schedule& schedule, const Action& action, int
   return schedule.rank_of_stage[static_cast<std::size_t>(stage)];
 }
 
-/// What goes from one rank to another in one direction: a group of two, which has a stream.
+/// One direction between two ranks: a group of two with a stream.
 struct Link {
   int from = 0;
   int to = 0;

@@ -50,12 +50,12 @@ TEST_P(Plan, EqualsWhatEveryRankHoldsToTheByte) {
   }
 }
 
-TEST(PlanOfManyRanks, ItsRanksKnowThatTheyOnlyCount) {
+TEST(PlanOfManyRanks, ItsRanksKnowThatTheyAreSimulated) {
   (void)plan({.ranks = 3}, [](World& world) { EXPECT_TRUE(world.simulated()); });
   run_ranks(1, [](World& world) { EXPECT_FALSE(world.simulated()); });
 }
 
-TEST(PlanDeathTest, ALoopOutsideOfComputeIsToldWhereItBelongs) {
+TEST(PlanDeathTest, ALoopOutsideOfComputeIsNamedWithItsRemedy) {
   EXPECT_DEATH((void)plan({},
                           [](World& world) {
                             const Buffer buffer =
@@ -65,7 +65,7 @@ TEST(PlanDeathTest, ALoopOutsideOfComputeIsToldWhereItBelongs) {
                "this rank only counts .* put loops that read or write tensors in World::compute");
 }
 
-TEST(PlanOfManyRanks, TellsOnlyRankZeroApart) {
+TEST(PlanOfManyRanks, DistinguishesOnlyRankZero) {
   const auto ranks_of = [](Strategy strategy) {
     return plan({.ranks = 1024},
                 [&](World& world) { planned_jobs().front().body(world, {.strategy = strategy}); });
@@ -204,7 +204,7 @@ TEST(PlanForMpi, CountsItsStaging) {
   EXPECT_LE(staging(CommKind::mpi, 1000), 2 * (std::size_t{8} << 20U));
 }
 
-TEST(PlanOfABudget, RefusesWhatTheRealRunRefuses) {
+TEST(PlanOfABudget, RefusesTheOptionsThatARunRefuses) {
   const auto body = [](World& world) {
     planned_jobs()[1].body(world, {.strategy = Strategy::ddp});
   };
@@ -218,7 +218,7 @@ TEST(PlanOfABudget, RefusesWhatTheRealRunRefuses) {
   EXPECT_THROW(run_ranks(2, body, options.world), OutOfMemory);
 }
 
-TEST(PlanOfNothingReal, IsRefusedWithWhatIsWrong) {
+TEST(PlanOfNothingReal, IsRefusedWithTheReason) {
   const auto nothing = [](World&) {};
   EXPECT_THROW((void)plan({.ranks = 0}, nothing), ConfigError);
   EXPECT_THROW((void)plan({.ranks = 1 << 21}, nothing), ConfigError);

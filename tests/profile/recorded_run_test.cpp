@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, RecordedRun,
                            return std::string{to_string(strategy.param)};
                          });
 
-TEST_P(RecordedRun, TheHighestTimelineIsTheMostThatTheTrackerSawInUse) {
+TEST_P(RecordedRun, TheTimelinesPeakIsTheTrackersPeakInUse) {
   for (const test::PlannedJob& job : test::planned_jobs()) {
     SCOPED_TRACE(job.name);
     const Recorded run = recorded(job, {.strategy = GetParam()}, 2);

@@ -44,7 +44,7 @@ void train(int ranks, Strategy strategy, const nn::GPTConfig& model, int steps,
 
 // The bar is 2 % of a step; the records are counted and their price is measured apart, as other
 // programs disturb a whole step by more. `tessera bench step --recording` times both ways.
-TEST(Recording, CostsLittleOfASmallModelsStep) {
+TEST(Recording, CostsLittleOfASmallModelsStepTime) {
   std::vector<double> step_ends;
   std::vector<std::size_t> counts;
   train(1, Strategy::zero3, kNano, 4, {.trace = true}, [&](World& world) {

@@ -30,7 +30,7 @@ WorkLog two_ranks() {
   return log;
 }
 
-/// Of `steps` steps that `step` logs.
+/// The time of `steps` steps that `step` logs.
 template <class Step>
 StepTime time_of(const MachineProfile& machine, const Step& step, int steps = 2) {
   WorkLog log = two_ranks();
@@ -41,7 +41,7 @@ StepTime time_of(const MachineProfile& machine, const Step& step, int steps = 2)
   return step_time(std::vector<RankWork>{{&log, 2}}, machine);
 }
 
-/// The compute stream goes on when stream `other` has come to here, or the other way round.
+/// Makes stream `waits` wait until stream `other` reaches this point.
 void join(WorkLog& log, int waits, int other) {
   log.wait(waits, log.record(other));
 }
@@ -58,7 +58,7 @@ TEST(StepTime, OfOneStreamIsTheSumOfItsKernels) {
   EXPECT_EQ(bound_of(time.shares), "compute");
 }
 
-TEST(StepTime, WhatComputesNothingTakesTheTimeOfItsBytes) {
+TEST(StepTime, AKernelWithoutFlopsTakesTheTimeOfItsBytes) {
   const StepTime time = time_of(plain_machine(), [](WorkLog& log) {
     log.kernel(kCompute, {.name = "fill", .bytes = 0.25, .sizes = {1, 1, 1}});
   });
@@ -66,7 +66,7 @@ TEST(StepTime, WhatComputesNothingTakesTheTimeOfItsBytes) {
   EXPECT_DOUBLE_EQ(time.shares.computing + time.shares.memory, 0.25);
 }
 
-TEST(StepTime, EventsMakeStreamsWaitAndNothingElseDoes) {
+TEST(StepTime, OnlyEventsMakeStreamsWait) {
   const auto serial = time_of(plain_machine(), [](WorkLog& log) {
     log.batch(kGather, gather_of(4));
     join(log, kCompute, kGather);
@@ -138,7 +138,7 @@ TEST(StepTime, CollectivesOverTheSameLinksShareThem) {
   }
 }
 
-TEST(StepTime, LatencyPassesBesideOthersAndIsToldApart) {
+TEST(StepTime, LatencyOverlapsAndIsReportedSeparately) {
   MachineProfile machine = plain_machine();
   machine.protocols.front().start_seconds = 2;
   const auto time = time_of(machine, [](WorkLog& log) {
@@ -165,7 +165,7 @@ TEST(StepTime, KernelsAreSlowerBesideCollectives) {
   EXPECT_DOUBLE_EQ(time.seconds, 5);
 }
 
-TEST(StepTime, TheHostEnqueuesInTurnAndMayBeWhatIsWaitedFor) {
+TEST(StepTime, TheHostEnqueuesInOrderAndMayBeTheBottleneck) {
   MachineProfile machine = plain_machine();
   machine.enqueue_seconds = 2;
   const auto step = [](WorkLog& log) {
@@ -179,7 +179,7 @@ TEST(StepTime, TheHostEnqueuesInTurnAndMayBeWhatIsWaitedFor) {
   EXPECT_DOUBLE_EQ(time_of(machine, step, 3).seconds, 2);
 }
 
-TEST(StepTime, AHostThatWaitsHasNothingEnqueuedMeanwhile) {
+TEST(StepTime, AWaitingHostEnqueuesNothing) {
   MachineProfile machine = plain_machine();
   machine.enqueue_seconds = 0.5;
   const auto time = time_of(machine, [](WorkLog& log) {
@@ -213,7 +213,7 @@ TEST(StepTime, OnSharedCoresRanksAndTheirCollectivesTakeTurns) {
   EXPECT_DOUBLE_EQ(both.seconds, 4);
 }
 
-TEST(StepTime, WhatAllCoresSlowDownIsBetweenAloneAndShared) {
+TEST(StepTime, SharedBandwidthIsBetweenAloneAndFullyShared) {
   MachineProfile machine = plain_machine();
   machine.cores = 3;
   machine.kernels = {{kernel_of(2), 2.0, 4.0}};

@@ -33,7 +33,7 @@ std::string refusal(Call&& call) {
   return "not refused";
 }
 
-TEST(Timeline, IsWhatTheRecordsOfTheStepSay) {
+TEST(Timeline, MatchesTheStepsRecords) {
   const StepTimeline timeline = step_timeline(two_steps(), 2);
   EXPECT_EQ(timeline.step, 2);
   EXPECT_EQ(timeline.duration_ns, 40'000);  // the last step: to the end of its update
@@ -62,7 +62,7 @@ TEST(Timeline, AStepLastsUntilTheNextBegins) {
 }
 
 // A device that is behind its host: spans have its time, instants the host's.
-TEST(Timeline, ATimelineOfADeviceThatIsBehindIsThatOfOneThatIsNot) {
+TEST(Timeline, ALaggingDeviceHasTheSameTimeline) {
   for (const std::int64_t step : {1, 2}) {
     auto records = two_steps();
     for (trace::Record& record : records) {
@@ -97,14 +97,14 @@ TEST(Timeline, AStepThatIsEnqueuedAheadBeginsWhenTheOneBeforeHasEnded) {
 
 TEST(Timeline, TheLastStepLastsUntilItsCollectivesEnd) {
   auto records = two_steps();
-  // As zero1 does: gathered after the update, which does not wait for it.
+  // zero1 gathers after the update, which does not wait for it.
   records.push_back(test::span("gather", "all_gather", "fc", 8, 0, 2'139'000, 2'150'000));
   const StepTimeline timeline = step_timeline(records, 2);
   EXPECT_EQ(timeline.duration_ns, 50'000);
   EXPECT_EQ(timeline.spans.back(), (TimelineSpan{39'000, 50'000, "gather", "all_gather", "fc", 8}));
 }
 
-TEST(Timeline, MemoryGivenBackAfterTheLastStepIsNoneOfIt) {
+TEST(Timeline, ExcludesMemoryFreedAfterTheLastStep) {
   auto records = two_steps();
   records.push_back(
       record(Kind::release, "parameters", "shards", 1000, 1, 9'000'000, "update", ""));
@@ -113,7 +113,7 @@ TEST(Timeline, MemoryGivenBackAfterTheLastStepIsNoneOfIt) {
 }
 
 // Taken, it counts whole in one record and not at all in the next: it was never in use.
-TEST(Timeline, MemoryThatIsDividedIsNotInUseBetweenItsTwoRecords) {
+TEST(Timeline, SplitMemoryIsNotInUseBetweenItsTwoRecords) {
   auto records = two_steps();
   const std::vector<trace::Record> ring = {
       record(Kind::allocate, "reduce", "ring", 7000, 0, 2'011'000, "backward", "fc"),
@@ -141,7 +141,7 @@ TEST(Timeline, RefusesAStepThatWasNotRecorded) {
   EXPECT_THAT(refusal([] { (void)step_timeline({}, 1); }), HasSubstr("no records of step 1"));
 }
 
-TEST(Timeline, RefusesRecordsWithoutTheirBeginning) {
+TEST(Timeline, RefusesTruncatedRecords) {
   auto records = two_steps();
   records.erase(records.begin() + 3);  // the slot's first use
   const std::string text = refusal([&] { (void)step_timeline(records, 1); });
@@ -194,7 +194,7 @@ TEST(Timeline, ThinnedItKeepsTheLongestSpans) {
                              [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; }));
 }
 
-TEST(Timeline, FewPointsAreLeftAsTheyAre) {
+TEST(Timeline, FewPointsAreNotThinned) {
   const StepTimeline timeline = step_timeline(two_steps(), 1);
   EXPECT_EQ(thinned(timeline, 5), timeline);
   EXPECT_THAT(refusal([&] { (void)thinned(timeline, 3); }), HasSubstr("at least 4 points"));

@@ -212,7 +212,7 @@ TEST(WorkLog, CountsWhatIsComputedAgainAndEveryMicroBatch) {
   EXPECT_DOUBLE_EQ(flops_of(twice, "adamw"), flops_of(once, "adamw"));
 }
 
-TEST(WorkLog, OfARankThatOnlyCountsHasTheKernelsOfOneThatComputes) {
+TEST(WorkLog, OfASimulatedRankMatchesARealOne) {
   const ModelOptions options{.strategy = Strategy::zero3};
   WorkLog real;
   run_ranks(1, [&](World& world) { real = step_of(world, options); }, logged());
@@ -243,7 +243,7 @@ TEST(WorkLog, HasTheBatchesOfZero3WithTheirGroup) {
   EXPECT_EQ(operations["all_reduce"], 1);
 }
 
-TEST(WorkLog, OfHybridTellsItsGroupsApart) {
+TEST(WorkLog, OfHybridDistinguishesItsGroups) {
   const WorkLog log = simulated(8, {.strategy = Strategy::hybrid, .shard_group = 4});
   std::map<std::string, std::vector<int>> members;
   for (const trace::BatchWork& batch : log.batches()) {
@@ -256,7 +256,7 @@ TEST(WorkLog, OfHybridTellsItsGroupsApart) {
   EXPECT_EQ(members["all_reduce"], (std::vector{0, 4}));
 }
 
-TEST(WorkLog, TakesWhatAUserSaysOfItsOwnWork) {
+TEST(WorkLog, TakesTheUsersFiguresForCustomWork) {
   WorkLog log;
   const trace::KernelWork mine{.name = "mine", .flops = 7};
   simulate_rank(
@@ -273,7 +273,7 @@ TEST(WorkLog, TakesWhatAUserSaysOfItsOwnWork) {
   EXPECT_TRUE(ran);
 }
 
-TEST(WorkLog, IsRefusedWhereKernelsHaveNotRunWhenTheyReturn) {
+TEST(WorkLog, IsRefusedWhereKernelsAreAsynchronous) {
   WorldOptions options = logged();
   options.compute_stream = ComputeStream::worker;
   EXPECT_THROW(run_ranks(1, [](World&) {}, options), ConfigError);

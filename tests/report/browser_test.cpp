@@ -126,7 +126,7 @@ TEST_F(ReportPage, AComparisonIsDrawnInAllItsParts) {
   EXPECT_TRUE(page.shows("bit-identical under all 4 strategies"));
 }
 
-TEST_F(ReportPage, TheoryIsOfWhatStaysOnTheDevice) {
+TEST_F(ReportPage, TheoryCountsOnlyDeviceMemory) {
   Json document = comparison_document(4, 10);
   document.erase("timelines");
   const Loaded plain = shown(document);
@@ -170,7 +170,7 @@ Json with_losses(const char* name, const Json& losses) {
   return document;
 }
 
-TEST_F(ReportPage, HybridsLossesAreSetApartByHowMuchTheyDiffer) {
+TEST_F(ReportPage, HybridsLossesAreShownByTheirDifference) {
   const Loaded page = shown(with_losses("hybrid", {5.5, 5.25, 4.7500001}));
   expect_drawn(page);
   EXPECT_TRUE(
@@ -182,7 +182,7 @@ TEST_F(ReportPage, HybridsLossesAreSetApartByHowMuchTheyDiffer) {
   EXPECT_TRUE(shown(with_losses("hybrid", {5.5, 5.25, 4.75})).shows("under all 4 strategies"));
 }
 
-TEST_F(ReportPage, AStrategyWhoseLossesDifferIsNamedWithTheStep) {
+TEST_F(ReportPage, NamesAStrategyWithDifferingLossesAndTheStep) {
   const Loaded page = shown(with_losses("zero3", {5.5, 5.2500001, 4.75}));
   expect_drawn(page);
   EXPECT_TRUE(page.shows("Losses of ddp and zero3 differ from step 2 on (5.25 and 5.2500001)."));
@@ -210,7 +210,7 @@ TEST_F(ReportPage, TheMeshAndThePipelineAreDrawn) {
   EXPECT_FALSE(page.shows("Model state against theory")) << "parts are uneven";
 }
 
-TEST_F(ReportPage, ThinnedTimelinesSaySo) {
+TEST_F(ReportPage, SaysThatATimelineIsThinned) {
   const Loaded page = shown(comparison_document(4, 3000));
   expect_drawn(page);
   EXPECT_TRUE(page.shows("of 3\u202f000 changes are drawn"));
@@ -241,7 +241,7 @@ TEST_F(ReportPage, EveryControlWorksFromTheKeyboardAndReportsNoError) {
   EXPECT_GT(std::stoi(tips[1]), 100);
 }
 
-TEST_F(ReportPage, NothingIsWiderThanAPhone) {
+TEST_F(ReportPage, FitsAPhonesWidth) {
   const std::string script =
       "document.documentElement.dataset.over = "
       "document.documentElement.scrollWidth - document.documentElement.clientWidth;";
@@ -255,7 +255,7 @@ TEST_F(ReportPage, NothingIsWiderThanAPhone) {
   }
 }
 
-TEST_F(ReportPage, APlanNamesHowManyRanksAreAlikeAndWhatFits) {
+TEST_F(ReportPage, APlanCountsEqualRanksAndSaysWhatFits) {
   const Loaded page = shown(plan_document());
   expect_drawn(page);
   EXPECT_TRUE(page.shows("data-count=\"1021\""));
@@ -367,7 +367,7 @@ TEST_F(ReportPage, ATraceLoads) {
   EXPECT_NE(page.dom.find(R"(data-counted="20 20 20 20")"), std::string::npos);
 }
 
-TEST_F(ReportPage, WithoutJavaScriptItSaysWhatToDo) {
+TEST_F(ReportPage, SaysWhatToDoWithoutJavaScript) {
   const std::string page = html_report(scale_document().dump());
   EXPECT_THAT(page, HasSubstr("Allow\n    JavaScript for this file and load it again"));
 }

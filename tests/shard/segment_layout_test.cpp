@@ -30,7 +30,7 @@ SegmentLayout segment_of(const std::vector<std::int64_t>& sizes, int ranks) {
   return {SegmentDTypes{}, true, std::move(placements), elems, ranks};
 }
 
-// Who owns each element, written down from the pieces: parameter of every padded element.
+// The parameter that owns each padded element, written down from the pieces.
 std::vector<std::int64_t> owners_from_pieces(const SegmentLayout& segment, int ranks) {
   std::vector<std::int64_t> owners(static_cast<std::size_t>(segment.padded_elems()), kNobody);
   for (int rank = 0; rank < ranks; ++rank) {
@@ -163,7 +163,7 @@ TEST(SegmentLayout, AWiderAlignmentHoldsForParametersAndShards) {
   }
 }
 
-TEST(SegmentLayout, NothingToHoldNeedsNoMemory) {
+TEST(SegmentLayout, AnEmptyLayoutNeedsNoMemory) {
   for (int ranks = 1; ranks <= 9; ++ranks) {
     EXPECT_EQ(segment_of({}, ranks).padded_elems(), 0);
     EXPECT_EQ(segment_of({0, 0}, ranks).padded_elems(), 0);
@@ -204,7 +204,7 @@ TEST(SegmentLayout, CountsBeyondThirtyTwoBits) {
   EXPECT_EQ(segment.pieces(1023).front().elems, elems - 1023 * segment.shard_elems());
 }
 
-TEST(SegmentLayout, RefusesWhatIsNotALayout) {
+TEST(SegmentLayout, RefusesInvalidLayouts) {
   const auto make = [](std::vector<Placement> placements, std::int64_t elems, int ranks) {
     return SegmentLayout{SegmentDTypes{}, true, std::move(placements), elems, ranks};
   };

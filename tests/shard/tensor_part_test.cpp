@@ -118,7 +118,7 @@ TEST_F(Parts, HaveEachElementOnceAndRunsThatAscend) {
   });
 }
 
-TEST_F(Parts, TellTheElementsOfAnyOfTheirs) {
+TEST_F(Parts, ListTheElementsOfAnyRange) {
   std::mt19937 random{21};
   for_random_cuts([&random](const Parameter& parameter, int ranks) {
     const int rank = static_cast<int>(random() % static_cast<unsigned>(ranks));
@@ -139,7 +139,7 @@ TEST_F(Parts, TellTheElementsOfAnyOfTheirs) {
 }
 
 // A key of random numbers: it must not repeat within a parameter.
-TEST_F(Parts, GiveEachElementANumberOfItsOwn) {
+TEST_F(Parts, NumberEveryElementOnce) {
   for_random_cuts([](const Parameter& parameter, int ranks) {
     std::set<std::int64_t> numbers;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -152,7 +152,7 @@ TEST_F(Parts, GiveEachElementANumberOfItsOwn) {
   });
 }
 
-TEST_F(Parts, DifferByAGranuleAtMostAndOneRankHasTheWhole) {
+TEST_F(Parts, DifferByAGranuleAtMostAndOneRankOwnsTheWhole) {
   for_random_cuts([](const Parameter& parameter, int ranks) {
     std::vector<std::int64_t> granules;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -272,7 +272,7 @@ TEST(LayoutOfParts, HoldsTheElementsOfAllRanksOnceAndTheRoomOnTheLastOne) {
   }
 }
 
-TEST(LayoutOfParts, IsThatOfAModelWithoutCutsOnOneRank) {
+TEST(LayoutOfParts, OnOneRankEqualsAModelWithoutCuts) {
   std::vector<ParameterSpec> plain = block();
   for (ParameterSpec& spec : plain) {
     spec.cut = {};
@@ -292,7 +292,7 @@ TEST(LayoutOfParts, IsThatOfAModelWithoutCutsOnOneRank) {
   }
 }
 
-TEST(LayoutOfParts, IsDescribedAlikeOnAllRanksAndTellsCutsApart) {
+TEST(LayoutOfParts, IsDescribedAlikeOnAllRanksAndShowsItsCuts) {
   const std::string text = laid_out(0, 3).describe();
   EXPECT_EQ(laid_out(2, 3).describe(), text);
   std::set<std::string> texts{text};

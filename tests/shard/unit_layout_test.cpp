@@ -69,7 +69,7 @@ TEST(UnitLayout, CompanionDtypesComeFromTheOptions) {
   EXPECT_EQ(layout.segments()[0].dtypes(), expected);
 }
 
-TEST(UnitLayout, AliasesTakeNoPlaceAndAreCountedWithTheirOwner) {
+TEST(UnitLayout, AliasesTakeNoSpaceAndCountWithTheirOwner) {
   const auto layout =
       UnitLayout::make({tied("head", {50257, 768}, {"root", "wte"}), {"bias", {3}}}, {}, 4);
   EXPECT_EQ(layout.parameter_elems(), 3);
@@ -106,7 +106,7 @@ TEST(UnitLayout, ParametersWithoutElementsTakeNoMemory) {
   EXPECT_LE(with.locate(3)->first, with.segments()[0].padded_elems());
 }
 
-TEST(UnitLayout, RefusesNamesThatDoNotTellParametersApart) {
+TEST(UnitLayout, RefusesAmbiguousNames) {
   EXPECT_THROW((void)UnitLayout::make({{"", {1}}}, {}, 1), ContractError);
   EXPECT_THROW((void)UnitLayout::make({{"a", {1}}, {"b", {1}}, {"a", {2}}}, {}, 1), ContractError);
   EXPECT_THROW((void)UnitLayout::make({{"a", {1}}, tied("a", {1}, {"x", "y"})}, {}, 1),

@@ -6,7 +6,7 @@
 
 namespace tessera::test {
 
-/// Of sizes that no number of ranks divides.
+/// Its sizes are divisible by no number of ranks.
 inline constexpr nn::GPTConfig kSmallGPT{
     .layers = 3, .hidden = 21, .heads = 3, .vocab = 37, .seq = 11};
 /// Sequences a rank and micro-batch.
@@ -26,7 +26,7 @@ struct GPTRun {
 
 /// What rank 0 saw and all ranks hold at the end.
 [[nodiscard]] ToyOutcome train_gpt(const GPTRun& run);
-/// As above on other ranks than threads; the outcome is there where rank 0 is.
+/// The same on ranks that are not threads; only rank 0's process gets the outcome.
 [[nodiscard]] ToyOutcome train_gpt(const GPTRun& run, const StartRanks& start);
 
 }  // namespace tessera::test

@@ -6,8 +6,8 @@
 
 namespace tessera::test {
 
-/// ModelOptions::shard_group for a job of so many ranks: under hybrid half of them, so that there
-/// are groups and copies, and one where they have no half. Up to 3 ranks sums are then added as
+/// ModelOptions::shard_group for a job of `ranks` ranks: under hybrid half of them, so that there
+/// are groups and copies, or one if the number is odd. Up to 3 ranks sums are then added as
 /// under every other strategy.
 [[nodiscard]] inline int half_of(int ranks, Strategy strategy) {
   if (strategy != Strategy::hybrid) { return 0; }
@@ -21,7 +21,7 @@ namespace tessera::test {
   return strategy == Strategy::hybrid ? 1 : 0;
 }
 
-/// From 1 to `ranks` itself.
+/// The divisors, from 1 to `ranks` itself.
 [[nodiscard]] inline std::vector<int> divisors(int ranks) {
   std::vector<int> all;
   for (int d = 1; d <= ranks; ++d) {

@@ -50,7 +50,7 @@ class HostTensor {
     return 0.0;
   }
 
-  /// To the bit.
+  /// Compares bits.
   friend bool operator==(const HostTensor& a, const HostTensor& b) {
     return a.dtype_ == b.dtype_ && a.elems_ == b.elems_ && a.bytes_ == b.bytes_;
   }

@@ -15,7 +15,7 @@ namespace tessera::reference {
 
 using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-/// By Hugging Face name; a vector is one row.
+/// Tensors by Hugging Face name; a vector is one row.
 using Tensors = std::map<std::string, Matrix>;
 using Tokens = std::span<const std::int32_t>;
 
@@ -37,7 +37,7 @@ struct LayerGradients {
 [[nodiscard]] Matrix gelu(const Matrix& x);
 [[nodiscard]] Matrix gelu_backward(const Matrix& x, const Matrix& dy);
 
-/// From queries, keys and values side by side [rows, 3 hidden] to [rows, hidden].
+/// Maps queries, keys and values side by side [rows, 3 hidden] to [rows, hidden].
 [[nodiscard]] Matrix attention(const Matrix& qkv, nn::BatchShape shape, std::int64_t heads);
 [[nodiscard]] Matrix attention_backward(const Matrix& qkv, const Matrix& dy, nn::BatchShape shape,
                                         std::int64_t heads);

@@ -127,7 +127,7 @@ struct ToyOutcome {
 /// How ranks come to run a body: run_ranks, or run in a job of processes.
 using StartRanks =
     std::function<void(int, const std::function<void(World&)>&, const WorldOptions&)>;
-/// As above; the outcome is there where rank 0 is.
+/// The same; only rank 0's process gets the outcome.
 [[nodiscard]] ToyOutcome run_toy(const ToyRun& run, const StartRanks& start);
 
 /// The names of what differs between two outcomes to the bit; empty if nothing does.

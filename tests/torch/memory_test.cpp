@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, TorchMemory,
                          ::testing::Values(Strategy::ddp, Strategy::zero2, Strategy::zero3),
                          [](const auto& name) { return std::string{to_string(name.param)}; });
 
-TEST_P(TorchMemory, IsTheSameInEveryStepAndAsPlannedBesideWhatLibtorchHolds) {
+TEST_P(TorchMemory, IsConstantAndAsPlannedExceptForLibtorchsMemory) {
   run_ranks(2, [&](World& world) {
     Trainer trainer{world, GetParam(), 8};
     trainer.step();
@@ -122,7 +122,7 @@ TEST(TorchMemory, FollowsTheFormulaOfWhatBackwardNeeds) {
 }
 
 // One byte less than a phase needs. What is recomputed needs most within autograd.
-TEST(TorchMemory, BeyondTheBudgetEndsAllRanksWithWhoWhereAndWhat) {
+TEST(TorchMemory, BeyondTheBudgetEndsAllRanksWithRankUnitAndBytes) {
   struct Case {
     trace::Phase phase;
     RunBlock run;

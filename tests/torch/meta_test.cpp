@@ -16,7 +16,7 @@
 #include "tessera/world/run.hpp"
 #include "torch/state_net.hpp"
 
-// As a program that knows nothing of tessera writes them.
+// Written as by a program that knows nothing of tessera.
 namespace plain_nets {
 
 namespace nn = ::torch::nn;
@@ -96,7 +96,7 @@ Tensors first_state(int ranks, const std::function<Module()>& build, const Shard
   return state;
 }
 
-TEST(TorchMeta, ANetStartsFromTheSameBitsUnderEveryStrategyOnAnyRanks) {
+TEST(TorchMeta, AModuleStartsFromTheSameBitsUnderEveryStrategyOnAnyRanks) {
   const std::function<MetaNet()> build = [] { return MetaNet{}; };
   const auto options = [](Strategy strategy, std::uint64_t seed) {
     return ShardOptions{.model = {.strategy = strategy}, .initial = gain_of(3.0F), .seed = seed};
@@ -136,7 +136,7 @@ TEST(TorchMeta, ANetStartsFromTheSameBitsUnderEveryStrategyOnAnyRanks) {
       AllOf(HasSubstr("layers.0.weight"), HasSubstr("tokens.weight"), Not(HasSubstr("gain"))));
 }
 
-TEST(TorchMeta, ANetTrainsAsOneWithTheSameWeights) {
+TEST(TorchMeta, AModuleTrainsAsOneWithTheSameWeights) {
   std::vector<double> losses[2];
   Tensors state;
   const auto train = [&](auto& model, std::vector<double>& kept) {
@@ -215,7 +215,7 @@ std::vector<Layer> all_layers() {
 }
 
 // Values of libtorch's layers are those that the layers are built with: as large, and as many.
-TEST(TorchMeta, EveryLayerOfLibtorchsGetsTheValuesItIsBuiltWith) {
+TEST(TorchMeta, EveryLibtorchLayerGetsItsInitialValues) {
   for (const Layer& one : all_layers()) {
     SCOPED_TRACE(one.name);
     ::torch::manual_seed(1);
@@ -237,7 +237,7 @@ TEST(TorchMeta, EveryLayerOfLibtorchsGetsTheValuesItIsBuiltWith) {
       ASSERT_EQ(tensor.sizes(), like.sizes()) << name;
       const double size = tensor.to(at::kDouble).abs().mean().item<double>();
       const double size_of_like = like.to(at::kDouble).abs().mean().item<double>();
-      // Of so many random numbers, 4 standard deviations of a uniform distribution.
+      // The mean of uniform numbers lies within 4 standard deviations.
       const double spread = tensor.numel() >= 256 ? 0.2 : 0.6;
       EXPECT_NEAR(size, size_of_like, spread * size_of_like) << name;
       EXPECT_EQ(tensor.numel() > 1 && tensor.to(at::kDouble).std().item<double>() > 0,
@@ -247,7 +247,7 @@ TEST(TorchMeta, EveryLayerOfLibtorchsGetsTheValuesItIsBuiltWith) {
   }
 }
 
-TEST(TorchMeta, WhatFillsTensorsDoesNothingOnMetaAndDrawsNothing) {
+TEST(TorchMeta, FillsDoNothingOnMetaAndDrawNoNumbers) {
   ::torch::manual_seed(4);
   const at::Tensor next = ::torch::rand({3});
   ::torch::manual_seed(4);
@@ -291,7 +291,7 @@ TEST(TorchMeta, WhatFillsTensorsDoesNothingOnMetaAndDrawsNothing) {
   EXPECT_EQ(bits(::torch::rand({3})), bits(next));
 }
 
-TEST(TorchMeta, RefusesWhatNothingGivesValues) {
+TEST(TorchMeta, RefusesTensorsThatNothingInitialises) {
   struct Case {
     const char* what;
     std::function<std::shared_ptr<nn::Module>()> build;
@@ -325,7 +325,7 @@ TEST(TorchMeta, RefusesWhatNothingGivesValues) {
           (void)on_meta([&] { return tessera::torch::shard(nn::Linear(2, 2), world).report(); });
         }),
         HasSubstr("within on_meta"));
-    // With values of its own, or later ones, it is fine.
+    // It is fine with its own values, or with later ones.
     auto model = tessera::torch::shard(on_meta([] { return OwnBuffer(true); }), world);
     EXPECT_EQ(bits(model.state_dict().at("places")), bits(::torch::arange(4)));
     auto later = tessera::torch::shard(on_meta([] { return MetaNet{}; }), world,

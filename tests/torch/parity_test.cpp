@@ -149,7 +149,7 @@ Tensors copies(const ::torch::OrderedDict<std::string, at::Tensor>& tensors) {
   return result;
 }
 
-/// To nearest, as the library writes masters: ties of bf16 go away from zero.
+/// Rounds to nearest as the library writes masters: ties of bf16 go away from zero.
 at::Tensor rounded(const at::Tensor& master, at::ScalarType dtype) {
   if (dtype != at::kBFloat16) { return master.to(dtype); }
   return master.view(at::kInt)
@@ -442,7 +442,7 @@ Padded padded(ShardedModel& model, int ranks) {
 }
 
 // DESIGN's table, fp32: 4 bytes of parameters and gradients, 8 of moments.
-TEST_P(TorchParity, KeepsWhatItsStrategyKeeps) {
+TEST_P(TorchParity, KeepsTheStateOfItsStrategy) {
   constexpr int kRanks = 4;
   run_ranks(kRanks, [&](World& world) {
     const Strategy strategy = GetParam();

@@ -333,7 +333,7 @@ void expect_near(const std::map<std::string, std::vector<float>>& found,
 
 class TorchPasses : public ::testing::TestWithParam<Case> {};
 
-TEST_P(TorchPasses, GradientsAreThoseOfTheModuleAlone) {
+TEST_P(TorchPasses, GradientsEqualThePlainModules) {
   const Outcome wanted = alone(GetParam());
   for (const Strategy strategy :
        {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
@@ -351,7 +351,7 @@ TEST_P(TorchPasses, GradientsAreThoseOfTheModuleAlone) {
 }
 
 // Whatever is late, and whatever a slot holds after it was given back.
-TEST_P(TorchPasses, NothingIsReadBeforeOrAfterItsTime) {
+TEST_P(TorchPasses, ParametersAreReadOnlyWhileGathered) {
   const ModelOptions options{.strategy = Strategy::zero3};
   const Outcome plain = sharded(GetParam(), options, 2);
   const Outcome late = sharded(GetParam(), options, 2,
@@ -364,7 +364,7 @@ INSTANTIATE_TEST_SUITE_P(Modules, TorchPasses, ::testing::ValuesIn(cases()),
                          [](const auto& test) { return test.param.name; });
 
 // The module is divided as its children are named.
-TEST(TorchUnits, HaveTheirParametersAndWhatIsSharedIsTheRoots) {
+TEST(TorchUnits, OwnTheirParametersAndTheRootOwnsSharedOnes) {
   const auto names = [](const Net& net, const shards::UnitPredicate& is_unit) {
     std::vector<std::string> all;
     for (const shards::ModuleUnit& unit : shards::units_of(*net, is_unit)) {
@@ -635,7 +635,7 @@ TEST(TorchPasses, CanBeMadeAgainAfterAnException) {
 }
 
 // What outlives a sharded module has no values: NaN, and no address that belongs to others.
-TEST(TorchShard, AViewThatIsKeptOverItsEndReadsNaN) {
+TEST(TorchShard, AViewKeptBeyondItsScopeReadsNaN) {
   run_ranks(2, [&](World& world) {
     Tensor kept;
     {
@@ -647,9 +647,9 @@ TEST(TorchShard, AViewThatIsKeptOverItsEndReadsNaN) {
   });
 }
 
-// A loss through two sharded modules trains the one whose backward it is, if the other is frozen
-// meanwhile. A parameter without elements takes part.
-TEST(TorchPasses, TwoModulesOfARankTrainInTurns) {
+// A loss through two sharded modules trains only the module whose backward runs, if the other is
+// frozen. A parameter without elements takes part.
+TEST(TorchPasses, TwoModulesOfARankTrainAlternately) {
   const auto frozen = [](const Net& net, bool is) {
     for (Tensor& parameter : net->parameters()) { parameter.requires_grad_(!is); }
   };
@@ -712,7 +712,7 @@ TEST(TorchPasses, TwoModulesOfARankTrainInTurns) {
 }
 
 // An evaluation changes neither modes nor a bit of the steps after it.
-TEST(TorchEvaluation, LeavesTheTrainingAsItWas) {
+TEST(TorchEvaluation, DoesNotChangeTheTraining) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
     std::vector<double> losses;
     for (const bool evaluates : {false, true}) {

@@ -194,7 +194,7 @@ TEST(TorchRecompute, DrawsTheSameNumbersAgain) {
   }
 }
 
-TEST(TorchRecompute, SaysWhatItCannotDo) {
+TEST(TorchRecompute, NamesUnsupportedUses) {
   const at::Tensor x = ::torch::ones({2, 3}).set_requires_grad(true);
   int runs = 0;
   const auto squared = [](const Tensors& in) -> Tensors { return {in[0] * in[0]}; };

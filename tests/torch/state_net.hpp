@@ -10,7 +10,7 @@
 #include "tessera/torch.hpp"
 #include "tessera/world/world.hpp"
 
-// As a program that knows nothing of tessera writes it.
+// Written as by a program that knows nothing of tessera.
 namespace plain_nets {
 
 /// A module with what a state dict can hold: a shared and a frozen parameter, units, and buffers of

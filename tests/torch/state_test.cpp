@@ -100,7 +100,7 @@ int ranks_like_0(World& world, const ::torch::nn::Module& module) {
   return static_cast<int>(std::count(all.begin(), all.end(), all[0]));
 }
 
-TEST(TorchBuffers, AreRank0sAtTheFirstForwardOfAMicroBatchOrEachRanksOwn) {
+TEST(TorchBuffers, AreRank0sAtEachMicroBatchsFirstForwardOrEachRanksOwn) {
   for (const bool broadcasts : {true, false}) {
     SCOPED_TRACE(broadcasts);
     run_ranks(3, [&](World& world) {

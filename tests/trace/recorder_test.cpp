@@ -141,7 +141,7 @@ TEST(Recorder, ThatHasStoppedDropsNothingMore) {
   EXPECT_EQ(names(recorder), std::vector<std::string>{"a"});
 }
 
-TEST(Recorder, OfDroppedStepsWhatIsHeldStaysSoThatRecordsSumToIt) {
+TEST(Recorder, KeepsTheTotalOfDroppedStepsSoThatRecordsSum) {
   Recorder recorder;
   recorder.keep_last(1);
   recorder.add(memory(Kind::allocate, "gather", "slots", 60));
@@ -173,7 +173,7 @@ TEST(Recorder, OfDroppedStepsWhatIsHeldStaysSoThatRecordsSumToIt) {
   EXPECT_EQ(kinds_and_units(), Records{}) << "all has been given back";
 }
 
-TEST(Recorder, TakesRecordsFromManyThreadsAndTellsThemApart) {
+TEST(Recorder, TakesRecordsFromManyThreadsSeparately) {
   constexpr int threads = 4;
   constexpr int each = 200;
   Recorder recorder;

@@ -31,7 +31,7 @@ std::string summary(std::string_view bench) {
     return "Times the same update on the host's stream, as an offloaded optimizer runs it.";
   }
   if (bench == "checkpoint") {
-    return "Times saving and loading a GPT's state against plain writes and reads of as many "
+    return "Times saving and loading a GPT's state against plain writes and reads of the same "
            "bytes.";
   }
   if (bench == "collectives") {
@@ -41,7 +41,8 @@ std::string summary(std::string_view bench) {
     return "Measures the profile of this machine that tessera plan --time takes: --json FILE.";
   }
   if (bench == "products") {
-    return "Times the matrix products of a GPT's step in each dtype, in every way there is here.";
+    return "Times the matrix products of a GPT's step in each dtype, by every algorithm of this "
+           "build.";
   }
   return "Times training steps of a GPT under each strategy against its matrix products alone.";
 }
@@ -147,7 +148,7 @@ const std::vector<BenchOption>& options() {
   return all;
 }
 
-// Of `models` at the same time. In doubles: the request may be far beyond 64 bits.
+// Bytes of `models` at the same time. A double, since the request may exceed 64 bits.
 double step_bytes(const bench::StepOptions& step, std::size_t models, int ranks, double samples) {
   const nn::GPTConfig& model = step.model;
   const double row = 22.0 * static_cast<double>(model.hidden) * static_cast<double>(model.layers) +
@@ -238,8 +239,8 @@ void check_bench(BenchSettings& settings) {
 BenchSettings parse_bench(std::span<const char* const> arguments) {
   if (arguments.empty()) {
     throw ConfigError(
-        "tessera bench: nothing named; it has adamw, offload, checkpoint, collectives, machine, "
-        "products and step");
+        "tessera bench needs a name: adamw, offload, checkpoint, collectives, machine, products or "
+        "step");
   }
   const std::string first = arguments.front();
   BenchSettings settings;

@@ -59,10 +59,10 @@ std::string given_path(const std::string& text) {
 
 const std::vector<CheckpointOption>& action_options() {
   static const std::vector<CheckpointOption> all = {
-      {"--json", "FILE", "", "write all that is shown there", "inspect",
+      {"--json", "FILE", "", "write the whole output as JSON to this file", "inspect",
        [](CheckpointSettings& s, const std::string& text) { s.json = given_path(text); }},
       {"--to", "PATH", "",
-       "where the weights go: a file that ends in .safetensors, or a folder for "
+       "where to write the weights: a file that ends in .safetensors, or a folder for "
        "model.safetensors",
        "export", [](CheckpointSettings& s, const std::string& text) { s.to = given_path(text); }},
       {"--to", "DIR", "", "the folder of the run that gets the whole checkpoint", "merge",
@@ -83,16 +83,16 @@ const std::vector<CheckpointOption>& action_options() {
 
 std::string checkpoint_usage() {
   std::string text =
-      "Looks at checkpoints, and takes them apart and together.\n\n"
-      "usage: tessera checkpoint ACTION PATH... [options]\n\n";
+      "Lists, verifies, compares, exports and merges checkpoints.\n\nusage: tessera checkpoint "
+      "ACTION PATH... [options]\n\n";
   for (const CheckpointAction& action : actions()) {
     text += fmt::format("  {:<15} {}\n", fmt::format("{} {}", action.name, action.paths),
                         action.summary);
   }
   return text +
-         "\nPATH is the folder of a step, such as DIR/step-00000012, or the folder DIR of a run: "
-         "its\nnewest checkpoint.\n\n"
-         "tessera checkpoint ACTION --help lists the options.\n";
+         "\nPATH is the folder of a step, such as DIR/step-00000012, or the folder DIR of a run, "
+         "which\nmeans its newest checkpoint.\n\ntessera checkpoint ACTION --help lists the "
+         "options.\n";
 }
 
 std::string command_of(const CheckpointAction& action) {
@@ -126,9 +126,9 @@ void check_paths(const CheckpointAction& action, const std::vector<std::string>&
 void require_no_checkpoint(std::string_view option, const fs::path& folder) {
   for (const std::string_view name : {kManifestName, kPartName}) {
     if (!is_file(folder / name)) { continue; }
-    throw ConfigError(fmt::format(
-        "{}: the folder of {} is a checkpoint, whose files stay as they are; name another folder",
-        option, (folder / name).string()));
+    throw ConfigError(
+        fmt::format("{}: {} is a checkpoint, which must not change; name another folder",
+                    option, folder.string()));
   }
 }
 
@@ -158,7 +158,7 @@ void check_outputs(const CheckpointSettings& settings) {
 CheckpointSettings parse_checkpoint(std::span<const char* const> arguments) {
   CheckpointSettings settings;
   if (arguments.empty()) {
-    throw ConfigError("tessera checkpoint: nothing named; see tessera checkpoint --help");
+    throw ConfigError("tessera checkpoint needs an action; see tessera checkpoint --help");
   }
   const std::string first = arguments.front();
   if (first == "--help" || first == "-h") {

@@ -63,8 +63,8 @@ std::vector<Exported> all_exported(const CheckpointReader& reader,
                                    const CheckpointSettings& settings) {
   if (settings.masters && !has_masters(reader.manifest())) {
     throw ConfigError(
-        fmt::format("--masters: {} has no master weights: its weights are what was trained; leave "
-                    "the option out",
+        fmt::format("--masters: {} has no master weights, since its weights were trained as they "
+                    "are; leave the option out",
                     reader.folder().string()));
   }
   std::vector<Exported> all;

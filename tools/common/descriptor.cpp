@@ -49,7 +49,7 @@ Descriptor open_for_writing(const std::filesystem::path& path, int flags) {
   if (!file.is_open()) {
     if (errno != ENXIO) { return file; }
     throw ConfigError(fmt::format(
-        "{} is a pipe that nobody reads; start its reader first, or name a file", path.string()));
+        "{} is a pipe without a reader; start the reader first, or name a file", path.string()));
   }
   ::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
   return file;

@@ -29,7 +29,7 @@ std::string this_process() {
   return fmt::format("process {} on {}", ::getpid(), host.data());
 }
 
-/// Who holds the file; empty if it has not said so yet.
+/// The process that holds the file; empty if it has not written its name yet.
 std::string holder_of(const Descriptor& file) {
   std::array<char, 512> text{};
   const ssize_t count = ::pread(file.get(), text.data(), text.size(), 0);
@@ -38,10 +38,10 @@ std::string holder_of(const Descriptor& file) {
 
 [[noreturn]] void refuse(const std::filesystem::path& folder, const Descriptor& file) {
   const std::string holder = holder_of(file);
-  throw ConfigError(fmt::format(
-      "--checkpoint: another run writes to {}{}, and the weights of one would replace the other's; "
-      "wait for its end, or give another folder",
-      folder.string(), holder.empty() ? "" : fmt::format(" ({})", holder)));
+  throw ConfigError(
+      fmt::format("--checkpoint: another run writes to {}{}, and would replace this run's weights; "
+                  "wait for its end, or give another folder",
+                  folder.string(), holder.empty() ? "" : fmt::format(" ({})", holder)));
 }
 
 /// Whether `file` is what the folder has by the name now: its holder removes it at the end.
@@ -62,7 +62,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder)
   for (int attempt = 0; attempt < attempts; ++attempt) {
     if (lock(folder)) { return; }
   }
-  fail(folder, "it is made and removed again and again");
+  fail(folder, "another process creates and removes it again and again");
 }
 
 FolderLock::~FolderLock() {

@@ -49,8 +49,9 @@ std::string read_input(std::string_view option, const std::string& path) {
     throw ConfigError(fmt::format("{}: {} is not a regular file", option, path));
   }
   if (status.st_size > kMostBytes) {
-    throw ConfigError(fmt::format("{}: {} has {} bytes, and is read up to {}; name another file",
-                                  option, path, status.st_size, kMostBytes));
+    throw ConfigError(
+        fmt::format("{}: {} has {} bytes, more than the limit of {}; name another file", option,
+                    path, status.st_size, kMostBytes));
   }
   std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
   std::size_t have = 0;
@@ -58,7 +59,7 @@ std::string read_input(std::string_view option, const std::string& path) {
     const ssize_t got = ::read(file.number(), bytes.data() + have, bytes.size() - have);
     if (got < 0 && errno == EINTR) { continue; }
     if (got < 0) { refuse_unreadable(option, path); }
-    if (got == 0) { break; }  // it was cut meanwhile
+    if (got == 0) { break; }  // it was truncated while being read
     have += static_cast<std::size_t>(got);
   }
   bytes.resize(have);

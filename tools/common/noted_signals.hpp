@@ -16,15 +16,15 @@ class NotedSignals {
   NotedSignals();
   NotedSignals(const NotedSignals&) = delete;
   NotedSignals& operator=(const NotedSignals&) = delete;
-  /// That of the outermost brings back what was, and forgets what was noted.
+  /// The outermost object restores the handlers and forgets noted signals.
   ~NotedSignals();
 
   /// The signal that has come; 0 if none has, or if none is noted now. Any thread.
   [[nodiscard]] static int noted() noexcept;
 };
 
-/// Runs `body`, which takes a moment, to its end; a signal that comes meanwhile has its effect
-/// after it: no temporary file is left behind. Where signals are noted already, it is just `body`.
+/// Runs a short `body` to its end. A signal during it takes effect afterwards, so no temporary file
+/// is left behind. Where signals are noted already, it only runs `body`.
 void undisturbed(const std::function<void()>& body);
 
 /// "SIGINT", "SIGTERM", "SIGHUP".

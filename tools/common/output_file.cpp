@@ -75,7 +75,7 @@ void require_two_apart(const Output& first, const Output& second) {
     return failed ? output.path.lexically_normal() : whole;
   };
   if (place(first) != place(second)) { return; }
-  throw ConfigError(fmt::format("{} and {} would both write {}; give each a file of its own",
+  throw ConfigError(fmt::format("{} and {} would both write {}; give each its own file",
                                 first.option, second.option, second.path.string()));
 }
 

@@ -37,7 +37,7 @@ class WithoutBrokenPipes {
 
 }  // namespace
 
-// The lowest free number is the one that open gives: 0 first.
+// open returns the lowest free number: 0 first.
 void open_closed_descriptors() noexcept {
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(number, F_GETFD) < 0 && errno == EBADF) { (void)::open("/dev/null", O_RDWR); }

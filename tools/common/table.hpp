@@ -11,7 +11,7 @@ class Table {
  public:
   explicit Table(std::vector<std::string> head) { rows_.push_back(std::move(head)); }
 
-  /// As many cells as the head has.
+  /// Adds a row with one cell for each column of the head.
   void add(std::vector<std::string> row);
   /// One line a row, the head underlined.
   [[nodiscard]] std::string text() const;

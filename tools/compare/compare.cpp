@@ -31,7 +31,7 @@ RunResult run(const Job& job, Strategy strategy) {
 /// `automatic` is another mode under some strategies than under others, and other modes add
 /// gradients in another order: the losses could not be compared.
 AccumulateMode mode_of_all(const Settings& settings) {
-  // In a pipeline it is deferred under all of them.
+  // A pipeline defers it under all strategies.
   if (settings.accumulate == 1 || ranks_along(settings, "pipe") > 1) {
     return settings.accumulate_mode;
   }
@@ -57,7 +57,7 @@ void compare(const Settings& asked) {
     write_output(settings.json, text);
     fmt::print("comparison in {}\n", settings.json);
   }
-  write_report("compare", comparison_json(job, results), settings, results);
+  write_report("compare", comparison_json(job, results), job.settings, results);
   for (const RunResult& result : results) {
     warn_if_diverged(fmt::format("{}: ", to_string(result.strategy)), result);
   }

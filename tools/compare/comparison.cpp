@@ -8,6 +8,7 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tools/common/table.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/shard_group.hpp"
 #include "tools/plan/plan_document.hpp"
@@ -161,12 +162,12 @@ std::string describe(const Job& job) {
       settings.threads > 1 ? fmt::format(" of {} threads", settings.threads) : "";
   return fmt::format(
       "{}: {} parameters ({} layers, hidden {}, {} heads, vocab {}, seq {})\n"
-      "{} ranks{}{}, {} samples a rank and micro-batch, {} micro-batches a step, {} "
+      "{} ranks{}{}, {} samples a {} and micro-batch, {} micro-batches a step, {} "
       "steps, seed {}, "
       "{}{}\n{}",
       job.model.name, config.parameter_elems(), config.layers, config.hidden, config.heads,
       config.vocab, config.seq, settings.ranks, describe_ranks(settings), threads, settings.batch,
-      settings.accumulate, settings.steps, settings.seed,
+      data_rank_word(settings), settings.accumulate, settings.steps, settings.seed,
       describe_precision(settings) + describe_optimizer(settings),
       describe_forward(settings) + describe_groups(settings),
       settings.accumulate > 1 ? fmt::format("accumulate mode {} under all strategies\n",
@@ -182,7 +183,7 @@ std::optional<std::size_t> first_difference(const RunResult& a, const RunResult&
   return {};
 }
 
-/// Of two losses of a step, as a part of the first.
+/// Largest difference of two runs' losses of a step, relative to the first.
 double largest_difference(const RunResult& a, const RunResult& b) {
   double largest = 0;
   for (std::size_t i = 0; i < a.steps.size(); ++i) {

@@ -90,7 +90,7 @@ void print_build(const CudaMachine& cuda) {
                    NLOHMANN_JSON_VERSION_PATCH, CLI11_VERSION));
   line("matrix products", product_library().empty()
                               ? "Eigen"
-                              : fmt::format("{}; Eigen where that is faster", product_library()));
+                              : fmt::format("{}; Eigen where it is faster", product_library()));
   line("devices", devices_of(cuda));
   line("communicators", "local (ranks are threads of one process)");
   if (!mpi_version().empty()) {
@@ -99,11 +99,11 @@ void print_build(const CudaMachine& cuda) {
   if (!cuda.module.empty()) {
     line("", "nccl (ranks are processes of torchrun, mpirun or srun, on CUDA devices)");
   }
-  line("same bits", "in every run, by itself; with nccl if --deterministic asks for it");
+  line("same bits", "always; with nccl if --deterministic is given");
   line("strategies", "dp, ddp, zero1, zero2, zero3 (fsdp), hybrid");
   line("works together", "tessera doctor --support prints the table");
   line("precision", "fp32, bf16 and fp16 (with fp32 master weights)");
-  line("threads", fmt::format("1 a rank unless --threads says more; {} cores for ranks x threads",
+  line("threads", fmt::format("1 per rank by default (--threads); {} cores for ranks x threads",
                               usable_cores()));
 }
 

@@ -233,7 +233,7 @@ std::string under_all(Choice choice, Notes& notes) {
   return answer;
 }
 
-/// Which lines of the tables have another answer on a CUDA device; a sentence if none has.
+/// The lines of the tables whose answer differs on a CUDA device; a sentence if none does.
 std::string on_cuda(Notes& notes) {
   std::string differing;
   for (const Feature& feature : features()) {

@@ -27,7 +27,7 @@ void check_resume(const Settings& settings) {
   if (settings.resume && !settings.resume_from.empty()) {
     throw ConfigError(
         "--resume and --resume-from cannot be combined: --resume takes the newest checkpoint of "
-        "--checkpoint DIR, --resume-from the one that it names; give one of them");
+        "--checkpoint DIR, --resume-from a checkpoint by its path; give one of them");
   }
   if (settings.convert_moments && !resumes(settings)) {
     throw ConfigError("--resume-moments has no effect without --resume or --resume-from PATH");

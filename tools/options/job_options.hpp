@@ -7,7 +7,7 @@
 
 namespace tessera::tools {
 
-/// Size and hash of all of `source`, or of as many blocks at even distances as are read in seconds.
+/// Size and hash of all of `source`, or of evenly spaced blocks that are read within seconds.
 /// Empty for null.
 [[nodiscard]] std::string content_of(const TokenSource* source);
 

@@ -27,8 +27,7 @@ namespace tessera::tools {
 void check_with_library(const Settings& settings, const std::vector<Strategy>& strategies,
                         const std::vector<int>& ranks);
 
-/// As above for an option that was typed and has no effect under any of `strategies`: those of
-/// gathering.
+/// The same for options of gathering that were typed and have no effect under any of `strategies`.
 void check_gathering(const Settings& settings, const std::vector<Strategy>& strategies);
 
 }  // namespace tessera::tools

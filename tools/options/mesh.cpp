@@ -24,8 +24,8 @@ constexpr std::array<std::pair<std::string_view, PipeSchedule>, 4> kSchedules = 
 void require_dimension(const Settings& settings, const char* option, const char* dimension) {
   if (!settings.has(option) || ranks_along(settings, dimension) > 1) { return; }
   throw ConfigError(
-      fmt::format("{} has no effect, because --mesh has not several ranks along {}; leave it out, "
-                  "or give a --mesh such as {}=2,shard=4",
+      fmt::format("{} has no effect, because --mesh has one rank along {}; leave it out, or give a "
+                  "--mesh such as {}=2,shard=4",
                   option, dimension, dimension));
 }
 
@@ -70,6 +70,10 @@ int ranks_along(const Settings& settings, const char* dimension) {
 
 int data_ranks(const Settings& settings) {
   return settings.mesh.empty() ? settings.ranks : MeshShape{settings.mesh}.data_ranks();
+}
+
+std::string_view data_rank_word(const Settings& settings) {
+  return ranks_along(settings, "tensor") * ranks_along(settings, "pipe") > 1 ? "data rank" : "rank";
 }
 
 int data_index(const Settings& settings, int rank) {

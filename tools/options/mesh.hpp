@@ -26,7 +26,9 @@ namespace tessera::tools {
 /// The number of ranks that compute with different data, of settings with settled ranks.
 [[nodiscard]] int data_ranks(const Settings& settings);
 
-/// Which of them `rank` is, from 0.
+/// "data rank" where several ranks compute with the same data, else "rank".
+[[nodiscard]] std::string_view data_rank_word(const Settings& settings);
+/// The index of `rank` among the data ranks, from 0.
 [[nodiscard]] int data_index(const Settings& settings, int rank);
 
 /// The first and the last place of some ranks along a dimension of --mesh.

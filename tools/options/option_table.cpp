@@ -311,8 +311,7 @@ std::vector<OptionRow> model_rows() {
        "width for each layer: hidden = A layers (default 64; gpt-nano 32), rounded to whole heads",
        "scale", size<&Settings::aspect>(1'024)},
       {"--params", "model", "N", "",
-       "or a stack of 64 equal units of N parameters in all, such as 7.5e9: model states and slots "
-       "alone",
+       "or plan N parameters, such as 7.5e9, in 64 equal units: only model states and slots",
        "plan",
        [](Settings& s, const std::string& text) { s.params = parse_count(text, kMostParameters); }},
   };
@@ -325,14 +324,13 @@ std::vector<OptionRow> data_rows() {
       {"--tokens", "data", "FILE", "", "a file of uint16 tokens, raw or with llm.c's header", kBoth,
        path<&Settings::tokens>()},
       {"--eval-data", "data", "PATH", "",
-       "held-out data of the same kind: its loss is logged as eval_loss, dropout off", "train",
-       path<&Settings::eval_data>()},
-      {"--eval-every", "data", "K", "100", "after how many steps, and at the end", "train",
-       whole<&Settings::eval_every>(1, 1'000'000'000'000)},
-      {"--eval-batches", "data", "M", "10",
-       "micro-batches of a rank that a held-out loss is the mean of, at most", "train",
-       whole<&Settings::eval_batches>(1, 1'000'000)},
-      {"--no-shuffle", "data", "", "", "take the samples in the order of the data", kBoth,
+       "held-out data in the same format; its loss, without dropout, is logged as eval_loss",
+       "train", path<&Settings::eval_data>()},
+      {"--eval-every", "data", "K", "100", "steps between evaluations; one more at the end",
+       "train", whole<&Settings::eval_every>(1, 1'000'000'000'000)},
+      {"--eval-batches", "data", "M", "10", "micro-batches per rank of an evaluation, at most",
+       "train", whole<&Settings::eval_batches>(1, 1'000'000)},
+      {"--no-shuffle", "data", "", "", "take samples in the order of the data", kBoth,
        [](Settings& s, const std::string&) { s.shuffle = false; }},
   };
 }
@@ -340,146 +338,145 @@ std::vector<OptionRow> data_rows() {
 std::vector<OptionRow> parallel_rows() {
   return {
       {"--ranks", "parallel", "N", "",
-       "ranks (default 1; in a job of mpirun or srun as many as it has processes)", kRun,
+       "number of ranks (default 1; in a job of mpirun or srun its number of processes)", kRun,
        whole<&Settings::ranks>(1, kMostRanks)},
       {"--ranks", "parallel", "N", "1", "ranks", "plan",
        whole<&Settings::ranks>(1, kMostPlannedRanks)},
-      {"--ranks", "parallel", "N,N", "1,2,4,8,64,1024", "numbers of ranks", "scale",
-       set_rank_counts},
+      {"--ranks", "parallel", "N,N", "1,2,4,8,64,1024",
+       "numbers of ranks, multiples of the ranks of --mesh; the default ones are raised to "
+       "multiples",
+       "scale", set_rank_counts},
       {"--strategy", "parallel", "S", "ddp",
-       "dp, ddp, zero1, zero2, zero3 (fsdp is another name of it) or hybrid (zero3 within shard "
-       "groups, copies across them)",
+       "dp, ddp, zero1, zero2, zero3 (alias fsdp) or hybrid (zero3 within shard groups, replicas "
+       "across them)",
        "train sample",
        [](Settings& s, const std::string& text) { s.strategy = parse_strategy(text); }},
       {"--strategies", "parallel", "S,S", "dp,ddp,zero1,zero2,zero3",
-       "what to compare; hybrid too, with --shard-group by itself", "compare", set_strategies},
+       "strategies to compare; hybrid too, with its default --shard-group", "compare",
+       set_strategies},
       {"--strategies", "parallel", "S,S", "dp,ddp,zero1,zero2,zero3",
-       "what to scale; hybrid too, with --shard-group by itself", "scale", set_strategies},
+       "strategies to scale; hybrid too, with its default --shard-group", "scale", set_strategies},
       {"--strategies", "parallel", "S,S", "",
-       "what to plan (default dp,ddp,zero1,zero2,zero3; with --budget the cheapest that fits); "
-       "hybrid too, with --shard-group by itself",
+       "strategies to plan (default dp,ddp,zero1,zero2,zero3; with --budget the cheapest that "
+       "fits); hybrid too, with its default --shard-group",
        "plan", set_strategies},
-      {"--strategy", "parallel", "S", "", "the same, of one strategy", "plan",
+      {"--strategy", "parallel", "S", "", "the same for one strategy", "plan",
        [](Settings& s, const std::string& text) { s.strategies = {parse_strategy(text)}; }},
       {"--shard-group", "parallel", "S", "",
-       "ranks that share one copy of the model states under hybrid, neighbours: a divisor of "
-       "--ranks (default the ranks of a machine)",
+       "under hybrid, neighbouring ranks that share one copy of the model states; a divisor of "
+       "--ranks (default: the ranks of a machine)",
        kRun, whole<&Settings::shard_group>(1, kMostRanks)},
       {"--shard-group", "parallel", "S", "",
-       "ranks that share one copy of the model states under hybrid, neighbours: a divisor of "
+       "under hybrid, neighbouring ranks that share one copy of the model states; a divisor of "
        "--ranks",
        kPlanned, whole<&Settings::shard_group>(1, kMostPlannedRanks)},
       {"--mesh", "parallel", "D=N,D=N", "",
-       "ranks along pipe (each has some of the layers), replicate, shard (what zero1, zero2, zero3 "
-       "and hybrid shard among) and tensor (each has a part of every layer), the first the "
-       "slowest, "
-       "such as pipe=2,shard=4,tensor=2 (--shard-group S is short for replicate=N/S,shard=S under "
-       "hybrid)",
+       "ranks along pipe (each has some of the layers), replicate, shard (among which zero1, "
+       "zero2, zero3 and hybrid shard) and tensor (each has a part of every layer); neighbouring "
+       "ranks differ along the last dimension first. Example: pipe=2,shard=4,tensor=2. Under "
+       "hybrid --shard-group S is short for replicate=N/S,shard=S",
        kOneTraining, set_mesh},
       {"--mesh", "parallel", "D=N,D=N", "",
-       "ranks along pipe and tensor, such as pipe=2,tensor=4; the others are along shard, or under "
-       "ddp along replicate",
+       "ranks along pipe and tensor, such as pipe=2,tensor=4; the remaining factor of each number "
+       "of ranks is along shard, or under ddp along replicate",
        "scale", set_mesh},
       {"--schedule", "parallel", "S", "1f1b",
-       "of the micro-batches along pipe: gpipe, 1f1b, interleaved or zero-bubble", kAll,
+       "schedule of micro-batches along pipe: gpipe, 1f1b, interleaved or zero-bubble", kAll,
        [](Settings& s, const std::string& text) { s.pipe_schedule = parse_pipe_schedule(text); }},
-      {"--chunks", "parallel", "K", "2", "stages of a rank with --schedule interleaved", kAll,
+      {"--chunks", "parallel", "K", "2", "stages per rank with --schedule interleaved", kAll,
        whole<&Settings::chunks>(2, 65'536)},
       {"--sequence-parallel", "parallel", "", "",
-       "along tensor, norms and dropout on slices of the sequence: less memory for the same "
+       "along tensor, compute norms and dropout on slices of the sequence: less memory, the same "
        "communication",
        kAll, [](Settings& s, const std::string&) { s.sequence_parallel = true; }},
       {"--tensor-slices", "parallel", "K", "1",
-       "parts of a layer's product along tensor, whose communication runs beside the next part's",
+       "slices of a layer's product along tensor; communication of one overlaps with the product "
+       "of the next",
        kAll, whole<&Settings::tensor_slices>(1, 1'024)},
       {"--prefetch", "parallel", "P", "1", "units gathered ahead of the one in use", kEvery,
        integer<&Settings::prefetch>()},
       {"--prefetch-backward", "parallel", "P", "",
-       "the same in backward passes (default --prefetch)", kOneTraining,
+       "units gathered ahead in backward passes (default --prefetch)", kOneTraining,
        [](Settings& s, const std::string& text) {
          using Limits = std::numeric_limits<int>;
          s.prefetch_backward = static_cast<int>(parse_whole(text, Limits::min(), Limits::max()));
        }},
       {"--reshard", "parallel", "WHEN", "after-forward",
-       "when zero3 and hybrid give gathered blocks back: after-forward, or after-backward (more "
-       "memory, gathered once instead of twice)",
+       "when zero3 and hybrid release gathered blocks: after-forward, or after-backward (more "
+       "memory, one gather instead of two)",
        kOneTraining, [](Settings& s, const std::string& text) { s.reshard = parse_reshard(text); }},
       {"--persist", "parallel", "ELEMS", "0",
-       "under zero3 and hybrid units of at most so many elements stay gathered until the next "
+       "under zero3 and hybrid, units of at most ELEMS elements stay gathered until the next "
        "update",
        kOneTraining, integer<&Settings::persist_elems>()},
       {"--device", "parallel", "D", "cpu",
-       "where the ranks compute: cpu or cuda (threads share the GPUs out in turn)", kRun,
+       "device of the ranks: cpu or cuda (ranks that are threads take the GPUs in turn)", kRun,
        set_device},
       {"--comm", "parallel", "C", "auto",
-       "local (ranks are threads), mpi or nccl (this process is a rank of a launcher's job, on cpu "
-       "or on cuda), or auto: in such a job the one that the device has",
+       "local (ranks are threads), mpi or nccl (this process is one rank of a launcher's job, on "
+       "cpu or cuda), or auto: the device's in a launcher's job, else local",
        kRun, set_comm},
       {"--comm", "parallel", "C", "auto",
-       "local (ranks are threads), mpi or nccl (processes, on cpu or on cuda), or auto: processes "
-       "for more than 256 ranks",
+       "local (ranks are threads), mpi or nccl (ranks are processes, on cpu or cuda), or auto: "
+       "processes for more than 256 ranks",
        kPlanned, set_comm},
-      {"--device", "parallel", "D", "cpu", "the device that the plan is for: cpu or cuda", "plan",
-       set_device},
+      {"--device", "parallel", "D", "cpu", "device to plan for: cpu or cuda", "plan", set_device},
       {"--device", "parallel", "D", "cpu",
-       "the device that is planned for, and that --measure trains on: cpu or cuda", "scale",
+       "device to plan for and to train on with --measure: cpu or cuda", "scale", set_device},
+      {"--for", "parallel", "D", "", "another name of --device; plans need no GPU", kPlanned,
        set_device},
-      {"--for", "parallel", "D", "", "another name of --device: none needs to be there to plan",
-       kPlanned, set_device},
       {"--graph", "parallel", "", "",
-       "on cuda, launch each step from the third on as one CUDA graph: the same results, less time "
-       "between kernels",
+       "on cuda, launch each step from the third on as one CUDA graph: the same results, shorter "
+       "gaps between kernels",
        kBoth, [](Settings& s, const std::string&) { s.graph = true; }},
       {"--deterministic", "parallel", "", "",
-       "insist on the same bits in every run: with nccl, sums in the fixed order of its ring; all "
-       "else is so by itself",
-       kBoth, [](Settings& s, const std::string&) { s.deterministic = true; }},
+       "make nccl deterministic too, by its ring algorithm; everything else always is", kBoth,
+       [](Settings& s, const std::string&) { s.deterministic = true; }},
       {"--products", "parallel", "PATH", "",
-       "on cuda, the algorithms of cuBLASLt that tessera_cuda_bench --choose has recorded here "
-       "(default: what cuBLASLt's heuristic offers first)",
+       "on cuda, a file of cuBLASLt algorithms recorded by tessera_cuda_bench --choose (default: "
+       "the first choice of cuBLASLt's heuristic)",
        kBoth, path<&Settings::products>()},
       {"--channel-priority", "parallel", "P", "usual",
-       "on cuda, the priority of the streams of gathers and reductions: usual, or high (their "
-       "thread blocks go before those of kernels)",
+       "on cuda, the priority of the gather and reduce streams: usual, or high (their thread "
+       "blocks are scheduled before those of kernels)",
        kBoth, set_channel_priority},
       {"--nccl-min-ctas", "parallel", "N", "0",
-       "with nccl, thread blocks of a collective at least (1 to 64; 0: NCCL's choice)", kBoth,
+       "with nccl, fewest thread blocks of a collective (1 to 64; 0: NCCL's choice)", kBoth,
        ctas<&NcclOptions::min_ctas>()},
       {"--nccl-max-ctas", "parallel", "N", "0",
-       "with nccl, thread blocks of a collective at most (1 to 64; 0: NCCL's choice)", kBoth,
+       "with nccl, most thread blocks of a collective (1 to 64; 0: NCCL's choice)", kBoth,
        ctas<&NcclOptions::max_ctas>()},
       {"--nccl-windows", "parallel", "", "",
        "with nccl 2.27 and newer, register arenas as symmetric windows", kBoth,
        [](Settings& s, const std::string&) { s.nccl.windows = true; }},
       {"--nondeterministic-attention", "parallel", "", "",
-       "on cuda, let cuDNN add gradients of 16-bit attention in any order, differently in every "
-       "run "
-       "and under every strategy: faster",
+       "on cuda, let cuDNN add gradients of 16-bit attention in any order: faster, but runs and "
+       "strategies differ in their last bits",
        kAll, [](Settings& s, const std::string&) { s.nondeterministic_attention = true; }},
       {"--deadline", "parallel", "SECONDS", "300",
-       "a collective that not every rank has come to after so long ends the run, and names those "
-       "that have not",
+       "a collective that a rank has not called by then ends the run and names the missing ranks",
        kRun, number<&Settings::deadline>({.least_allowed = false, .below = 1e7})},
       {"--threads", "parallel", "N", "1",
-       "threads a rank computes with; ranks times threads should not exceed the cores", kEvery,
+       "compute threads per rank; ranks times threads should not exceed the cores", kEvery,
        integer<&Settings::threads>()},
       {"--host-threads", "parallel", "N", "",
-       "threads of the host with which a rank on cuda updates what is offloaded (default: its part "
-       "of the cores that it may use, which the machine's ranks share)",
+       "host threads with which a rank on cuda updates offloaded state (default: its share of the "
+       "machine's cores)",
        kBoth, integer<&Settings::host_threads>()},
       {"--budget", "parallel", "SIZE", "",
-       "what a rank may hold at most: 24GiB, 80GB, bytes; a run that is planned to need more is "
-       "not "
-       "started",
+       "most memory of a rank: 24GiB, 80GB, bytes; a run that is planned to need more does not "
+       "start",
        kRun, set_budget},
       {"--budget", "parallel", "SIZE", "",
-       "what a rank may hold at most: 24GiB, 80GB, bytes. Without strategies: finds the cheapest "
-       "strategy, prefetch, accumulation and micro-batch that fit, with --offload optimizer where "
-       "nothing fits without",
+       "most memory of a rank: 24GiB, 80GB, bytes. Without strategies: finds the cheapest "
+       "strategy, micro-batch, accumulation with its mode, and prefetch that fit, for the same "
+       "global batch. Where nothing fits, it also tries --head-rows, --recompute, --mesh with "
+       "--schedule, and --offload state or optimizer, in this order. A typed option stays (of "
+       "--batch and --accumulate their product), and --shard-group rules out a --mesh",
        "plan", set_budget},
       {"--budget", "parallel", "SIZE", "",
-       "what a rank may hold at most: 24GiB, 80GB, bytes (default 24GiB; with --measure 64MiB, or "
-       "1GiB of gpt2)",
+       "most memory of a rank: 24GiB, 80GB, bytes (default 24GiB; with --measure 64MiB, or 1GiB "
+       "for gpt2)",
        "scale", set_budget},
   };
 }
@@ -489,23 +486,25 @@ std::vector<OptionRow> training_rows() {
   constexpr std::int64_t most_steps = 1'000'000'000'000;
   return {
       {"--steps", "training", "K", "100",
-       "optimizer steps, counted from the beginning of the run; 0 only saves the initial state",
+       "optimizer steps, counted from the start of the run; 0 only saves the initial state",
        "train", whole<&Settings::steps>(0, most_steps)},
       {"--steps", "training", "K", "20", "optimizer steps of each strategy", "compare",
        whole<&Settings::steps>(1, most_steps)},
-      {"--batch", "training", "B", "4", "samples of a rank in a micro-batch", kAll,
+      {"--batch", "training", "B", "4",
+       "samples per rank in a micro-batch; ranks along tensor and pipe share them", kAll,
        whole<&Settings::batch>(1, most)},
-      {"--accumulate", "training", "A", "1", "micro-batches in a step", kAll,
+      {"--accumulate", "training", "A", "1", "micro-batches per step", kAll,
        whole<&Settings::accumulate>(1, most)},
       {"--accumulate-mode", "training", "M", "automatic",
-       "when gradients are reduced: every micro-batch, deferred to the last, or automatic (every "
-       "for zero2, zero3 and hybrid)",
+       "when gradients are reduced: every (after each micro-batch), deferred (after the last one), "
+       "or automatic (every for zero2, zero3 and hybrid)",
        kAll,
        [](Settings& s, const std::string& text) {
          s.accumulate_mode = parse_accumulate_mode(text);
        }},
       {"--lr", "training", "X", "3e-4", "highest learning rate", kBoth, finite<&Settings::lr>()},
-      {"--min-lr", "training", "X", "", "where the cosine ends (default a tenth of --lr)", kBoth,
+      {"--min-lr", "training", "X", "",
+       "learning rate at the end of the cosine (default a tenth of --lr)", kBoth,
        number<&Settings::min_lr>({})},
       {"--warmup", "training", "K", "0", "steps of linear warm-up", kBoth,
        whole<&Settings::warmup>(0, most_steps)},
@@ -513,12 +512,12 @@ std::vector<OptionRow> training_rows() {
       {"--optimizer", "training", "O", "adamw", "adamw, adam, sgd or lion", kAll,
        [](Settings& s, const std::string& text) { s.optimizer = parse_update_rule(text); }},
       {"--moments", "training", "P", "fp32",
-       "of the optimizer's state: fp32, bf16 (half of it) or int8 (a quarter)", kAll,
+       "dtype of the optimizer's moments: fp32, bf16 (half the memory) or int8 (a quarter)", kAll,
        [](Settings& s, const std::string& text) { s.moments = parse_moment_format(text); }},
       {"--rounding", "training", "R", "nearest",
-       "of 16-bit parameters and moments: nearest or stochastic", kAll,
+       "rounding of 16-bit parameters and moments: nearest or stochastic", kAll,
        [](Settings& s, const std::string& text) { s.rounding = parse_rounding(text); }},
-      {"--momentum", "training", "X", "0.9", "of sgd; 0: none, and no state", kAll,
+      {"--momentum", "training", "X", "0.9", "momentum of sgd; 0: none, and no state", kAll,
        finite<&Settings::momentum>()},
       {"--beta1", "training", "X", "0.9", "first beta of adamw, adam and lion", kBoth,
        finite<&Settings::beta1>()},
@@ -528,60 +527,59 @@ std::vector<OptionRow> training_rows() {
       {"--eps", "training", "X", "1e-8", "epsilon of adamw and adam", kBoth,
        finite<&Settings::eps>()},
       {"--weight-decay", "training", "X", "0.1",
-       "of tensors of two or more dimensions (if not given: 0 for adam, sgd and lion)", kBoth,
-       finite<&Settings::weight_decay>()},
+       "weight decay of tensors with two or more dimensions (if not given: 0 for adam, sgd and "
+       "lion)",
+       kBoth, finite<&Settings::weight_decay>()},
       {"--clip", "training", "X", "1", "largest global gradient norm; 0 turns clipping off", kBoth,
        finite<&Settings::clip>()},
-      {"--seed", "training", "N", "1",
-       "of the initial weights, the order of the samples and dropout's masks", kBoth,
-       whole<&Settings::seed>(0, std::numeric_limits<std::int64_t>::max())},
+      {"--seed", "training", "N", "1", "seed of initial weights, sample order and dropout masks",
+       kBoth, whole<&Settings::seed>(0, std::numeric_limits<std::int64_t>::max())},
       {"--precision", "sampling", "P", "fp32",
-       "of parameters and what is computed: fp32, bf16 or fp16", kSample,
+       "dtype of parameters and computation: fp32, bf16 or fp16", kSample,
        dtype<&Settings::precision>({"fp32", "bf16", "fp16"})},
       {"--precision", "training", "P", "fp32",
-       "of parameters and what is computed: fp32, bf16 or fp16 (with fp32 master weights)", kAll,
-       dtype<&Settings::precision>({"fp32", "bf16", "fp16"})},
+       "dtype of parameters and computation: fp32, bf16 or fp16 (16 bits with fp32 master weights)",
+       kAll, dtype<&Settings::precision>({"fp32", "bf16", "fp16"})},
       {"--master-weights", "training", "M", "fp32",
-       "how masters of bf16 parameters are kept: fp32 (4 bytes each) or remainder (2: what the "
-       "parameter lacks); no result changes",
+       "storage of master weights of bf16 parameters: fp32 (4 bytes each) or remainder (2 bytes: "
+       "the lower half; the parameter holds the upper); results are equal",
        kAll,
        [](Settings& s, const std::string& text) { s.master_weights = parse_master_weights(text); }},
-      {"--gradient-dtype", "training", "P", "fp32", "of gradients: fp32, bf16 or fp16", kAll,
+      {"--gradient-dtype", "training", "P", "fp32", "dtype of gradients: fp32, bf16 or fp16", kAll,
        dtype<&Settings::gradient_dtype>({"fp32", "bf16", "fp16"})},
       {"--norm-dtype", "training", "P", "",
-       "of the norms' weights and biases: fp32, bf16 or fp16 (default --precision)", kAll,
+       "dtype of the norms' weights and biases: fp32, bf16 or fp16 (default --precision)", kAll,
        dtype<&Settings::norm_dtype>({"fp32", "bf16", "fp16"})},
-      {"--reduce-dtype", "training", "P", "fp32", "of gradients on their way: fp32 or bf16", kAll,
-       dtype<&Settings::reduce_dtype>({"fp32", "bf16"})},
+      {"--reduce-dtype", "training", "P", "fp32", "dtype of gradients in collectives: fp32 or bf16",
+       kAll, dtype<&Settings::reduce_dtype>({"fp32", "bf16"})},
       {"--loss-scale", "training", "S", "",
-       "of the gradient of the loss: dynamic, off, or a number that stays (default dynamic if "
-       "--precision or --gradient-dtype is fp16, off otherwise)",
+       "scale of the loss: dynamic, off, or a fixed number (default dynamic if --precision or "
+       "--gradient-dtype is fp16, else off)",
        kBoth, set_loss_scale},
       {"--max-skips", "training", "K", "25",
-       "steps skipped in a row, as their gradient is not finite, that end the run; 0: never", kBoth,
-       integer<&Settings::max_skips>()},
+       "end the run after K skipped steps in a row (gradients that are not finite); 0: never",
+       kBoth, integer<&Settings::max_skips>()},
       {"--recompute", "training", "R", "none",
-       "what is computed again for backward: none, gelu (GELU's output), layer-norm (both norms' "
-       "outputs), block (every layer whole: it keeps its input alone) or every:K; with commas "
-       "between, such as gelu,layer-norm",
+       "activations to recompute in backward: none, gelu (GELU's output), layer-norm (both norms' "
+       "outputs), block (every layer; only its input is kept) or every:K (every K-th layer); "
+       "combine with commas: gelu,layer-norm",
        kAll, set_recompute},
       {"--head-rows", "training", "N", "0",
-       "rows of logits at a time: head, loss and their gradients run in backward, some rows after "
-       "the other, which saves the memory of the others; 0: all at once",
+       "compute head, loss and their gradients for N rows of logits at a time, in backward, to "
+       "hold only these rows; 0: all rows at once",
        kAll, whole<&Settings::head_rows>(0, std::int64_t{1} << 30)},
       {"--offload", "training", "O", "none",
-       "what is in host memory: none, optimizer (its state and the update), state (the "
-       "optimizer's, "
-       "which the device brings and updates), activations (the layers' inputs, while they are not "
-       "needed), or one of the first two and activations, with a comma between",
+       "what to move to host memory: none, optimizer (its state; the host updates), state (the "
+       "same state; the device fetches and updates it), activations (the layers' inputs until "
+       "backward), or optimizer,activations or state,activations",
        kAll, set_offload},
       {"--offload-keep", "training", "F", "0",
-       "the part of what the optimizer updates, from 0 to below 1, whose state stays on the device "
-       "with --offload optimizer or state: whole units, the last first",
+       "share of the optimizer's state that stays on the device with --offload optimizer or state, "
+       "from 0 to below 1: whole units, the last first",
        kAll, finite<&Settings::offload_keep>()},
       {"--dropout", "training", "P", "0",
-       "of the embedding, of attention's probabilities and of what layers add to the residual "
-       "stream",
+       "dropout probability of the embedding, of attention and of the layers' outputs to the "
+       "residual stream",
        kAll, number<&Settings::dropout>({.below = 1})},
   };
 }
@@ -589,26 +587,26 @@ std::vector<OptionRow> training_rows() {
 std::vector<OptionRow> sampling_rows() {
   constexpr std::int64_t most = 1'000'000'000;
   return {
-      {"--prompt", "sampling", "TEXT", "", "what a sample goes on from (default a newline)",
+      {"--prompt", "sampling", "TEXT", "", "text that a sample continues (default a newline)",
        kSample, text<&Settings::prompt>("a text, or leave it out to begin with a newline")},
-      {"--prompt-file", "sampling", "FILE", "", "the same, from a file", kSample,
+      {"--prompt-file", "sampling", "FILE", "", "the same from a file", kSample,
        path<&Settings::prompt_file>()},
       {"--prompt-tokens", "sampling", "N,N", "",
-       "the same as numbers, for models that are not of bytes; numbers are printed", kSample,
+       "the same as token numbers, for models whose tokens are not bytes; prints numbers", kSample,
        set_prompt_tokens},
-      {"--count", "sampling", "TOKENS", "200", "tokens to draw for each sample", kSample,
+      {"--count", "sampling", "TOKENS", "200", "tokens to generate per sample", kSample,
        whole<&Settings::count>(1, most)},
-      {"--samples", "sampling", "K", "1", "samples, which the ranks share out", kSample,
+      {"--samples", "sampling", "K", "1", "number of samples; the ranks share them out", kSample,
        whole<&Settings::samples>(1, most)},
       {"--temperature", "sampling", "T", "1",
-       "above 1 draws more evenly, below 1 less; 0 takes the most likely token", kSample,
-       finite<&Settings::temperature>()},
-      {"--top-k", "sampling", "K", "0", "draw among the K most likely tokens; 0: all", kSample,
+       "sampling temperature: above 1 more random, below 1 less; 0: always the most likely token",
+       kSample, finite<&Settings::temperature>()},
+      {"--top-k", "sampling", "K", "0", "sample from the K most likely tokens; 0: all", kSample,
        integer<&Settings::top_k>()},
       {"--top-p", "sampling", "P", "1",
-       "draw among the most likely tokens that together have probability P", kSample,
+       "sample from the most likely tokens with total probability P", kSample,
        finite<&Settings::top_p>()},
-      {"--seed", "sampling", "N", "1", "of what is drawn", kSample,
+      {"--seed", "sampling", "N", "1", "seed of the samples", kSample,
        whole<&Settings::seed>(0, std::numeric_limits<std::int64_t>::max())},
   };
 }
@@ -619,33 +617,33 @@ std::vector<OptionRow> checkpoint_rows() {
   return {
       {"--checkpoint", "checkpoints", "DIR", "",
        "save the whole training state to DIR/step-N at the end, or when a signal ends the run; "
-       "DIR/model.safetensors is the newest one's weights",
+       "DIR/model.safetensors holds the newest weights",
        "train", path<&Settings::checkpoint>()},
-      {"--checkpoint", "checkpoints", "DIR", "",
-       "count the host memory that saving takes; nothing is written", "plan",
-       path<&Settings::checkpoint>()},
-      {"--checkpoint-every", "checkpoints", "K", "", "save after every K steps too", "train plan",
+      {"--checkpoint", "checkpoints", "DIR", "", "count the host memory of saves; writes nothing",
+       "plan", path<&Settings::checkpoint>()},
+      {"--checkpoint-every", "checkpoints", "K", "", "also save after every K steps", "train plan",
        whole<&Settings::checkpoint_every>(1, most_steps)},
-      {"--checkpoint-minutes", "checkpoints", "M", "", "save every M minutes too", "train plan",
+      {"--checkpoint-minutes", "checkpoints", "M", "", "also save every M minutes", "train plan",
        whole<&Settings::checkpoint_minutes>(1, most_minutes)},
       {"--checkpoint-sync", "checkpoints", "", "",
-       "let steps wait until the files are written; else they are written beside the steps, from "
-       "a copy in host memory",
+       "make steps wait until files are written; by default they are written during later steps, "
+       "from a copy in host memory",
        "train plan", [](Settings& s, const std::string&) { s.checkpoint_sync = true; }},
-      {"--checkpoint-keep", "checkpoints", "K", "2", "the newest checkpoints that stay; 0: all",
-       "train", whole<&Settings::checkpoint_keep>(0, 1'000'000)},
+      {"--checkpoint-keep", "checkpoints", "K", "2", "newest checkpoints to keep; 0: all", "train",
+       whole<&Settings::checkpoint_keep>(0, 1'000'000)},
       {"--checkpoint-keep-every", "checkpoints", "M", "",
-       "checkpoints that stay as well: those of every M-th step", "train",
+       "also keep the checkpoints of every M-th step", "train",
        whole<&Settings::checkpoint_keep_every>(1, most_steps)},
       {"--shard-size", "checkpoints", "SIZE", "5GiB",
-       "the most bytes of tensors in a file of a checkpoint; more are several files and an index",
+       "most bytes of tensors in one file of a checkpoint; larger sets get several files and an "
+       "index",
        "train", set_shard_size},
       {"--resume", "checkpoints", "", "",
-       "go on from the newest checkpoint of --checkpoint DIR, to step --steps of the whole run",
+       "resume from the newest checkpoint of --checkpoint DIR and train up to step --steps",
        "train", [](Settings& s, const std::string&) { s.resume = true; }},
       {"--resume-from", "checkpoints", "PATH", "",
-       "the same from PATH: a checkpoint, or another run's folder, whose newest one is taken",
-       "train", path<&Settings::resume_from>()},
+       "resume from PATH: a checkpoint, or the newest one of another run's folder", "train",
+       path<&Settings::resume_from>()},
       {"--resume-moments", "checkpoints", "convert", "",
        "convert the optimizer's moments if the checkpoint has them in another format than "
        "--moments",
@@ -655,7 +653,7 @@ std::vector<OptionRow> checkpoint_rows() {
 
 std::vector<OptionRow> output_rows() {
   return {
-      {"--log", "output", "FILE", "", "write one JSON object a step", "train",
+      {"--log", "output", "FILE", "", "write one JSON object per step", "train",
        path<&Settings::log>()},
       {"--json", "output", "FILE", "", "write the comparison as JSON", "compare",
        path<&Settings::json>()},
@@ -663,26 +661,29 @@ std::vector<OptionRow> output_rows() {
        path<&Settings::json>()},
       {"--json", "output", "FILE", "", "write the plan as JSON", "plan", path<&Settings::json>()},
       {"--time", "output", "FILE", "",
-       "plan the time of a step too, on the machine that this profile describes (of tessera bench "
-       "machine, or by hand: docs/machine-profiles.md); with --params also give --batch and --seq",
+       "also plan the time of a step on the machine that this profile describes (written by "
+       "tessera bench machine, or by hand: docs/machine-profiles.md); with --params also give "
+       "--batch and "
+       "--seq",
        "plan", path<&Settings::machine>()},
       {"--json", "output", "FILE", "", "write the results as JSON", "scale",
        path<&Settings::json>()},
       {"--report", "output", "FILE", "", "draw the results as one HTML page", "scale",
        path<&Settings::report>()},
       {"--measure", "output", "", "",
-       "train what this machine can hold for two steps, ranks as threads, and show what was held "
-       "beside what was planned",
+       "train the models that fit this machine for two steps, with ranks as threads, and show "
+       "measured beside planned memory",
        "scale", [](Settings& s, const std::string&) { s.measure = true; }},
       {"--report", "output", "FILE", "", "write a page with charts of memory, one step and losses",
        kBoth, path<&Settings::report>()},
       {"--report", "output", "FILE", "", "write a page with charts of memory", "plan",
        path<&Settings::report>()},
-      {"--trace", "output", "FILE", "", "write the first steps of every rank for Perfetto", "train",
-       path<&Settings::trace>()},
+      {"--trace", "output", "FILE", "", "write a Perfetto trace of every rank's first steps",
+       "train", path<&Settings::trace>()},
       {"--trace", "output", "FILE", "", "", "compare plan", {}},
-      {"--support", "output", "", "", "print what works together, as docs/support.md has it",
-       "doctor", [](Settings& s, const std::string&) { s.support = true; }},
+      {"--support", "output", "", "",
+       "print which options work together, the text of docs/support.md", "doctor",
+       [](Settings& s, const std::string&) { s.support = true; }},
   };
 }
 
@@ -715,8 +716,7 @@ std::string purpose(std::string_view command) {
            "memory.";
   }
   if (command == "plan") {
-    return "Says what each rank would hold, without training: the run itself, on a device that "
-           "only "
+    return "Plans each rank's memory without training: runs the same code on a device that only "
            "counts.";
   }
   if (command == "scale") {
@@ -724,9 +724,9 @@ std::string purpose(std::string_view command) {
            "number of ranks.";
   }
   if (command == "sample") {
-    return "Draws text from a trained model that is sharded over N ranks.";
+    return "Generates text from a trained model that is sharded over N ranks.";
   }
-  return "Shows what this machine and this build have, and what is missing.";
+  return "Shows what this machine and this build offer, and what is missing.";
 }
 
 std::string_view needed_by(std::string_view command) {

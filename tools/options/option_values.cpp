@@ -76,7 +76,7 @@ float parse_number(std::string_view text, const NumberRange& range) {
   const auto rounded = static_cast<float>(value);
   if (!inside(static_cast<double>(rounded))) {
     throw ConfigError(
-        fmt::format("'{}' is {} in fp32, and not {}", text, rounded, describe(range)));
+        fmt::format("'{}' is {} in fp32, which is not {}", text, rounded, describe(range)));
   }
   return rounded;
 }

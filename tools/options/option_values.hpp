@@ -18,7 +18,7 @@ namespace tessera::tools {
 /// ConfigError otherwise.
 [[nodiscard]] std::int64_t parse_count(std::string_view text, std::int64_t most);
 
-/// Which ends of a range of numbers belong to it.
+/// A range of numbers, and which of its ends belong to it.
 struct NumberRange {
   double least = 0;
   bool least_allowed = true;

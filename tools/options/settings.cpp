@@ -38,8 +38,7 @@ NamedModel Settings::named_model() const {
 
 Schedule Settings::schedule() const {
   if (min_lr && lr_schedule == ScheduleShape::constant) {
-    throw ConfigError(
-        "--min-lr says where the cosine ends, and --lr-schedule constant has none; leave one out");
+    throw ConfigError("--min-lr has no effect with --lr-schedule constant; leave one of them out");
   }
   const float end = min_lr.value_or(lr * 0.1F);
   if (end > lr) {
@@ -155,7 +154,7 @@ void check_device(const Settings& settings) {
 void check_planned(const Settings& settings) {
   if (settings.has("--device") && settings.has("--for")) {
     throw ConfigError(
-        "--device and --for cannot be combined; give --for alone, the device that the plan is for");
+        "--device and --for cannot be combined; give only --for, the device to plan for");
   }
   check_device(settings);
   std::vector<int> counts = settings.rank_counts;
@@ -163,8 +162,8 @@ void check_planned(const Settings& settings) {
   const int ranks = std::ranges::max(counts);
   if (settings.comm == CommChoice::local && ranks > kMostThreadRanks) {
     throw ConfigError(
-        fmt::format("--comm local: one process has {} ranks at most, not {}; leave it out, or use "
-                    "--comm {}",
+        fmt::format("--comm local: one process can have at most {} ranks, not {}; leave it out, or "
+                    "use --comm {}",
                     kMostThreadRanks, ranks, settings.device == DeviceKind::cuda ? "nccl" : "mpi"));
   }
   check_reduce_dtype(settings);

@@ -48,7 +48,8 @@ enum class PipeSchedule : std::uint8_t {
   zero_bubble
 };
 
-/// Of a run with --graph: they learn the order of units and make what later ones use again.
+/// Steps before the first graph of a run with --graph. They learn the order of units and create
+/// what later steps reuse.
 inline constexpr std::int64_t kStepsBeforeGraphs = 2;
 
 /// What the user asked for, one member an option. The defaults stand in the table of options

@@ -36,7 +36,7 @@ std::string remedy(int ranks) {
 int ranks_of_machine(const LaunchedJob& job) {
   if (!job.on_machine) {
     throw ConfigError(fmt::format(
-        "hybrid shards among the ranks of a machine, and {} does not say how many those are; {}",
+        "hybrid shards among the ranks of a machine, and {} does not report their number; {}",
         job.launcher, remedy(job.size)));
   }
   if (job.size % *job.on_machine != 0) {

@@ -46,7 +46,9 @@ std::string state_remedy(const CategoryBytes& bytes, const Settings& settings, S
   const bool in_groups = shards_in_groups(settings, strategy);
   std::vector<std::string_view> remedies;
   if (one && in_groups && settings.mesh.empty()) { remedies = {"a larger --shard-group", "zero3"}; }
-  if (one && in_groups && !settings.mesh.empty()) { remedies = {"a --mesh with more along shard"}; }
+  if (one && in_groups && !settings.mesh.empty()) {
+    remedies = {"a --mesh with more ranks along shard"};
+  }
   if (one && !gathers(strategy)) { remedies = {"a strategy that shards more"}; }
   const bool trains = bytes[Category::gradients] > 0;
   if (one && trains && can_offload(settings, Offload::optimizer)) {
@@ -59,11 +61,11 @@ std::string state_remedy(const CategoryBytes& bytes, const Settings& settings, S
 }
 
 std::string_view gather_remedy(const Settings& settings, Strategy strategy) {
-  if (!gathers(strategy)) { return "smaller units (more layers, less wide)"; }
+  if (!gathers(strategy)) { return "smaller units (more and narrower layers)"; }
   if (settings.reshard == Reshard::after_backward) { return "--reshard after-forward"; }
   if (settings.persist_elems > 0) { return "a smaller --persist"; }
-  return settings.prefetch > 0 ? "a smaller --prefetch, or smaller units (more layers, less wide)"
-                               : "smaller units (more layers, less wide)";
+  return settings.prefetch > 0 ? "a smaller --prefetch, or smaller units (more and narrower layers)"
+                               : "smaller units (more and narrower layers)";
 }
 
 }  // namespace
@@ -84,7 +86,7 @@ std::string advice(const StrategyPlan& plan, const Settings& settings, Tried tri
       {bytes[Category::gather] + bytes[Category::reduce], gather_remedy(settings, plan.strategy)},
       {bytes[Category::communicator], settings.ranks <= kMostThreadRanks
                                           ? "ranks that are threads (--comm local)"
-                                          : "fewer ranks, which stage less for each other"},
+                                          : "fewer ranks, which need less staging memory"},
   };
   return std::string{std::ranges::max_element(shares, {}, &Share::bytes)->remedy};
 }

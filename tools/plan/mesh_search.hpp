@@ -11,8 +11,8 @@ inline constexpr int kRanksOfMachine = 8;
 
 /// Ways to split the model of `settings` over its ranks, each with the same global batch: ranks
 /// along `tensor` within a machine of `machine_ranks`, then along `pipe`; the others are along
-/// `shard`. The fewest parts come first, of as many parts those with the shorter pipeline. None
-/// where --mesh or --shard-group was typed, and for one rank.
+/// `shard`. The fewest parts come first; among equal numbers of parts, the shorter pipeline. Empty
+/// if --mesh or --shard-group was typed, and for one rank.
 [[nodiscard]] std::vector<Settings> split_settings(const Settings& settings, int machine_ranks);
 
 }  // namespace tessera::tools

@@ -52,10 +52,10 @@ void check_stack(const Settings& settings) {
   }
   constexpr int units = 64;
   if (ranks_along(settings, "pipe") > units) {
-    throw ConfigError(fmt::format(
-        "--params plans a stack of {} units, which has at most {} places along pipe; give a --mesh "
-        "with fewer",
-        units, units));
+    throw ConfigError(
+        fmt::format("--params plans a stack of {} units, so pipe can be at most {}; give a --mesh "
+                    "with a smaller pipe",
+                    units, units));
   }
   if (settings.boundaries == nn::Boundaries::host) {
     throw ConfigError(
@@ -78,7 +78,7 @@ void refuse_profile(const Settings& settings, std::string_view option, const std
   std::error_code ignored;
   if (!std::filesystem::equivalent(settings.machine, output, ignored)) { return; }
   throw ConfigError(
-      fmt::format("{}: {} is what --time reads; write to another file", option, output));
+      fmt::format("{}: {} is the file that --time reads; write to another file", option, output));
 }
 
 void check_plan(const Settings& settings) {
@@ -154,7 +154,8 @@ std::string reasons_of_mesh(const Settings& settings, const SearchResult& result
   Table table{{"meshes that fit", "strategy", "batch", "ms a step", "peak"}};
   for (const SplitCandidate& split : result.splits) {
     const Settings& chosen = split.planned.choice.settings;
-    table.add({mesh_words(chosen.mesh), std::string{to_string(split.planned.choice.strategy)},
+    table.add({mesh_words(chosen.mesh) + describe_parallel(chosen),
+               std::string{to_string(split.planned.choice.strategy)},
                fmt::format("{} x {}", chosen.batch, chosen.accumulate),
                fmt::format("{:.4g}", split.seconds * 1e3),
                format_bytes(split.planned.plan.fullest().memory.peak_bytes)});

@@ -85,7 +85,7 @@ std::string ranks_of(const Settings& settings, const RankPlan& rank) {
                          : fmt::format("{}-{}", rank.rank, rank.rank + rank.count - 1);
 }
 
-/// In powers of 1000, as papers give model states.
+/// Formats in powers of 1000, as papers give model states.
 std::string decimal(std::size_t bytes) {
   double value = static_cast<double>(bytes);
   std::string_view unit = "B";
@@ -157,7 +157,7 @@ std::string use_table(const Settings& settings, const std::vector<StrategyPlan>&
 
 namespace {
 
-/// Of the strategy and rank that move the most there; empty if nothing is moved.
+/// A line on the strategy and rank that offload the most; empty if nothing is offloaded.
 std::string host_line(const std::vector<StrategyPlan>& plans) {
   std::size_t most = 0;
   for (const StrategyPlan& plan : plans) {
@@ -260,8 +260,10 @@ Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans)
 }
 
 std::string describe_plan(const Settings& settings) {
-  const std::string samples =
-      settings.params ? "" : fmt::format("{} samples a rank and micro-batch, ", settings.batch);
+  const std::string samples = settings.params
+                                  ? ""
+                                  : fmt::format("{} samples a {} and micro-batch, ", settings.batch,
+                                                data_rank_word(settings));
   const std::string threads =
       settings.threads > 1 ? fmt::format(" of {} threads", settings.threads) : "";
   return model_line(settings) +

@@ -48,8 +48,8 @@ std::string pipeline_line(const Settings& settings) {
   const pipeline::Schedule schedule = schedule_of(settings);
   const std::vector<int> in_flight = pipeline::most_in_flight(schedule);
   return fmt::format(
-      "({} stages, schedule {}: idle for {:.1f} % of a step if all stages take as long; a rank "
-      "keeps the\nactivations of {} micro-batches at most)\n",
+      "({} stages, schedule {}: idle for {:.1f} % of a step if all stages take equally long; a "
+      "rank keeps the\nactivations of {} micro-batches at most)\n",
       schedule.stages(), to_string(settings.pipe_schedule), 100 * pipeline::play(schedule).bubble(),
       std::ranges::max(in_flight));
 }

@@ -29,7 +29,7 @@ bool in_stages(const Settings& settings) {
   return ranks_along(settings, "pipe") > 1;
 }
 
-/// Of each gradient, in a step.
+/// Reductions of each gradient in a step.
 std::int64_t reductions(Strategy strategy, const Settings& settings) {
   if (in_stages(settings)) { return 1; }
   const bool every = resolve(settings.accumulate_mode, strategy) == AccumulateMode::every;
@@ -58,11 +58,32 @@ void count_traffic(Choice& choice) {
   choice.within_group = within;
 }
 
-/// Micro-batches that a pipeline lacks to be idle for less than a fifth of a step: of four for each
-/// place along it.
+/// How many more micro-batches a pipeline needs to be idle for less than a fifth of a step: it
+/// takes four for each place along it, divided by the stages of a rank.
 std::int64_t micro_batches_lacking(const Settings& settings) {
   const int places = ranks_along(settings, "pipe");
-  return places == 1 ? 0 : std::max<std::int64_t>(0, 4 * places - settings.accumulate);
+  if (places == 1) { return 0; }
+  const std::int64_t chunks = stages_of(settings) / places;
+  return std::max<std::int64_t>(0,
+                                ceil_div<std::int64_t>(4 * places, chunks) - settings.accumulate);
+}
+
+/// `settings` with the interleaved schedule of the fewest stages a rank that shortens the bubbles
+/// enough, or as far as four stages a rank do; nothing where they are short enough.
+std::optional<Settings> interleaved(Settings settings) {
+  const int places = ranks_along(settings, "pipe");
+  const bool can_be = in_stages(settings) && !settings.params && !settings.has("--schedule") &&
+                      settings.accumulate % places == 0;
+  if (!can_be || micro_batches_lacking(settings) == 0) { return {}; }
+  std::optional<Settings> found;
+  settings.pipe_schedule = PipeSchedule::interleaved;
+  for (const int chunks : {2, 4}) {
+    settings.chunks = chunks;
+    if (stages_of(settings) > settings.named_model().config.layers) { break; }
+    found = settings;
+    if (micro_batches_lacking(settings) == 0) { break; }
+  }
+  return found;
 }
 
 /// Ways to cut a rank's samples of a step into micro-batches.
@@ -72,11 +93,12 @@ std::vector<Settings> cuts(const Settings& settings) {
   std::vector<Settings> all;
   for (std::int64_t batch = 1; batch <= std::min(samples, kMostOfEither); ++batch) {
     if (samples % batch != 0 || samples / batch > kMostOfEither) { continue; }
-    const bool interleaved = settings.pipe_schedule == PipeSchedule::interleaved;
-    if (interleaved && samples / batch % ranks_along(settings, "pipe") != 0) { continue; }
+    const bool typed = settings.pipe_schedule == PipeSchedule::interleaved;
+    if (typed && samples / batch % ranks_along(settings, "pipe") != 0) { continue; }
     all.push_back(settings);
     all.back().batch = batch;
     all.back().accumulate = static_cast<int>(samples / batch);
+    if (auto more_stages = interleaved(all.back())) { all.push_back(*std::move(more_stages)); }
   }
   return all;
 }
@@ -101,7 +123,8 @@ class KnownActivations {
  public:
   std::size_t of(const Settings& settings) {
     const Key key{settings.batch, settings.accumulate, settings.head_rows,
-                  settings.recompute.describe(), mesh_words(settings.mesh)};
+                  settings.recompute.describe(),
+                  mesh_words(settings.mesh) + describe_parallel(settings)};
     const auto known = bytes_.find(key);
     if (known != bytes_.end()) { return known->second; }
     return bytes_[key] = activation_bytes(settings);
@@ -282,7 +305,7 @@ std::string step_words(const Settings& settings, Strategy strategy) {
   return words + dtype_words(settings) + optimizer_words(settings) + checkpoint_words(settings);
 }
 
-/// As a user would type it: "24GiB", or bytes.
+/// A size as a user would type it: "24GiB", or bytes.
 std::string size_words(std::size_t bytes) {
   std::string_view unit;
   for (const std::string_view next : {"KiB", "MiB", "GiB", "TiB", "PiB"}) {
@@ -318,6 +341,7 @@ std::vector<Choice> choices(const Settings& settings, HeadRows head) {
   }
   const auto cost = [](const Choice& choice) {
     return std::tuple{micro_batches_lacking(choice.settings),
+                      stages_of(choice.settings),
                       choice.traffic,
                       choice.within_group,
                       -choice.settings.batch,

@@ -28,11 +28,12 @@ enum class HeadRows : std::uint8_t {
   in_chunks,  ///< an eighth of a micro-batch's rows at a time, and 64 at least
 };
 
-/// All ways to run `settings`, the cheapest first: in a pipeline enough micro-batches, least
-/// traffic, then least within a group, then larger micro-batches, then more prefetch, then the
-/// simpler strategy. `--prefetch` and
-/// `--accumulate-mode`, if given, stay. Not `dp`, whose rank 0 holds all that a rank of `ddp` does;
-/// `hybrid` if `--shard-group` says how. In chunks only where a micro-batch has more rows than one.
+/// All ways to run `settings`, the cheapest first: in a pipeline enough micro-batches, then fewer
+/// stages, least traffic, then least within a group, then larger micro-batches, then more prefetch,
+/// then the simpler strategy. The interleaved schedule is among them where a pipeline has too few
+/// micro-batches. `--prefetch`, `--accumulate-mode` and `--schedule`, if given, stay. `dp` is left
+/// out, because its rank 0 holds all that a rank of `ddp` does; `hybrid` is tried if
+/// `--shard-group` says how. In chunks only where a micro-batch has more rows than one.
 [[nodiscard]] std::vector<Choice> choices(const Settings& settings,
                                           HeadRows head = HeadRows::as_asked);
 

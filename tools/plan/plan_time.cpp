@@ -205,12 +205,11 @@ void check_time(const Settings& settings) {
   }
   check_reach(settings, profile);
   if (settings.threads > 1) {
-    throw ConfigError("--time knows the time of ranks with one thread each; leave --threads out");
+    throw ConfigError("--time plans ranks with one thread each; leave --threads out");
   }
   if (settings.offload == Offload::optimizer) {
     throw ConfigError(
-        "--time does not know the time of an update on the host; leave it out, or use --offload "
-        "none or state");
+        "--time cannot plan an update on the host; leave it out, or use --offload none or state");
   }
   if (settings.params && !settings.seq) {
     throw ConfigError(
@@ -220,8 +219,8 @@ void check_time(const Settings& settings) {
   if (settings.params &&
       (ranks_along(settings, "pipe") > 1 || ranks_along(settings, "tensor") > 1)) {
     throw ConfigError(
-        "--time with --params knows no layers that pipe and tensor could split; give the sizes of "
-        "a model (--layers, --hidden, --heads, --vocab, --seq)");
+        "--time with --params has no layers for pipe and tensor to split; give the sizes of a "
+        "model (--layers, --hidden, --heads, --vocab, --seq)");
   }
   if (settings.accumulate > kMostTimedMicroBatches) {
     throw ConfigError(fmt::format("--time takes steps of at most {} micro-batches; --accumulate {}",
@@ -238,8 +237,8 @@ struct TimedRank {
 };
 
 /// Under dp rank 0 does more than the others, and along pipe each place does something else. Along
-/// tensor all wait for the one with the largest part, which is the last. Under all else a rank does
-/// as much as any.
+/// tensor all wait for the one with the largest part, which is the last (docs/plan-time.md). Under
+/// all else a rank does as much as any.
 std::vector<TimedRank> timed_ranks(const Settings& settings, Strategy strategy) {
   if (strategy == Strategy::dp && settings.ranks > 1) { return {{0, 1}, {1, settings.ranks - 1}}; }
   if (settings.mesh.empty()) { return {{0, settings.ranks}}; }

@@ -11,7 +11,7 @@
 
 namespace tessera::tools {
 
-/// As PlannedRank, with what of its memory is model state.
+/// A PlannedRank and the part of its memory that is model state.
 struct RankPlan {
   int rank = 0;                 ///< the first of its kind
   int count = 1;                ///< ranks that hold the same
@@ -52,8 +52,8 @@ struct StrategyPlan {
 [[nodiscard]] std::vector<RankPlan> plan_sampling(const Settings& settings, const NamedModel& model,
                                                   Strategy strategy, int ranks);
 
-/// The same for a model of `parameters` parameters in a stack of equal units (64 of them, fewer if
-/// there are fewer parameters), which has no activations: model states and slots alone.
+/// The same for a model of `parameters` parameters in a stack of equal units (64, or fewer if
+/// there are fewer parameters) without activations: only model states and slots.
 [[nodiscard]] std::vector<RankPlan> plan_stack(const Settings& settings, std::int64_t parameters,
                                                Strategy strategy, int ranks);
 

@@ -48,7 +48,7 @@ std::vector<Room> rooms_of_threads(const Settings& settings) {
   std::iota(all.begin(), all.end(), 0);
   std::vector<Room> rooms{machine_room(settings.device, all)};
   if (settings.device == DeviceKind::cpu) { return rooms; }
-  // As WorldOptions::cuda_ordinal has it: in turn.
+  // Ranks take devices in turn, as WorldOptions::cuda_ordinal does.
   const auto devices = static_cast<int>(cuda_machine().devices.size());
   for (int ordinal = 0; ordinal < std::min(devices, settings.ranks); ++ordinal) {
     std::vector<int> ranks;
@@ -58,7 +58,7 @@ std::vector<Room> rooms_of_threads(const Settings& settings) {
   return rooms;
 }
 
-// Machines are told apart by their names; a container has its own, and its own memory.
+// A machine is identified by its name; a container has its own name and memory.
 std::vector<Room> rooms_of_process(World& world) {
   const Device& device = world.device();
   const std::string machine = machine_name();

@@ -52,7 +52,7 @@ SampleResult run_sampling(const Job& job, const nn::Generation& generation) {
   return result;
 }
 
-/// As bytes where the prompt was text, else as numbers.
+/// Formats tokens as bytes if the prompt was text, else as numbers.
 std::string shown(const Settings& settings, const std::vector<std::int32_t>& tokens) {
   if (!settings.prompt_tokens.empty()) { return fmt::format("{}", fmt::join(tokens, ",")); }
   std::string text;

@@ -31,7 +31,7 @@ char letter(Strategy strategy) {
   return '?';
 }
 
-/// From parameters to rows, the highest first.
+/// Maps parameters to rows, the highest first.
 class Axis {
  public:
   explicit Axis(const std::vector<ScalePoint>& points) {

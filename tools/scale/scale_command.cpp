@@ -7,6 +7,7 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/math.hpp"
 #include "tools/common/json_text.hpp"
 #include "tools/common/output_file.hpp"
 #include "tools/options/library_options.hpp"
@@ -22,7 +23,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// As check_planned_groups, on the mesh of every point.
+/// The default numbers of ranks, each raised to the next multiple of the mesh's ranks.
+std::vector<int> counts_of_mesh(const Settings& settings) {
+  const int split = MeshShape{settings.mesh}.ranks();
+  std::vector<int> counts;
+  for (const int count : settings.rank_counts) {
+    const int fits = round_up(count, split);
+    if (counts.empty() || counts.back() != fits) { counts.push_back(fits); }
+  }
+  return counts;
+}
+
+/// check_planned_groups for the mesh of every point.
 void check_points(const Settings& settings) {
   if (settings.mesh.empty()) {
     return check_planned_groups(settings, settings.strategies, settings.rank_counts);
@@ -92,7 +104,7 @@ void require_fit(const ScaleResult& result) {
 /// How many points ran, and that they held what was planned. Error if not.
 void judge(const ScaleResult& result) {
   if (const std::string text = deviation(result.points); !text.empty()) {
-    throw Error("measured is not as planned: " + text.substr(0, text.size() - 1));
+    throw Error("measured memory differs from the plan: " + text.substr(0, text.size() - 1));
   }
   const auto ran = std::ranges::count_if(result.points, [](const ScalePoint& point) {
     return point.measured && !point.measured->peak_bytes.empty();
@@ -110,6 +122,9 @@ void judge(const ScaleResult& result) {
 void scale_command(const Settings& asked) {
   Settings settings = asked;
   settings.strategies = strategies_on(asked, asked.strategies);
+  if (!settings.mesh.empty() && !settings.has("--ranks")) {
+    settings.rank_counts = counts_of_mesh(settings);
+  }
   check_scale(settings);
   const Family family = family_of(settings);
   const std::size_t budget = scale_budget(settings);

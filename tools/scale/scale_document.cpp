@@ -7,6 +7,7 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tools/common/table.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/shard_group.hpp"
 #include "tools/plan/plan_document.hpp"
@@ -64,10 +65,10 @@ std::string describe(const ScaleResult& result) {
   return fmt::format(
       "The largest {} model that fits {} on every rank\n"
       "{}, vocab {}, seq {}\n"
-      "{} samples a rank and micro-batch, {} micro-batches a step, prefetch {}{}, {}{}{}\n\n",
+      "{} samples a {} and micro-batch, {} micro-batches a step, prefetch {}{}, {}{}{}\n\n",
       family.name, format_bytes(result.budget_bytes), family.rule(), family.vocab, family.seq,
-      settings.batch, settings.accumulate, settings.prefetch, describe_groups(settings), dtypes,
-      describe_forward(settings), threads);
+      settings.batch, data_rank_word(settings), settings.accumulate, settings.prefetch,
+      describe_groups(settings), dtypes, describe_forward(settings), threads);
 }
 
 std::string measured_cell(const ScalePoint& point) {
@@ -185,7 +186,7 @@ std::string scale_text(const ScaleResult& result) {
       "(peak of the fullest rank; /ddp: parameters as a multiple of ddp's on as many "
       "ranks)\n";
   if (std::ranges::any_of(result.points, &ScalePoint::last_of_family)) {
-    text += "(* the largest of the family; the budget would hold more)\n";
+    text += "(* the largest of the family; the budget has room for more)\n";
   }
   return text + reasons(result);
 }

@@ -38,22 +38,24 @@ std::optional<Measurement> beyond(const Settings& settings, const ScalePoint& po
                                to_string(planned_comm(settings, point.ranks))));
   }
   if (point.ranks > kMostThreadRanks) {
-    return not_run("threads", fmt::format("one process has {} ranks at most", kMostThreadRanks));
+    return not_run("threads",
+                   fmt::format("one process can have at most {} ranks", kMostThreadRanks));
   }
   const Settings run = settings_of_point(settings, point.strategy, point.ranks);
   for (const Room& room : rooms_of_threads(run)) {
     const double need = bytes_in(room, point.plan);
     if (need <= 0.75 * room.free_bytes) { continue; }
     return not_run("memory",
-                   fmt::format("{} ranks need {:.3g} GiB, and may use three quarters of {} of {}",
+                   fmt::format("{} ranks need {:.3g} GiB, more than three quarters of the {} of {}",
                                room.ranks.size(), need / (1 << 30),
                                format_bytes(static_cast<std::size_t>(room.free_bytes)), room.name));
   }
   const bool cuda = settings.device == DeviceKind::cuda;
   const double most = cuda ? kFlopsOfGpu : kFlopsPerCore * usable_cores();
   if (const double work = flops(run, point); work > most) {
-    return not_run("time", fmt::format("two steps are {:.3g} GFLOP, and may be {:.3g} here",
-                                       work * 1e-9, most * 1e-9));
+    return not_run("time",
+                   fmt::format("two steps are {:.3g} GFLOP, more than the {:.3g} allowed here",
+                               work * 1e-9, most * 1e-9));
   }
   return {};
 }
@@ -111,7 +113,7 @@ std::string deviation(const std::vector<ScalePoint>& points) {
     for (std::size_t r = 0; r < point.measured->peak_bytes.size(); ++r) {
       const std::size_t planned = point.plan.of(static_cast<int>(r)).memory.peak_bytes;
       if (point.measured->peak_bytes[r] == planned) { continue; }
-      text += fmt::format("{} on {} ranks: rank {} held {} bytes and {} were planned\n",
+      text += fmt::format("{} on {} ranks: rank {} held {} bytes, but {} were planned\n",
                           to_string(point.strategy), point.ranks, r, point.measured->peak_bytes[r],
                           planned);
       break;

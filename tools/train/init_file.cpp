@@ -115,10 +115,10 @@ void tell_if_not_finite(const std::string& path, const std::vector<std::string>&
     if (count > 0) { tensors.push_back(name); }
   }
   if (tensors.empty()) { return; }
-  tell(fmt::format(
-      "warning: --init: {} of the values in {} are not finite, in {}; what is computed from them "
-      "is of no use\n",
-      values, path, some_names(tensors)));
+  tell(
+      fmt::format("warning: --init: {} of the values in {} are not finite, in {}; results computed "
+                  "from them are meaningless\n",
+                  values, path, some_names(tensors)));
 }
 
 // The file, or those of a folder or an index.
@@ -191,7 +191,7 @@ void verify_init(const std::string& path) {
 
 void tell_of_init(const std::string& path, const InitFile& file) {
   if (!file.prefix.empty()) {
-    tell(fmt::format("note: --init: the names in {} are taken without the '{}' before them\n", path,
+    tell(fmt::format("note: --init: reading the names in {} without their prefix '{}'\n", path,
                      file.prefix));
   }
   if (!file.extra.empty()) {
@@ -225,8 +225,8 @@ void check_same_init(const Settings& settings, const std::vector<std::string>& f
   }
   if (others.empty()) { return; }
   throw ConfigError(
-      fmt::format("--init: {} would start from other weights than rank 0 ({}); give every machine "
-                  "the same file",
+      fmt::format("--init: {} would start from weights that differ from rank 0's ({}); give every "
+                  "machine the same file",
                   some_ranks(others), settings.init.empty() ? "none" : settings.init));
 }
 

@@ -16,8 +16,8 @@ struct InitPath {
 /// Errors: those of newest_checkpoint.
 [[nodiscard]] InitPath find_init(const std::string& asked);
 
-/// A hash of the size of each of its files and, where one is larger than 256 MiB, of as many of its
-/// bytes at even distances, else of all; empty if `path` is. FormatError if it cannot be read.
+/// A hash of the sizes and bytes of its files; of a file above 256 MiB, of 256 MiB at even
+/// distances. Empty if `path` is. FormatError if it cannot be read.
 [[nodiscard]] std::string fingerprint_of_weights(const std::string& path);
 
 /// What --init's file holds for a model.

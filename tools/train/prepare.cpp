@@ -23,11 +23,6 @@
 namespace tessera::tools {
 namespace {
 
-/// What data_ranks are called.
-std::string_view ranks_word(const Settings& settings) {
-  return data_ranks(settings) == settings.ranks ? "ranks" : "data ranks";
-}
-
 std::shared_ptr<const TokenSource> open_held_out(const Settings& settings) {
   if (settings.eval_data.empty()) {
     for (const char* option : {"--eval-every", "--eval-batches"}) {
@@ -38,7 +33,9 @@ std::shared_ptr<const TokenSource> open_held_out(const Settings& settings) {
     return nullptr;
   }
   if (settings.steps == 0) {
-    throw ConfigError("--eval-data is evaluated after steps, and with --steps 0 there is none");
+    throw ConfigError(
+        "--eval-data has no effect with --steps 0: evaluations follow steps; leave one of them "
+        "out");
   }
   return settings.tokens.empty() ? open_bytes(settings.eval_data) : open_tokens(settings.eval_data);
 }
@@ -63,9 +60,9 @@ void check_held_out(const Job& job) {
   const double needed = windows * static_cast<double>(job.model.config.seq) + 1;
   if (static_cast<double>(job.held_out->size()) < needed) {
     throw ConfigError(fmt::format(
-        "--eval-data: {}: {} tokens are too few; a batch takes {} {} x {} samples x {} tokens, "
+        "--eval-data: {}: {} tokens are too few; a batch takes {} {}s x {} samples x {} tokens, "
         "and one more: {:.0f}",
-        settings.eval_data, job.held_out->size(), ranks, ranks_word(settings), settings.batch,
+        settings.eval_data, job.held_out->size(), ranks, data_rank_word(settings), settings.batch,
         job.model.config.seq, needed));
   }
 }
@@ -73,17 +70,18 @@ void check_held_out(const Job& job) {
 void check_data(const Job& job) {
   check_tokens(*job.source, job.model.config.vocab);
   const Settings& settings = job.settings;
-  // In doubles: the product may be far beyond 64 bits.
+  // Doubles, since the product may exceed 64 bits.
   const int ranks = data_ranks(settings);
   const double windows = static_cast<double>(ranks) * static_cast<double>(settings.batch) *
                          static_cast<double>(settings.accumulate);
   const double needed = windows * static_cast<double>(job.model.config.seq) + 1;
   if (static_cast<double>(job.source->size()) < needed) {
     throw ConfigError(fmt::format(
-        "{}: {} tokens are too few; a step takes {} {} x {} samples x {} micro-batches x {} "
+        "{}: {} tokens are too few; a step takes {} {}s x {} samples x {} micro-batches x {} "
         "tokens, and one more: {:.0f}",
         settings.data.empty() ? settings.tokens : settings.data, job.source->size(), ranks,
-        ranks_word(settings), settings.batch, settings.accumulate, job.model.config.seq, needed));
+        data_rank_word(settings), settings.batch, settings.accumulate, job.model.config.seq,
+        needed));
   }
 }
 

@@ -20,7 +20,7 @@ constexpr std::string_view kOurs = "this is a bug of tessera: please report the 
 void require_held(Strategy strategy, std::size_t rank, std::string_view what, std::size_t held,
                   std::size_t planned) {
   if (held == planned) { return; }
-  throw Error(fmt::format("under {} rank {} held {} bytes{}, and {} were planned; {}",
+  throw Error(fmt::format("under {} rank {} held {} bytes{}, but {} were planned; {}",
                           to_string(strategy), rank, held, what, planned, kOurs));
 }
 
@@ -30,15 +30,15 @@ bool regroups(const Settings& settings, Strategy strategy) {
   return mesh.size("replicate") > 1 && mesh.size("shard") > 1;
 }
 
-/// In the first `steps` steps.
+/// Requires equal losses in the first `steps` steps.
 void require_same(const RunResult& a, const RunResult& b, std::size_t steps) {
   for (std::size_t i = 0; i < steps; ++i) {
     const double x = a.steps[i].report.loss;
     const double y = b.steps[i].report.loss;
     if (same_loss(x, y)) { continue; }
     throw Error(
-        fmt::format("the losses of {} and {} differ from step {} on ({:.17g} and {:.17g}), and "
-                    "have to be the same bits; {}",
+        fmt::format("the losses of {} and {} differ from step {} on ({:.17g} and {:.17g}), but "
+                    "must have the same bits; {}",
                     to_string(a.strategy), to_string(b.strategy), i + 1, x, y, kOurs));
   }
 }

@@ -19,8 +19,8 @@ namespace tessera::tools {
 [[nodiscard]] Sharded<nn::GPT> sampling_gpt(World& world, const Settings& settings,
                                             const nn::GPTConfig& config, Strategy strategy);
 
-/// One rank's GPT as a run sets it up. All that the library holds for a run is asked for in here,
-/// so whoever runs this on the meta device has planned the run (planner.hpp).
+/// One rank's GPT as a run sets it up. All that the library holds for a run is allocated here,
+/// so running this on the meta device plans the run (planner.hpp).
 class RankGpt {
  public:
   RankGpt(World& world, const Settings& settings, const nn::GPTConfig& config, Strategy strategy);

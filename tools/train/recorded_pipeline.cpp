@@ -22,6 +22,7 @@ using trace::Record;
 /// The scopes of one action.
 struct Pass {
   bool forward = false;
+  bool reads = false;  ///< opens units without their gradients, as the first half of backward does
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::set<std::string> units;
@@ -49,7 +50,8 @@ bool begins_pass(const Pass& before, const Record& scope) {
 std::vector<Pass> passes_of(const RankTrace& trace, std::int64_t step) {
   std::vector<const Record*> scopes;
   for (const Record& record : trace.records) {
-    const bool scope = record.what == "forward" || record.what == "backward";
+    const bool scope =
+        record.what == "forward" || record.what == "backward" || record.what == "read";
     if (record.kind == trace::Kind::compute && record.step == step - 1 && scope) {
       scopes.push_back(&record);
     }
@@ -59,9 +61,10 @@ std::vector<Pass> passes_of(const RankTrace& trace, std::int64_t step) {
   std::vector<Pass> passes;
   for (const Record* const scope : scopes) {
     if (passes.empty() || begins_pass(passes.back(), *scope)) {
-      passes.push_back({scope->what == "forward", scope->begin_ns, scope->end_ns, {}, {}});
+      passes.push_back({scope->what == "forward", false, scope->begin_ns, scope->end_ns, {}, {}});
     }
     Pass& pass = passes.back();
+    pass.reads = pass.reads || scope->what == "read";
     pass.units.insert(scope->unit);
     pass.end = std::max(pass.end, scope->end_ns);
     if (const auto layer = layer_of(scope->unit)) { pass.layer = layer; }
@@ -71,7 +74,8 @@ std::vector<Pass> passes_of(const RankTrace& trace, std::int64_t step) {
 
 bool are_of(const std::vector<Pass>& passes, const std::vector<pipeline::Action>& actions) {
   return std::ranges::equal(passes, actions, [](const Pass& pass, const pipeline::Action& action) {
-    return pass.forward == (action.work == pipeline::Work::forward);
+    return pass.forward == (action.work == pipeline::Work::forward) &&
+           pass.reads == (action.work == pipeline::Work::backward_input);
   });
 }
 

@@ -21,14 +21,14 @@ constexpr std::string_view kStep = "step-";
 constexpr std::string_view kPart = ".part-";
 constexpr std::string_view kManifest = "manifest.json";
 
-/// Of "step-00000012.part-1" in any folder, "step-00000012" there; other paths as they are.
+/// Maps "step-00000012.part-1" in any folder to "step-00000012" there; other paths stay.
 fs::path step_of_part(const fs::path& path) {
   const std::string name = path.filename().string();
   return path.parent_path() / name.substr(0, name.find(kPart));
 }
 
-/// The folders of steps in a run's folder, whole or not, ascending: of a step that is there in
-/// parts, the one that it would have.
+/// The folders of steps in a run's folder, whole or not, ascending. A step that exists in
+/// parts counts under the name of the whole.
 std::vector<fs::path> steps_in(const fs::path& folder) {
   std::set<fs::path> steps;
   std::error_code failed;
@@ -92,18 +92,17 @@ void find_position(const Job& job, const RunValues& saved, bool other_data, Resu
   const DataPosition position = position_in(saved, resume.path.string());
   if (other_data) {
     resume.messages.push_back(
-        fmt::format("note: the data are others than those of {}; they are taken from their "
-                    "beginning\n",
+        fmt::format("note: the data differ from those of {}; training starts at their beginning\n",
                     resume.path.string()));
     return;
   }
   resume.data_steps = data_steps_before(job, position, resume.path.string());
   const DataPosition next = position_after(job, resume.data_steps);
   if (next.global_batch == position.global_batch) { return; }
-  resume.messages.push_back(fmt::format(
-      "note: a step takes {} windows from here on, and {} before; the next one takes {}, the first "
-      "whole batch behind the {} that are taken\n",
-      next.global_batch, position.global_batch, windows_from(next), position.windows));
+  resume.messages.push_back(
+      fmt::format("note: a step now takes {} windows instead of {}; the next step takes {}, the "
+                  "first whole batch after the {} already used\n",
+                  next.global_batch, position.global_batch, windows_from(next), position.windows));
 }
 
 /// PATH.damaged, PATH.damaged-2 ...
@@ -205,14 +204,13 @@ void refuse_other_run(const Job& job) {
                                       fs::equivalent(job.resume->path, steps.back(), failed));
   if (goes_on) { return; }
   const std::string newest = steps.back().filename().string();
-  throw ConfigError(
-      job.resume
-          ? fmt::format("--checkpoint: {} holds other checkpoints than that of --resume-from, {} "
-                        "the newest; give another folder",
-                        settings.checkpoint, newest)
-          : fmt::format("--checkpoint: {} holds checkpoints of an earlier run, {} the newest; give "
-                        "--resume to go on from it, or another folder",
-                        settings.checkpoint, newest));
+  throw ConfigError(job.resume
+                        ? fmt::format("--checkpoint: {} already holds checkpoints of another run, "
+                                      "the newest {}; give another folder",
+                                      settings.checkpoint, newest)
+                        : fmt::format("--checkpoint: {} holds checkpoints of an earlier run, the "
+                                      "newest {}; give --resume to continue it, or another folder",
+                                      settings.checkpoint, newest));
 }
 
 std::vector<std::string> set_damaged_aside(const Job& job) {

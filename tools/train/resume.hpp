@@ -22,8 +22,8 @@ struct Resume {
 /// The checkpoint that --resume or --resume-from of `job` asks for, whose data are open. Reads its
 /// manifest alone.
 ///
-/// Errors: ConfigError if there is none, and for a run that differs from the one that wrote it
-///         (changes_since). FormatError for a checkpoint that is damaged and was named.
+/// Errors: ConfigError if there is none, and for a run that differs from its writer
+///         (changes_since). FormatError for a damaged checkpoint that was named.
 [[nodiscard]] Resume find_resume(const Job& job);
 
 /// The newest checkpoint before job.resume, whose load has found `damage` in it. The same errors;

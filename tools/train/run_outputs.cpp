@@ -76,8 +76,8 @@ void lock_checkpoint(const std::string& folder, RunOutputs& opened) {
   opened.checkpoint.emplace(folder);
   if (opened.checkpoint->holds()) { return; }
   tell(
-      fmt::format("note: --checkpoint: {} is on a file system without locks; that no other run "
-                  "writes to it cannot be checked\n",
+      fmt::format("note: --checkpoint: {} is on a file system without locks; make sure that no "
+                  "other run writes to it\n",
                   folder));
 }
 
@@ -85,7 +85,8 @@ void lock_checkpoint(const std::string& folder, RunOutputs& opened) {
 
 std::shared_ptr<RunOutputs> open_outputs(const Settings& settings) {
   if (settings.steps == 0 && settings.records()) {
-    throw ConfigError("--report and --trace show a step, and with --steps 0 there is none");
+    throw ConfigError(
+        "--report and --trace have no effect with --steps 0: they show a step; leave them out");
   }
   auto opened = std::make_shared<RunOutputs>();
   const std::vector<Output> outputs = outputs_of(settings);

@@ -97,7 +97,7 @@ void add_precision(const Settings& settings, std::vector<RunOption>& options) {
   options.push_back({"--loss-scale", loss_scale_of(settings), "--precision"});
 }
 
-/// Those that a run may change, if it says so.
+/// Options that a run may change if they are typed.
 std::vector<RunOption> training_options_of(const Job& job) {
   const Settings& settings = job.settings;
   std::vector<RunOption> options = {{"--seed", std::to_string(settings.seed), ""},
@@ -159,7 +159,7 @@ void require_same_model(const Job& job, const RunValues& saved, const std::strin
   const std::vector<Difference> other = differences(model_options_of(job), saved);
   if (other.empty()) { return; }
   throw ConfigError(fmt::format(
-      "{}: {} is of another model or optimizer: it has {}, and this run {}; give what it has",
+      "{}: {} has another model or optimizer: {} there, {} in this run; give the same as there",
       resume_option(job.settings), path, words_of_checkpoint(other), words_of_run(other)));
 }
 
@@ -187,8 +187,8 @@ void require_typed(const Settings& settings, const std::vector<Difference>& all,
   }
   if (silent.empty()) { return; }
   throw ConfigError(fmt::format(
-      "{}: {} was trained with {}, and this run would go on with {}; give the first, or type the "
-      "second to change the run on purpose",
+      "{}: {} was trained with {}, but this run would use {}; give the former, or type the latter "
+      "to change it on purpose",
       resume_option(settings), path, words_of_checkpoint(silent), words_of_run(silent)));
 }
 
@@ -222,13 +222,13 @@ bool has_other_data(const Job& job, const RunValues& saved, const std::string& p
   const auto name = saved.find(kName);
   const std::string& now = job.settings.data.empty() ? job.settings.tokens : job.settings.data;
   if (name == saved.end() || !same_place(data_name(job.settings), name->second)) { return true; }
-  throw ConfigError(fmt::format(
-      "{}: {} has changed: {} was trained on {}, and it holds {} now; give the same data, or other "
-      "data under another name to go on with that from its beginning",
-      resume_option(job.settings), now, path, content->second, job.data_content));
+  throw ConfigError(
+      fmt::format("{}: {} has changed: {} was trained on {}, and it holds {} now; give the same "
+                  "data, or data under another name to start at its beginning",
+                  resume_option(job.settings), now, path, content->second, job.data_content));
 }
 
-/// "--mesh shard=4 from here on, and no --mesh before"; empty where nothing changes. Any mesh goes
+/// "--mesh shard=4 from now on, no --mesh before"; empty where nothing changes. Any mesh goes
 /// on from any other.
 std::string change_of_mesh(const Settings& settings, const RunValues& saved) {
   const auto value = saved.find(kMesh);
@@ -237,8 +237,7 @@ std::string change_of_mesh(const Settings& settings, const RunValues& saved) {
   const auto shown = [](const std::string& mesh) {
     return mesh.empty() ? "no --mesh" : "--mesh " + mesh;
   };
-  return now == before ? ""
-                       : fmt::format("{} from here on, and {} before", shown(now), shown(before));
+  return now == before ? "" : fmt::format("{} from now on, {} before", shown(now), shown(before));
 }
 
 std::int64_t number_in(const RunValues& saved, const char* key, const std::string& path) {
@@ -246,8 +245,8 @@ std::int64_t number_in(const RunValues& saved, const char* key, const std::strin
   const auto value = saved.find(key);
   if (value == saved.end()) {
     throw ConfigError(
-        fmt::format("{}: tessera train has not written this checkpoint: it has no '{}'; use its "
-                    "weights alone, with --init {}",
+        fmt::format("{}: this checkpoint was not written by tessera train: it has no '{}'; use "
+                    "only its weights, with --init {}",
                     path, key, path));
   }
   try {
@@ -319,7 +318,7 @@ Changes changes_since(const Job& job, const RunValues& saved, const std::string&
   const bool converts = converts_moments(job, saved, path);
   Changes changes{.other_data = has_other_data(job, saved, path)};
   for (const Difference& one : all) {
-    changes.options.push_back(fmt::format("{} from here on, and {} before",
+    changes.options.push_back(fmt::format("{} from now on, {} before",
                                           words(one.option, one.option.value),
                                           words(one.option, one.saved)));
   }

@@ -66,7 +66,7 @@ std::string StepLog::add(std::int64_t step, std::string_view line) {
   missing_from_ = step;
   reason_ = std::generic_category().message(error);
   return fmt::format(
-      "error: --log: cannot write step {} to {}: {}; the run goes on and the log does not\n", step,
+      "error: --log: cannot write step {} to {}: {}; the run continues without the log\n", step,
       path_.string(), reason_);
 }
 

@@ -16,6 +16,7 @@
 #include "tools/common/say.hpp"
 #include "tools/common/standard_streams.hpp"
 #include "tools/compare/comparison.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/options/shard_group.hpp"
 #include "tools/plan/plan_document.hpp"
@@ -54,7 +55,7 @@ std::string log_line(const StepRecord& record, const std::vector<std::size_t>& p
   return line.dump() + "\n";
 }
 
-/// Of each rank.
+/// Planned peaks, one for each rank.
 std::vector<std::size_t> planned_peaks(const Job& job) {
   std::vector<std::size_t> peaks;
   for (int rank = 0; rank < job.settings.ranks; ++rank) {
@@ -74,9 +75,10 @@ std::string title(const Job& job) {
   const Settings& settings = job.settings;
   const std::string precision = describe_precision(settings);
   return fmt::format(
-      "{}: {} parameters, {} on {} ranks{}, {} x {} tokens a rank{}, {}{}{}\n", job.model.name,
+      "{}: {} parameters, {} on {} ranks{}, {} x {} tokens a {}{}, {}{}{}\n", job.model.name,
       job.model.config.parameter_elems(), describe_strategy(settings, settings.strategy),
       settings.ranks, describe_ranks(settings), settings.batch, job.model.config.seq,
+      data_rank_word(settings),
       settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "", steps_of(job),
       precision == "fp32" ? "" : ", " + precision, describe_forward(settings));
 }
@@ -95,7 +97,7 @@ std::string weights_of(const Job& job, const RunResult& result) {
 /// What has the name of the newest weights in the run's folder may be others.
 void warn_of_other_weights(const Job& job, const RunResult& result) {
   if (result.checkpoint.warning.empty()) { return; }
-  tell(fmt::format("warning: --checkpoint: {} is not the newest weights: {}; take {}\n",
+  tell(fmt::format("warning: --checkpoint: {} does not hold the newest weights: {}; use {}\n",
                    (fs::path{job.settings.checkpoint} / kWeights).string(),
                    result.checkpoint.warning, weights_of(job, result)));
 }
@@ -121,11 +123,11 @@ void print_result(const Job& job, const RunResult& result) {
     const DType precision = job.settings.precision;
     say(fmt::format("checkpoint of step {} in {}\n", step_of(result.checkpoint.path).value_or(0),
                     result.checkpoint.path.string()));
-    say(fmt::format("weights in {}{}\n", weights_of(job, result),
-                    precision == DType::fp32
-                        ? ""
-                        : fmt::format(", as rounded to {}: not the fp32 master weights",
-                                      to_string(precision))));
+    say(fmt::format(
+        "weights in {}{}\n", weights_of(job, result),
+        precision == DType::fp32
+            ? ""
+            : fmt::format(", rounded to {}: not the fp32 master weights", to_string(precision))));
   }
   if (!result.not_saved.empty()) {
     tell(fmt::format("error: --checkpoint: {}\n", result.not_saved));
@@ -139,11 +141,10 @@ void print_result(const Job& job, const RunResult& result) {
   if (job.outputs->log) { say(job.outputs->log->complaint()); }
 }
 
-/// That a signal has been noted, when it is known after which step the run ends.
+/// The line that says that a signal was received and after which step the run ends.
 std::string stopping(int signal) {
   return fmt::format(
-      "{}: the run ends with the step under way; a second signal ends it at once, without "
-      "weights\n",
+      "{}: the run ends after the current step; a second signal ends it at once, without weights\n",
       signal_name(signal));
 }
 
@@ -153,7 +154,7 @@ std::string stopped(const Job& job, const RunResult& result) {
                      result.steps.back().report.step, job.settings.steps,
                      folder.empty()
                          ? "without --checkpoint no weights are written"
-                         : fmt::format("its weights are in {}, and --resume goes on from there",
+                         : fmt::format("its weights are in {}, and --resume continues from there",
                                        weights_of(job, result)));
 }
 
@@ -177,7 +178,7 @@ RunResult trained(const Job& job) {
       if (!failure.empty()) { progress.tell(failure); }
     }
     if (!record.not_saved.empty()) {
-      progress.tell(fmt::format("error: --checkpoint: {}; the run goes on\n", record.not_saved));
+      progress.tell(fmt::format("error: --checkpoint: {}; the run continues\n", record.not_saved));
     }
     progress.tell_if_skipped(record.report);
     progress.show(record);
@@ -185,7 +186,10 @@ RunResult trained(const Job& job) {
       progress.tell(stopping(record.stopped_by));
     }
   };
-  return run_training(job, job.settings.strategy, on_step, [&] { begin_outputs(job); });
+  return run_training(job, job.settings.strategy, on_step, [&](const auto& places) {
+    for (const std::string& place : places) { say(place + "\n"); }
+    begin_outputs(job);
+  });
 }
 
 nlohmann::ordered_json train_document(const Job& job, const RunResult& result) {
@@ -238,8 +242,8 @@ void train(const Settings& settings) {
   if (result.stopped_by != 0) { tell(stopped(job, result)); }
   print_result(job, result);
   warn_of_other_weights(job, result);
-  write_report("train", train_document(job, result), settings, {result});
-  write_trace(settings, result);
+  write_report("train", train_document(job, result), job.settings, {result});
+  write_trace(job.settings, result);
   warn_if_diverged("", result);
   require_as_planned(job, result);
   // The process with rank 0 alone: a launcher ends a job of which one process has failed, and the

@@ -21,6 +21,7 @@
 #include "tools/options/ranks.hpp"
 #include "tools/train/init_file.hpp"
 #include "tools/train/rank_gpt.hpp"
+#include "tools/train/rank_places.hpp"
 #include "tools/train/report.hpp"
 #include "tools/train/run_values.hpp"
 
@@ -78,8 +79,7 @@ void require_same_step(World& world, const Job& job) {
   const auto steps = every_rank(world, static_cast<std::size_t>(job.steps_before()));
   if (std::ranges::adjacent_find(steps, std::not_equal_to{}) == steps.end()) { return; }
   throw ConfigError(
-      "--resume: ranks find other checkpoints than rank 0; give every machine the "
-      "same folder");
+      "--resume: ranks find checkpoints that rank 0 does not; give every machine the same folder");
 }
 
 /// One rank's part of a run.
@@ -253,7 +253,7 @@ class RankTrainer {
     return job_.settings.records() && (step + 1 == due || (step + 1 < due && stopped_by_ != 0));
   }
 
-  /// Those that a trace or a report shows.
+  /// The ranks that a trace or a report shows.
   [[nodiscard]] std::vector<int> recorded_ranks() const {
     const int shown = job_.settings.trace.empty() ? kRanksShown : world_.size();
     std::vector<int> ranks = pipe_ranks(job_.settings);
@@ -263,7 +263,7 @@ class RankTrainer {
     return ranks;
   }
 
-  /// Of the step before the last, if it has not been told of.
+  /// Reports the step before the last if that has not been done.
   void tell_of(std::optional<StepUnderWay>& former,
                const std::function<void(const StepRecord&)>& on_step) {
     if (!former) { return; }
@@ -382,7 +382,8 @@ RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step,
       return;
     }
     RankTrainer& trainer = *begun;
-    if (world.rank() == 0) { on_ready(); }
+    const std::vector<std::string> places = rank_places(world, job.settings);
+    if (world.rank() == 0) { on_ready(places); }
     if (job.settings.steps > 0) {
       try {
         trainer.train([&](const StepRecord& record) {

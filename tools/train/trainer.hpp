@@ -101,8 +101,9 @@ struct RunResult {
   [[nodiscard]] double seconds_per_step() const;
 };
 
-/// Called on rank 0's thread when all ranks have the state that they begin with.
-using OnReady = std::function<void()>;
+/// Called on rank 0's thread, with the lines of `rank_places`, when all ranks have the state that
+/// they begin with.
+using OnReady = std::function<void(const std::vector<std::string>& places)>;
 /// Called on rank 0's thread after each step.
 using OnStep = std::function<void(const StepRecord&)>;
 
@@ -117,6 +118,7 @@ using OnStep = std::function<void(const StepRecord&)>;
 ///
 /// A checkpoint of --resume that its load finds damaged is no error: RunResult::damage.
 [[nodiscard]] RunResult run_training(
-    const Job& job, Strategy strategy, const OnStep& on_step, const OnReady& on_ready = [] {});
+    const Job& job, Strategy strategy, const OnStep& on_step,
+    const OnReady& on_ready = [](const auto&) {});
 
 }  // namespace tessera::tools

@@ -28,8 +28,8 @@ struct ActivationStoreBytes {
 /// The device has slots for only a few of them. Copies run on a stream of their own, beside the
 /// computation.
 ///
-///   forward   absent --open--> in a slot --save--> and on its way to the host --close--> away
-///   backward  away --fetch--> on its way back into a slot --read--> readable --close--> away
+///     forward   absent --open--> in a slot --save--> and on its way to the host --close--> away
+///     backward  away --fetch--> on its way back into a slot --read--> readable --close--> away
 ///
 /// An activation that is closed without `save` is discarded, as in passes without a backward.
 ///

@@ -137,8 +137,8 @@ class BackwardScope : public Scope {
 /// passes. It does not affect the training: gradients, the bits of later steps and the memory peak
 /// stay the same.
 ///
-///   auto evaluation = model.evaluate();
-///   for (batch of the validation set) { (forward scopes); evaluation.end_pass(); }
+///     auto evaluation = model.evaluate();
+///     for (batch of the validation set) { (forward scopes); evaluation.end_pass(); }
 ///
 /// Order:   every rank opens the same units in the same order. Units are gathered ahead as in
 ///          training. The first pass expects the order of the training, if it is known, and each

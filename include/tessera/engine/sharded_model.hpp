@@ -30,9 +30,9 @@ class TrainingState;
 /// A model whose parameters, gradients and optimizer state are distributed over the ranks of a
 /// World by a strategy. The trainer does the computation; the model hands out pointers.
 ///
-///   declared --materialize--> ready --optimize_with--> trainable
-///   trainable: (forward scopes, backward scopes) x accumulate, then step(), again and again
-///   ready, trainable between steps: evaluate(), then forward scopes only
+///     declared --materialize--> ready --optimize_with--> trainable
+///     trainable: (forward scopes, backward scopes) x accumulate, then step(), again and again
+///     ready, trainable between steps: evaluate(), then forward scopes only
 ///
 /// Order:   every call is made by all ranks, in the same order with the same units. The order of
 ///          scopes is recorded in the first micro-batch, which gathers without prefetch unless

@@ -12,13 +12,13 @@ namespace tessera {
 /// dimension `shard`: the number of ranks N if no mesh is given. "slots" is memory for units that
 /// are gathered or reduced at the moment.
 ///
-///            parameters     gradients      optimizer state
-///   dp       rank 0         rank 0         rank 0          others have copies in the step
-///   ddp      full           full           full
-///   zero1    full           full           1/S
-///   zero2    full           1/S + slots    1/S
-///   zero3    1/S + slots    1/S + slots    1/S             (also called fsdp)
-///   hybrid   1/S + slots    1/S + slots    1/S             zero3 on a mesh of N/S copies
+///              parameters     gradients      optimizer state
+///     dp       rank 0         rank 0         rank 0          others have copies in the step
+///     ddp      full           full           full
+///     zero1    full           full           1/S
+///     zero2    full           1/S + slots    1/S
+///     zero3    1/S + slots    1/S + slots    1/S             (also called fsdp)
+///     hybrid   1/S + slots    1/S + slots    1/S             zero3 on a mesh of N/S copies
 enum class Strategy : std::uint8_t {
   dp,      ///< Rank 0 keeps everything and updates; other ranks get copies in each step.
   ddp,     ///< Every rank keeps everything.
@@ -91,9 +91,9 @@ struct StrategyTraits {
 /// Returns the mesh of a model that is given none. `shard_group` is hybrid's S, a divisor of
 /// `ranks`; other strategies do not read it.
 ///
-///   dp, ddp                {{"replicate", N}}
-///   zero1, zero2, zero3    {{"shard", N}}
-///   hybrid                 {{"replicate", N / S}, {"shard", S}}
+///     dp, ddp                {{"replicate", N}}
+///     zero1, zero2, zero3    {{"shard", N}}
+///     hybrid                 {{"replicate", N / S}, {"shard", S}}
 [[nodiscard]] MeshShape mesh_of(Strategy strategy, int ranks, int shard_group);
 /// Returns `mode`, with `automatic` resolved for `strategy` on a mesh without `pipe`.
 [[nodiscard]] AccumulateMode resolve(AccumulateMode mode, Strategy strategy) noexcept;

@@ -23,9 +23,9 @@ enum class GradientInit : std::uint8_t {
              ///< scope in a micro-batch.
   first_write,  ///< Undefined values at first. The trainer calls BackwardScope::write before each
                 ///< use: the first kernel overwrites the gradient, later kernels add to it. A
-                ///< gradient that is taken without `write` is filled with zeros then; a gradient
-                ///< that is never taken is, when the unit's last backward scope ends. It saves a
-                ///< fill and a read.
+                ///< gradient is filled with zeros when it is taken without `write`, or at the end
+                ///< of the unit's last backward scope if it is never taken. It saves a fill and a
+                ///< read.
 };
 
 /// How a unit is kept. The defaults fit a repeated layer of a model.

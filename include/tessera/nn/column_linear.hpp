@@ -48,7 +48,9 @@ class ColumnLinear {
   void input_gradient(const Scope& scope, ConstValues dy, Values dx, std::int64_t rows) const;
   /// Runs the second half of backward: adds the gradients of the parameters that are trained.
   void parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
-                           std::int64_t rows) const;
+                           std::int64_t rows) const {
+    part_.parameter_gradients(scope, x, dy, rows);
+  }
 
  private:
   std::vector<ParameterSpec> parameters_;

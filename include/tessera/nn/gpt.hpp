@@ -17,6 +17,8 @@
 
 namespace tessera::nn {
 
+struct Generation;
+
 /// Whether the logits of all ranks are collected.
 enum class GatherLogits : std::uint8_t {
   off,       ///< each rank keeps its own
@@ -120,8 +122,8 @@ struct GPTBytes {
 /// `run` makes a step. The head runs in the backward pass, as with GPTOptions::head_rows.
 /// Boundaries::host and GatherLogits::on_rank0 are refused.
 ///
-///   described --declare--> bound --forward--> forward done --backward--> bound ...
-///   bound, between steps --evaluate, next_logits--> bound
+///     described --declare--> bound --forward--> forward done --backward--> bound ...
+///     bound, between steps --evaluate, next_logits--> bound
 ///
 /// A layer that is recomputed whole runs its forward again, except its last product, in its
 /// backward scope: one gather serves both. The last such layer of a forward still has its
@@ -194,7 +196,8 @@ class GPT {
   [[nodiscard]] double evaluate(std::span<const std::int32_t> inputs,
                                 std::span<const std::int32_t> targets);
   /// *Collective.* Returns the logits [vocab] of the token after `tokens`, in host memory. `tokens`
-  /// are 1 to config().seq tokens; their number may differ between ranks. It is called when
+  /// are 1 to config().seq tokens, the same on ranks that differ along `pipe` and `tensor` alone;
+  /// elsewhere also their number may differ between ranks. It is called when
   /// `evaluate` may be called, and throws as it does.
   [[nodiscard]] std::vector<float> next_logits(std::span<const std::int32_t> tokens);
 
@@ -216,6 +219,9 @@ class GPT {
 
  private:
   static void validate(const GPTOptions& options);
+
+  friend std::vector<std::vector<std::int32_t>> generate(GPT& gpt, World& world,
+                                                         const Generation& generation);
 
   struct State;
   std::unique_ptr<State> state_;

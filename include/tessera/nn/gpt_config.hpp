@@ -32,7 +32,7 @@ struct GPTConfig {
   [[nodiscard]] std::int64_t logits_row_elems() const noexcept { return (vocab + 63) / 64 * 64; }
   /// Returns the number of distinct parameter elements, the tied head counted once:
   ///
-  ///   (vocab + seq) hidden + layers (12 hidden^2 + 13 hidden) + 2 hidden
+  ///     (vocab + seq) hidden + layers (12 hidden^2 + 13 hidden) + 2 hidden
   [[nodiscard]] std::int64_t parameter_elems() const noexcept;
 
   friend bool operator==(const GPTConfig&, const GPTConfig&) = default;

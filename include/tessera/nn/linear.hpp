@@ -43,6 +43,9 @@ class Linear {
                        std::int64_t rows) const;
   /// Adds the gradient of the bias, if it is trained.
   void bias_gradient(const BackwardScope& scope, ConstValues dy, std::int64_t rows) const;
+  /// Adds both.
+  void parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
+                           std::int64_t rows) const;
   /// Writes dx [rows, in].
   void input_gradient(const Scope& scope, ConstValues dy, Values dx, std::int64_t rows) const;
   /// Writes dz [rows, in], the gradient of z, for x = gelu(z).

@@ -9,10 +9,10 @@ namespace tessera::nn {
 /// The activations that layers discard after forward and compute again for backward. It is a value
 /// and can be copied freely. Choices are joined by `|`:
 ///
-///   Recompute::block()                                            every layer whole
-///   Recompute::gelu() | Recompute::layer_norm()                   two outputs of every layer
-///   Recompute::every(4) | Recompute::gelu()                       every fourth layer whole, and
-///                                                                 GELU's output of the others
+///     Recompute::block()                                            every layer whole
+///     Recompute::gelu() | Recompute::layer_norm()                   two outputs of every layer
+///     Recompute::every(4) | Recompute::gelu()                       every fourth layer whole, and
+///                                                                   GELU's output of the others
 ///
 /// It changes no bit of a result, with one exception: `gelu` in 16 bits on CUDA. There a product
 /// applies GELU before it rounds, while the recomputed output comes from rounded values. The

@@ -33,9 +33,10 @@ struct Generation {
 };
 
 /// *Collective.* Returns the drawn tokens of every sample, on every rank. `gpt` is declared in a
-/// model of `world` that can be evaluated. The samples are divided among the ranks. Each sample is
-/// computed on its own, so that it does not depend on the number of ranks or the strategy. A token
-/// sees at most the config().seq tokens before it.
+/// model of `world` that can be evaluated. The samples are divided among the data ranks. Each
+/// sample is computed on its own, so that it does not depend on the number of ranks or the
+/// strategy; cut products on a mesh change the order of sums in its logits. A token sees at most
+/// the config().seq tokens before it.
 ///
 /// Errors: ConfigError for an invalid sampler, an empty prompt, a token outside the vocabulary, or
 ///         a count outside 1 to 2^30, before any work. Otherwise as GPT::next_logits and

@@ -35,8 +35,8 @@ struct TensorOptions {
 /// the collectives with which they exchange activations. It is a value: copies share the channel. A
 /// default-constructed object is a single rank, which computes whole layers and exchanges nothing.
 ///
-///   column product    each rank multiplies all rows by its columns of W
-///   row product       each rank multiplies its columns of x by its rows of W; `sum` adds the parts
+///     column product    each rank multiplies all rows by its columns of W
+///     row product       each rank multiplies its columns of x by its rows of W; `sum` adds these
 ///
 /// Order:   the constructor, `gather`, `sum`, `begin_sum` and `all_gather` are collective.
 /// Time:    they enqueue on a channel of their own. Work that is enqueued on the compute stream

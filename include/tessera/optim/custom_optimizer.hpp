@@ -19,8 +19,8 @@ namespace tessera {
 /// gives the same bits under every strategy if it updates each element by that element's values and
 /// index in the parameter only.
 ///
-///   piece.part->for_each_run({piece.first, std::ssize(piece.weights)},
-///                            [&](const Range& whole, std::int64_t at) { ... });
+///     piece.part->for_each_run({piece.first, std::ssize(piece.weights)},
+///                              [&](const Range& whole, std::int64_t at) { ... });
 ///
 /// calls back for each run of the piece that is contiguous in the whole parameter too. Weight
 /// `at - piece.first` is element `whole.first` of the parameter.

@@ -45,13 +45,6 @@ struct Passes {
   std::function<void(const Turn& turn, ConstView input)> backward_weight;
 };
 
-/// The bytes that a Pipeline allocates on one rank.
-struct PipelineBytes {
-  std::size_t activations = 0;  ///< inputs and outputs of stages, and their gradients
-
-  friend bool operator==(const PipelineBytes&, const PipelineBytes&) = default;
-};
-
 /// Runs a schedule on the ranks along the mesh's dimension `pipe`. Each rank runs its actions in
 /// their order; tensors between stages are communicated beside them, on streams of their own.
 ///
@@ -85,9 +78,10 @@ class Pipeline {
   [[nodiscard]] const Schedule& schedule() const noexcept;
   /// Returns the most pairs of a stage and a micro-batch that this rank has in flight at once.
   [[nodiscard]] int most_in_flight() const noexcept;
-  /// Returns the bytes that the constructor allocates on the rank at place `place` along `pipe`.
-  [[nodiscard]] static PipelineBytes bytes_needed(const Schedule& schedule, Boundary boundary,
-                                                  int place);
+  /// Returns the bytes of activations that the constructor allocates on the rank at place `place`
+  /// along `pipe`: inputs and outputs of stages, and their gradients.
+  [[nodiscard]] static std::size_t bytes_needed(const Schedule& schedule, Boundary boundary,
+                                                int place);
 
  private:
   struct State;

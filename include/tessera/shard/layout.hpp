@@ -98,8 +98,8 @@ struct Piece {
 /// order of declaration, and padded so that N equal shards cover it. It holds this rank's parts of
 /// parameters that are cut along `tensor`.
 ///
-///   shard_elems  = round_up(ceil(elems / N), align)
-///   padded_elems = shard_elems * N
+///     shard_elems  = round_up(ceil(elems / N), align)
+///     padded_elems = shard_elems * N
 ///
 /// Here `elems` counts the room of parameters and the gaps between them. Any N and any shapes are
 /// legal, including N > elems (some shards are then padding only) and elems == 0.

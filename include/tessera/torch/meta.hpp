@@ -25,7 +25,7 @@ class MetaGuard {
 /// and makes the buffers of libtorch's own layers. It refuses other buffers on the meta device and
 /// names them: make those with torch::kCPU, or after this call.
 ///
-///   auto net = tessera::torch::on_meta([] { return std::make_shared<Net>(); });
+///     auto net = tessera::torch::on_meta([] { return std::make_shared<Net>(); });
 template <class Build>
 [[nodiscard]] auto on_meta(Build&& build) {
   const MetaGuard guard;

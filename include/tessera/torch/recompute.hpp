@@ -34,7 +34,7 @@ using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<a
 /// Runs a function of tensors that returns one tensor, and runs it again in the backward pass, as
 /// the function above.
 ///
-///   x = tessera::torch::recompute([&](const at::Tensor& x) { return block->forward(x); }, x);
+///     x = tessera::torch::recompute([&](const at::Tensor& x) { return block->forward(x); }, x);
 template <class Work, class... Inputs>
   requires std::is_invocable_r_v<at::Tensor, Work&, const at::Tensor&, const Inputs&...>
 [[nodiscard]] at::Tensor recompute(Work work, const at::Tensor& first, const Inputs&... rest) {

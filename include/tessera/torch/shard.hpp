@@ -71,13 +71,13 @@ struct ShardOptions {
 /// by a strategy (ShardedModel). The module's classes and operators do not change: when an operator
 /// reads a parameter, in a forward or a backward pass, the parameter's unit is gathered.
 ///
-///   auto net = std::make_shared<Net>();
-///   auto model = tessera::torch::shard(net, world, {.model = {.strategy = Strategy::zero3}});
-///   model.optimize_with(tessera::AdamW{});
-///   for (...) {
-///     model.backward(cross_entropy(model(x), y));  // accumulate times
-///     model.step();
-///   }
+///     auto net = std::make_shared<Net>();
+///     auto model = tessera::torch::shard(net, world, {.model = {.strategy = Strategy::zero3}});
+///     model.optimize_with(tessera::AdamW{});
+///     for (...) {
+///       model.backward(cross_entropy(model(x), y));  // accumulate times
+///       model.step();
+///     }
 ///
 /// How it works: the rank's thread intercepts each of libtorch's operators before it runs. An
 ///          operator that reads a parameter opens the parameter's unit and closes all other open
@@ -174,17 +174,17 @@ class ShardedModule {
   /// LoadOptions::name and `only` apply to buffers too; `name` is given a ParameterInfo from which
   /// `name_of` returns the name in the module.
   ///
-  ///   model.load("bert", {.what = LoadOptions::What::weights,
-  ///                       .name = [](auto& p) { return "bert." + ShardedModule::name_of(p); }});
+  ///     model.load("bert", {.what = LoadOptions::What::weights,
+  ///                         .name = [](auto& p) { return "bert." + ShardedModule::name_of(p); }});
   LoadReport load(const std::filesystem::path& path, const LoadOptions& options = {});
   /// Returns the values and the current buffers for a Checkpointer of `model()` to save. They are
   /// valid until the next call on this object. `name_of` gives tensors in the files the module's
   /// names:
   ///
-  ///   Checkpointer saves{model.model(),
-  ///                      {.folder = "run", .every = 100, .save = {.name =
-  ///                      ShardedModule::name_of}}};
-  ///   saves.after_step([&] { return model.checkpoint_extras(); });
+  ///     Checkpointer saves{model.model(),
+  ///                        {.folder = "run", .every = 100, .save = {.name =
+  ///                        ShardedModule::name_of}}};
+  ///     saves.after_step([&] { return model.checkpoint_extras(); });
   [[nodiscard]] CheckpointExtras checkpoint_extras(
       const std::map<std::string, std::string>& values = {}) const;
 

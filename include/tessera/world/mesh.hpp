@@ -48,8 +48,8 @@ class SubMesh {
 /// the same dimensions. A Mesh borrows the World and owns no communicator, so that making another
 /// one is cheap.
 ///
-///   Mesh mesh{world, {{"replicate", 2}, {"shard", 4}}};
-///   const Channel shards = mesh.along("shard").reduce();
+///     Mesh mesh{world, {{"replicate", 2}, {"shard", 4}}};
+///     const Channel shards = mesh.along("shard").reduce();
 class Mesh {
  public:
   /// Arranges the ranks of `world`. Throws ConfigError as MeshShape does, and unless the mesh has

@@ -49,9 +49,9 @@ class MeshGroups {
 /// The arrangement of a job's ranks along named dimensions. The first dimension varies slowest:
 /// ranks next to each other are neighbours along the last. It is pure arithmetic.
 ///
-///   {{"replicate", 2}, {"shard", 4}}     shard        0 1 2 3
-///                                        replicate 0  0 1 2 3
-///                                        replicate 1  4 5 6 7
+///     {{"replicate", 2}, {"shard", 4}}     shard        0 1 2 3
+///                                          replicate 0  0 1 2 3
+///                                          replicate 1  4 5 6 7
 ///
 /// | dimension | its ranks |
 /// |---|---|

@@ -8,7 +8,7 @@ namespace tessera::kernels::cuda {
 /// with nothing dropped, and with all arrays at multiples of 16 bytes; backward where
 /// has_deterministic_cudnn, or the stream's order of sums may be any. Never by failure: what cuDNN
 /// then cannot do is an error.
-[[nodiscard]] bool cudnn_computes(const AttentionForward& args);
+[[nodiscard]] bool cudnn_computes(const AttentionForward& args, Stream stream);
 [[nodiscard]] bool cudnn_computes(const AttentionBackward& args, Stream stream);
 
 /// Attention as its header says, with its log_sum_exp, in the deterministic form unless the

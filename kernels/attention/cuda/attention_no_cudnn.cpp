@@ -1,4 +1,4 @@
-// In place of attention_cudnn.cpp where cuDNN was not found.
+// Replaces attention_cudnn.cpp in builds without cuDNN.
 #include "kernels/attention/cuda/attention_cudnn.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/device/device.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 }  // namespace
 
-bool cudnn_computes(const AttentionForward&) {
+bool cudnn_computes(const AttentionForward&, Stream) {
   return false;
 }
 bool cudnn_computes(const AttentionBackward&, Stream) {

@@ -32,7 +32,8 @@ struct Gemm {
   const ProductChoices* choices = nullptr;  ///< null: the heuristic's first; the same in every call
 };
 
-/// As much as every stream of a rank has: the choice of an algorithm depends on it.
+/// The workspace of products, of one size on every stream of a rank: the choice of an algorithm
+/// depends on its size.
 [[nodiscard]] StreamWorkspace product_workspace(Stream stream);
 
 /// `product`, which is_one_call, with the workspace and the stream's choices. Sums of columns go to
@@ -77,8 +78,8 @@ class CublasLt final : public tessera::cuda::StreamExtension {
     std::uint32_t added_alignment;  ///< of what is added: the residual, or C
     auto operator<=>(const GemmKey&) const = default;
   };
-  /// In cuBLASLt's words, for which our rows are columns: the transpose of C is computed, with B
-  /// first.
+  /// A product in cuBLASLt's terms. Our rows are its columns, so it computes the transpose of C,
+  /// with B first.
   struct Plan {
     cublasLtMatmulDescOpaque_t operation;
     cublasLtMatrixLayoutOpaque_t first;

@@ -22,7 +22,7 @@ inline constexpr int kAddThreads = kSumLanes * kAddRows;
 inline constexpr std::int64_t kChunkRows = 64;    // at least: eight rows a thread
 inline constexpr std::int64_t kMostChunks = 128;  // some hundred blocks even of 768 columns
 
-/// Which columns a launch sums, and where the chunks' sums go: [K, chunks, columns].
+/// The columns that a launch sums, and the place of the chunks' sums: [K, chunks, columns].
 struct ColumnCut {
   std::int64_t first;  ///< column
   std::int64_t columns;

@@ -48,7 +48,7 @@ __device__ inline float to_float(__half x) {
   return __half2float(x);
 }
 
-/// To nearest, ties to even.
+/// Rounds to nearest, ties to even.
 template <class T>
 __device__ inline T from_float(float x) {
   if constexpr (std::is_same_v<T, float>) {
@@ -68,7 +68,7 @@ void with_device_type(DType dtype, Body&& body) {
   });
 }
 
-/// As with_device_type, of two: body(std::type_identity<A>{}, std::type_identity<B>{}).
+/// Like with_device_type, for two types: body(std::type_identity<A>{}, std::type_identity<B>{}).
 template <class Body>
 void with_device_types(DType first, DType second, Body&& body) {
   with_device_type(first, [&]<class A>(std::type_identity<A> a) {
@@ -77,7 +77,7 @@ void with_device_types(DType first, DType second, Body&& body) {
 }
 
 /// N neighbouring elements, read and written as one access of N * sizeof(T) bytes (16 at most) at
-/// an address that is a multiple of as many.
+/// an address that is a multiple of that size.
 template <class T, int N>
 struct alignas(N * sizeof(T)) Pack {
   T at[N];

@@ -12,7 +12,7 @@ namespace tessera::kernels::cuda {
 /// Elements of one 16-byte access.
 template <class T>
 inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
-/// Of the narrower of two types.
+/// Pack size of the narrower of two types.
 template <class A, class B>
 inline constexpr int kPackOf = std::max(kPack<A>, kPack<B>);
 
@@ -23,8 +23,8 @@ enum class Access : std::uint8_t {
   singles  ///< element by element
 };
 
-/// Of matrices whose rows are of `columns` elements, with threads that see `pack` at a time. Null
-/// arrays are not looked at.
+/// The access to matrices with rows of `columns` elements by threads that take `pack` elements at a
+/// time. Null arrays are ignored.
 [[nodiscard]] inline Access access_of(int pack, std::int64_t columns,
                                       std::initializer_list<ConstValues> arrays) noexcept {
   const auto fits = [](const ConstValues& array) {

@@ -42,7 +42,8 @@ struct NormBackward {
   ColumnCut chunks{};  ///< one for each block; no partials: no column sums are wanted
 };
 
-/// Of a row: what makes x normal, and the means of its products with the gradient.
+/// Factors of a row: the mean and scale that normalise x, and the means of its products with the
+/// gradient.
 struct RowFactors {
   float mean = 0.0F;
   float scale = 0.0F;
@@ -78,8 +79,8 @@ inline constexpr int kMoreNormElems = 32;
 inline constexpr int kMostNormWarps = 8;  // of a row
 inline constexpr int kNormWarps = 4;      // of a block, if rows have so few
 
-// Of all blocks together: what a GPU of 132 multiprocessors holds at once, of sizes alone so that
-// every GPU adds in the same order. The partial sums then take 16 MiB at most.
+// Threads of all blocks together: as many as a GPU of 132 multiprocessors holds at once. A
+// constant, so that every GPU adds in the same order. The partial sums then take 16 MiB at most.
 inline constexpr std::int64_t kNormGridThreads = 65536;
 inline constexpr std::int64_t kNormChunkRows = 32;  // at least, for each set of partial sums
 
@@ -302,7 +303,7 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
   }
 }
 
-/// Of rows that a block's registers do not hold: the means that dx needs, a block a row.
+/// Computes the means that dx needs for rows that exceed a block's registers, a block a row.
 template <Centring centring, class T>
 __global__ void __launch_bounds__(kMostRowThreads)
     row_means_kernel(NormBackward<T> args, const float* weight, float2* means) {

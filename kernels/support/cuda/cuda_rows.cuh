@@ -14,10 +14,10 @@
 namespace tessera::kernels::cuda {
 
 inline constexpr int kMostRowThreads = 512;  // of a row
-// Blocks of so many that a multiprocessor is to hold: 32 warps, with 64 registers a thread.
+// Blocks of kMostRowThreads that a multiprocessor should hold: 32 warps, 64 registers a thread.
 inline constexpr int kRowBlocks = 2;
 inline constexpr int kWarpRows = 4;  // rows of a block where a warp has a row to itself
-// Of a row, what a thread holds in registers: four packs.
+// Elements of a row that a thread holds in registers: four packs.
 template <class T>
 inline constexpr int kForwardElems = 4 * kPack<T>;
 

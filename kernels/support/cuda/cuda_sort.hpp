@@ -15,7 +15,7 @@ namespace tessera::kernels::cuda {
   return static_cast<std::int64_t>(std::clamp<std::size_t>(most, 1, std::size_t{1} << 30U));
 }
 
-/// In the stream's workspace.
+/// Sorted tokens, in the stream's workspace.
 struct SortedTokens {
   const std::int32_t* tokens;     ///< ascending
   const std::int32_t* positions;  ///< where each stood; those of equal tokens ascending

@@ -75,8 +75,8 @@ __device__ inline void store_tile(void* data, DType dtype, std::int64_t tile, co
   }
 }
 
-/// From eight 16-bit neighbours to the elements that are the thread's own, and back: the even lane
-/// gives its last four for the odd one's first four. All of a warp call it together.
+/// Converts eight 16-bit neighbours to the thread's own elements, and back: the even lane swaps its
+/// last four for the odd lane's first four. All lanes of a warp call it together.
 __device__ inline void exchange(Bits& bits) {
   const bool odd = threadIdx.x % 2 != 0;
   for (int i = 0; i < 2; ++i) {

@@ -86,8 +86,8 @@ struct WholeBlock {
   }
 };
 
-/// Of a last block, or where arrays stand askew, one at a time. What is beyond is zero, of which
-/// every rule makes zero.
+/// A last or unaligned block, element by element. Elements beyond its end are zero, and every rule
+/// keeps them zero.
 struct PartOfBlock {
   std::int64_t elems;
 

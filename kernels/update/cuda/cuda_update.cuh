@@ -26,8 +26,8 @@ struct EightWords {
   std::uint32_t at[8];
 };
 
-/// Of the elements at place(0) and place(4) on, where the tile begins at element `tile` of the
-/// parameter.
+/// Random words of the elements from place(0) and from place(4) on. The tile begins at element
+/// `tile` of the parameter.
 __device__ inline EightWords words_of(const StochasticKey& key, std::int64_t tile) {
   EightWords words;
   for (int group = 0; group < 2; ++group) {
@@ -73,7 +73,7 @@ struct Store {
     }
   }
 
-  /// Of the masters, or of both halves.
+  /// Writes the masters, or both halves.
   __device__ void weights(std::int64_t at, const Eight& values) const {
     if (run.remainder == nullptr) {
       store_nearest(run.master, DType::fp32, at, values);

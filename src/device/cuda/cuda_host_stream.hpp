@@ -19,9 +19,8 @@ namespace tessera::cuda {
 ///
 /// Time:    nothing waits on the thread that enqueues, nor on the driver's callback thread.
 /// Errors:  as a stream's: after a task that throws, the others are skipped, and waits for them
-/// end.
-///          If the device fails, a thread that waits here, or the stream's end, ends the worker's
-///          waits.
+///          end. If the device fails, a thread that waits here, or the stream's end, ends the
+///          worker's waits.
 class CudaHostStream final : public StreamState {
  public:
   CudaHostStream(int ordinal, const std::shared_ptr<CaptureState>& capture,

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -13,9 +15,17 @@ namespace tessera::engine {
   return world.device().computes();
 }
 
-/// *Collective.* Throws ContractError on every rank unless all ranks bring the same `text`; the
+/// A text, each line of which is made when it is needed.
+struct Lines {
+  std::size_t count = 0;
+  std::function<std::string(std::size_t at)> line;
+};
+
+/// *Collective.* Throws ContractError on every rank unless all ranks bring the same lines. The
 /// error names the first line that differs and the ranks. `what` says what is compared ("the order
-/// of units"). Sends a hash, and the texts only if the hashes differ.
+/// of units"). Ranks exchange hashes, and the first line that differs.
+void require_agreement(World& world, std::string_view what, const Lines& lines);
+/// *Collective.* Compares the lines of `text`.
 void require_agreement(World& world, std::string_view what, const std::string& text);
 
 }  // namespace tessera::engine

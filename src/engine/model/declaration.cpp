@@ -109,8 +109,11 @@ std::vector<DeclaredUnit> Declaration::units() const {
 }
 
 bool Declaration::is_here(std::size_t unit) const noexcept {
-  const std::vector<int>& places = plans_[unit].places;
-  return std::ranges::find(places, place_.pipe) != places.end();
+  return plans_[unit].is_at(place_.pipe);
+}
+
+std::vector<std::size_t> Declaration::pass_order() const {
+  return with_the_rest(plans_, forward_);
 }
 
 int Declaration::most_pending() const {
@@ -164,9 +167,8 @@ void Declaration::check_mesh_is_used() const {
                     mesh.to_string())};
   }
   for (int place = 0; place < mesh.size("pipe"); ++place) {
-    const bool used = std::ranges::any_of(plans_, [&](const UnitPlan& plan) {
-      return std::ranges::find(plan.places, place) != plan.places.end();
-    });
+    const bool used =
+        std::ranges::any_of(plans_, [&](const UnitPlan& plan) { return plan.is_at(place); });
     if (used) { continue; }
     throw ConfigError{
         fmt::format("mesh {}: no unit is at place {} along pipe; set `pipe` of some units to it, "
@@ -218,8 +220,7 @@ void Declaration::decide_owned(const Sharding& group, int rank) {
   for (std::size_t u = 0; u < plans_.size(); ++u) {
     UnitPlan& plan = plans_[u];
     plan.kept_shards = group.kept_shards();
-    plan.here = is_here(u);
-    if (!plan.here) { plan.layout = plan.layout.without_segments(); }
+    if (!is_here(u)) { plan.layout = plan.layout.without_segments(); }
     plan.owned.clear();
     for (const SegmentLayout& segment : plan.layout.segments()) {
       plan.owned.push_back(

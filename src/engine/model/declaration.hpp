@@ -39,6 +39,9 @@ class Declaration {
   [[nodiscard]] bool is_here(std::size_t unit) const noexcept;
   [[nodiscard]] UseOrder& order() noexcept { return order_; }
   [[nodiscard]] bool order_is_declared() const noexcept { return order_is_declared_; }
+  /// All units in the order in which a forward pass opens them: first as declare_order says,
+  /// then as declared.
+  [[nodiscard]] std::vector<std::size_t> pass_order() const;
   /// The most blocks whose gradients are pending at once in the declared order.
   [[nodiscard]] int most_pending() const;
   /// A text that is equal on ranks with equal declarations.

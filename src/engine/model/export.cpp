@@ -18,7 +18,10 @@ namespace {
 class Assembly {
  public:
   Assembly(World& world, const Sharding& group, const ModelOptions& options)
-      : world_{world}, tensor_{group.tensor()}, mark_{world.device().make_event()} {
+      : world_{world},
+        tensor_{group.tensor()},
+        pipe_{group.pipe()},
+        mark_{world.device().make_event()} {
     if (tensor_.size > 1) { along_tensor_.emplace(group.along_tensor()); }
     if (!group.in_stages()) { return; }
     std::vector<int> places(static_cast<std::size_t>(MeshShape{options.mesh}.size("pipe")));
@@ -36,7 +39,7 @@ class Assembly {
     const ParameterSpec& spec = unit.layout.specs()[p];
     const View staged = staging(std::ssize(whole), part.dtype);
     const std::vector<TensorPart> parts = parts_of(spec);
-    if (unit.here) { gather(unit.name, parts, part, staged); }
+    if (unit.is_at(pipe_)) { gather(unit.name, parts, part, staged); }
     if (along_pipe_ && std::ssize(unit.places) < along_pipe_->communicator.size()) {
       Batch batch{"export " + unit.name};
       batch.broadcast(staged, unit.places.front());
@@ -79,7 +82,7 @@ class Assembly {
       }
       if (parts.size() > 1) { batch.broadcast(slot, rank); }
     }
-    if (!batch.ops().empty()) { submit(*along_tensor_, std::move(batch)); }
+    if (along_tensor_) { submit(*along_tensor_, std::move(batch)); }
   }
 
   View staging(std::int64_t elems, DType dtype) {
@@ -92,15 +95,12 @@ class Assembly {
   }
 
   void submit(const Channel& channel, Batch batch) {
-    world_.compute_stream().record(mark_.get());
-    channel.stream.wait_for(mark_.get());
-    channel.communicator.submit(std::move(batch), channel.stream);
-    channel.stream.record(mark_.get());
-    world_.compute_stream().wait_for(mark_.get());
+    submit_in_order(world_.compute_stream(), channel, std::move(batch), mark_.get());
   }
 
   World& world_;
   TensorRank tensor_;
+  int pipe_;
   std::optional<Channel> along_tensor_;
   std::optional<Channel> along_pipe_;
   OwnedEvent mark_;

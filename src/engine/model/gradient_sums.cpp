@@ -39,15 +39,10 @@ void GradientSums::plan(const char* label, const Channel& channel, const Include
 void GradientSums::add() {
   if (sums_.empty() || std::exchange(added_, true)) { return; }
   units_.gradients().settle();
-  const Stream compute = world_.compute_stream();
   for (const Sum& sum : sums_) {
     Batch batch{sum.label};
     for (const View gradient : sum.gradients) { batch.all_reduce(gradient); }
-    compute.record(mark_.get());
-    sum.channel.stream.wait_for(mark_.get());
-    sum.channel.communicator.submit(std::move(batch), sum.channel.stream);
-    sum.channel.stream.record(mark_.get());
-    compute.wait_for(mark_.get());
+    submit_in_order(world_.compute_stream(), sum.channel, std::move(batch), mark_.get());
   }
 }
 

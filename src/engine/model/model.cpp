@@ -206,9 +206,9 @@ void Model::optimize_with(const Optimizer& optimizer, const OptimizerOptions& op
     require_agreement(world_, "the optimizer",
                       describe_update(optimizer, options) + describe(plans(), rules));
   }
-  step_ =
-      std::make_unique<Step>(world_, journal_, *units_,
-                             OptimizerStep::Setup{options_, optimizer, options, rules, *group_});
+  step_ = std::make_unique<Step>(world_, journal_, *units_,
+                                 OptimizerStep::Setup{options_, optimizer, options, rules, *group_},
+                                 declaration_.pass_order());
   training_->search_with(&step_->search());
 }
 
@@ -222,7 +222,7 @@ void Model::require_ready() const {
 }
 
 int Model::open(UseKind kind, std::size_t unit, std::optional<int> micro_batch) {
-  if (!plans()[unit].here) {
+  if (!has(unit)) {
     throw ContractError{
         fmt::format("{} of unit '{}': the unit is at place {} along pipe, and this rank at place "
                     "{}: open only units of the rank's own place",

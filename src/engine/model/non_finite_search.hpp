@@ -39,9 +39,9 @@ struct Suspect {
 class NonFiniteSearch {
  public:
   /// Searches the step that may be the last of `max_skips` skipped in a row; with 0 none.
-  /// `staged_units`: the number of units, if ranks look at different ones (pipeline stages), else
-  /// 0.
-  NonFiniteSearch(World& world, std::int64_t max_skips, std::size_t staged_units = 0);
+  /// `staged_units`: all units in the order in which a forward pass opens them, if ranks look at
+  /// different ones (pipeline stages), else empty.
+  NonFiniteSearch(World& world, std::int64_t max_skips, std::vector<std::size_t> staged_units = {});
 
   /// `skipped_in_a_row` steps were skipped just before the next one.
   void continue_after(std::int64_t skipped_in_a_row) noexcept;
@@ -70,7 +70,7 @@ class NonFiniteSearch {
 
   World& world_;
   std::int64_t max_skips_;
-  std::size_t staged_units_;
+  std::vector<std::size_t> staged_units_;
   std::int64_t most_skipped_ =
       0;  // upper bound of steps skipped in a row, up to the last step that ended
   bool next_may_be_last_;

@@ -160,12 +160,7 @@ void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
   // Only one rank has a nonzero value in each entry but the loss, so the sum is exact.
   Batch batch{with_rate(label)};
   batch.all_reduce({sums, static_cast<std::int64_t>(count), DType::fp64});
-  const Channel channel = world_.reduce_channel();
-  compute.record(mark_.get());
-  channel.stream.wait_for(mark_.get());
-  channel.communicator.submit(std::move(batch), channel.stream);
-  channel.stream.record(mark_.get());
-  compute.wait_for(mark_.get());
+  submit_in_order(compute, world_.reduce_channel(), std::move(batch), mark_.get());
 }
 
 void OptimizerStep::update(const std::vector<std::size_t>& units) {

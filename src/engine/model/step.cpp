@@ -37,13 +37,15 @@ StepReport report_of(std::int64_t step, const OptimizerStep::Outcome& outcome) {
 
 }  // namespace
 
-Step::Step(World& world, Journal& journal, LiveUnits& units, const OptimizerStep::Setup& setup)
+Step::Step(World& world, Journal& journal, LiveUnits& units, const OptimizerStep::Setup& setup,
+           const std::vector<std::size_t>& passes)
     : world_{world},
       journal_{journal},
       units_{units},
       options_{setup.model},
       optimizer_{world, units, setup},
-      search_{world, setup.model.max_skips, setup.group.in_stages() ? units.size() : 0},
+      search_{world, setup.model.max_skips,
+              setup.group.in_stages() ? passes : std::vector<std::size_t>{}},
       in_stages_{setup.group.in_stages()} {}
 
 std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {

@@ -19,8 +19,10 @@ namespace tessera::engine {
 /// Time: `run` enqueues; the reports wait.
 class Step {
  public:
-  /// `journal`, `units` and the model's options outlive it. *Collective.*
-  Step(World& world, Journal& journal, LiveUnits& units, const OptimizerStep::Setup& setup);
+  /// `journal`, `units` and the model's options outlive it. `passes`: all units in the order in
+  /// which a forward pass opens them. *Collective.*
+  Step(World& world, Journal& journal, LiveUnits& units, const OptimizerStep::Setup& setup,
+       const std::vector<std::size_t>& passes);
 
   /// *Collective.* All micro-batches have ended. `loss`: device memory or null. `order`: the order
   /// in which units were opened; it is compared across ranks when it is new. Returns the order in

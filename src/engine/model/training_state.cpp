@@ -214,12 +214,7 @@ class HandOn {
   }
 
   void submit(const Channel& channel, Batch batch) {
-    if (batch.ops().empty()) { return; }
-    world_.compute_stream().record(mark_.get());
-    channel.stream.wait_for(mark_.get());
-    channel.communicator.submit(std::move(batch), channel.stream);
-    channel.stream.record(mark_.get());
-    world_.compute_stream().wait_for(mark_.get());
+    submit_in_order(world_.compute_stream(), channel, std::move(batch), mark_.get());
   }
 
   /// Broadcasts from the channel's first rank, in parts of one size: only some of its ranks may

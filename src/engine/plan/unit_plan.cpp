@@ -70,6 +70,10 @@ UnitPlan::UnitPlan(std::string name_, UnitLayout layout_, UnitOptions options_)
       alias_of(layout.specs().size()),
       places{options_.pipe} {}
 
+bool UnitPlan::is_at(int pipe) const noexcept {
+  return std::ranges::find(places, pipe) != places.end();
+}
+
 std::size_t UnitPlan::parameter_bytes() const noexcept {
   return total_bytes(*this, Companion::parameter, Extent::whole);
 }

@@ -50,14 +50,15 @@ struct UnitPlan {
   /// aliases.
   std::vector<int> places;
 
-  // Decided in `materialize`. If the unit is not here, the layout has no segments.
-  bool here = true;  ///< whether this rank has the unit
+  // Decided in `materialize`. The layout of a unit at another place has no segments.
   Residence residence = Residence::use;
   Offload offload =
       Offload::none;         ///< whether its masters and optimizer state are in the host pool
   int kept_shards = 1;       ///< shards that a rank keeps of each sharded segment
   std::vector<Owned> owned;  ///< by segment: what this rank keeps
 
+  /// Whether the ranks at place `pipe` have the unit.
+  [[nodiscard]] bool is_at(int pipe) const noexcept;
   [[nodiscard]] std::size_t segments() const noexcept { return layout.segments().size(); }
 
   /// Whole and per-rank bytes of all segments, as parameters and (if trainable) as gradients.

@@ -123,7 +123,7 @@ TEST(EmulatedCublasLt, AddsAnotherMatrixAndSumsRows) {
   EXPECT_EQ(sums.read(stream), (std::vector<float>{6, 15}));
 }
 
-TEST(EmulatedCublasLt, RefusesTypesThatTheLibraryDoesNotCombine) {
+TEST(EmulatedCublasLt, RefusesTypesThatTheLibraryCannotCombine) {
   Product product{8, 8, 8};
   (void)cublasLtMatrixLayoutInit(&product.a, CUDA_R_16BF, 8, 8, 8);
   (void)cublasLtMatrixLayoutInit(&product.b, CUDA_R_16BF, 8, 8, 8);
@@ -142,7 +142,7 @@ TEST(EmulatedCublasLt, RefusesWhatDoesNotFitTogether) {
   EXPECT_EQ(cublasLtMatrixLayoutInit(&product.b, CUDA_R_32F, 0, 8, 8), CUBLAS_STATUS_INVALID_VALUE);
 }
 
-TEST(EmulatedCublasLt, RefusesMatricesThatLieOtherwiseThanWasSaid) {
+TEST(EmulatedCublasLt, RefusesMatricesWithAnotherLayoutThanDeclared) {
   const TestStream stream;
   DeviceNumbers<float> a{8}, b{8}, c{8};
   DeviceNumbers<char> work{256};

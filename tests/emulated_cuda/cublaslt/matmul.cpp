@@ -199,7 +199,7 @@ std::vector<float> unpacked(const LtLayout& layout, cublasOperation_t transpose,
   return values;
 }
 
-/// What a call was given, kept until the stream comes to it.
+/// The arguments of a call, kept until the stream reaches it.
 struct Call {
   Problem problem;
   LtAlgorithm algorithm;
@@ -277,7 +277,7 @@ float finished(const Call& call, std::int64_t i, std::int64_t j, float value) {
   return gelu(value);
 }
 
-/// As the library does: it overwrites, and rounds to the type of D.
+/// Like the library, it overwrites D and rounds to its type.
 void write_sums_of_rows(const Call& call, const std::vector<float>& a) {
   const std::int64_t m = call.problem.m();
   std::vector<float> sums(static_cast<std::size_t>(m));
@@ -303,7 +303,7 @@ void run(const Call& call) {
     for (std::int64_t i = 0; i < p.m(); ++i) {
       float value = call.alpha * sums[static_cast<std::size_t>(i)];
       if (call.beta != 0.0F) {
-        // As the library does: a product that is added to 16 bits is rounded to them first.
+        // Like the library, a product that is added to 16 bits is rounded to 16 bits first.
         value =
             rounded(p.d.type, value) + call.beta * value_at(p.c.type, call.c, j * p.c.stride + i);
       }

@@ -83,7 +83,7 @@ void backward(const AttentionCall& call, const Head& head, std::int64_t first_ro
   const std::int64_t rows = call.dim[2];
   const std::int64_t elems = call.dim[3];
   const auto zeros = [&] { return std::vector<float>(static_cast<std::size_t>(rows * elems)); };
-  // In fp32, so that the order of additions shows.
+  // Summed in fp32, so that the order of additions shows.
   std::vector<float> dq = zeros(), dk = zeros(), dv = zeros();
   const auto add = [&](std::vector<float>& to, std::int64_t row, std::int64_t d, double value) {
     to[static_cast<std::size_t>(row * elems + d)] += static_cast<float>(value);

@@ -120,7 +120,7 @@ bool Answers::receive(std::size_t rank, std::size_t i, std::vector<std::byte>& o
   return false;
 }
 
-/// In rank order, so that results can be compared to the bit; or the other way round, as a test
+/// Adds in rank order, so that results can be compared to the bit, or in reverse, as a test
 /// asks.
 void Answers::reduce(const std::vector<Share>& shares, std::size_t at,
                      std::vector<std::byte>& out) {

@@ -22,7 +22,7 @@ struct Part {
 /// ranks' buffers are registered and others' are not.
 class Answers {
  public:
-  /// By rank; `job_ranks`: what messages call them.
+  /// Indexed by rank. `job_ranks` are the numbers that messages use.
   Answers(const std::vector<Part>& parts, const std::vector<int>& job_ranks) noexcept
       : parts_{parts}, job_ranks_{job_ranks} {}
 

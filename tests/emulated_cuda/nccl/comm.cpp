@@ -45,7 +45,7 @@ class InGraph {
   std::function<void()> at_end_;
 };
 
-/// Those of this process.
+/// The communicators of this process.
 struct Comms {
   std::mutex mutex;
   std::set<const Comm*> all;
@@ -56,7 +56,7 @@ Comms& comms() {
   return *them;
 }
 
-/// That have begun, of all communicators.
+/// Splits begun by all communicators.
 std::atomic<std::uint64_t> splits = 0;
 
 bool is_capturing(cudaStream_t stream) {
@@ -162,7 +162,7 @@ ncclResult_t Comm::split_off(const SplitAsk& ask, ncclComm_t* made) {
   if (line_.send(&kSplits, sizeof kSplits, goes_on) != Line::End::done ||
       line_.send(&ask, sizeof ask, goes_on) != Line::End::done ||
       line_.receive(&answer, sizeof answer, goes_on) != Line::End::done) {
-    // As of a call: nothing tells NCCL that a peer is gone.
+    // As with a call, nothing tells NCCL that a peer is gone.
     if (!faults_.notices_loss) { wait_for_abort(); }
     return ncclRemoteError;
   }

@@ -64,8 +64,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// Splits, on a thread of its own, and is in progress until then: `made` gets a handle at the
   /// end, unless the rank is in no group.
   void split(const SplitAsk& ask, ncclComm_t* made);
-  /// Tells the peers of a window when it is idle, on a thread of its own, and is in progress until
-  /// all ranks have come to it; `there` then is called.
+  /// Announces a window to the peers when idle, on its own thread. It is in progress until all
+  /// ranks have reached it; then `there` is called.
   void register_window(const WindowAsk& ask, std::function<void()> there);
   /// Its own thread has ended: nothing is written to what a split has been given any more, and
   /// nothing is enqueued any more.

@@ -45,7 +45,7 @@ class EmulatedNcclConnect : public NcclRanks {
   };
 };
 
-TEST_F(EmulatedNcclConnect, TheFirstBatchIsInProgressUntilAllRanksHaveCome) {
+TEST_F(EmulatedNcclConnect, TheFirstBatchIsInProgressUntilAllRanksJoin) {
   std::latch others_have_looked{kRanks - 1};
   run([&](int rank, ncclComm_t& comm) {
     Sum sum{rank};
@@ -64,7 +64,7 @@ TEST_F(EmulatedNcclConnect, TheFirstBatchIsInProgressUntilAllRanksHaveCome) {
   });
 }
 
-TEST_F(EmulatedNcclConnect, LaterBatchesWaitForNobodyOnTheHost) {
+TEST_F(EmulatedNcclConnect, LaterBatchesDoNotBlockTheHost) {
   std::latch others_have_settled{kRanks - 1};
   run([&](int rank, ncclComm_t& comm) {
     Sum sum{rank};
@@ -79,7 +79,7 @@ TEST_F(EmulatedNcclConnect, LaterBatchesWaitForNobodyOnTheHost) {
   });
 }
 
-TEST_F(EmulatedNcclConnect, AnAbortEndsWhatWaitsForARankThatNeverComes) {
+TEST_F(EmulatedNcclConnect, AnAbortEndsTheWaitForARankThatNeverJoins) {
   std::latch others_have_ended{kRanks - 1};
   run([&](int rank, ncclComm_t& comm) {
     if (rank == kRanks - 1) { return others_have_ended.wait(); }
@@ -95,7 +95,7 @@ TEST_F(EmulatedNcclConnect, AnAbortEndsWhatWaitsForARankThatNeverComes) {
 }
 
 // A graph that is not launched takes its place in the order of batches along.
-TEST_F(EmulatedNcclConnect, BatchesOfAGraphThatIsNotLaunchedAreWaitedForByNobody) {
+TEST_F(EmulatedNcclConnect, NothingWaitsForBatchesOfAGraphThatIsNotLaunched) {
   run([&](int rank, ncclComm_t& comm) {
     Sum sum{rank};
     EXPECT_EQ(sum.begin(comm), ncclInProgress);

@@ -32,7 +32,7 @@ struct Range {
 
 struct All {
   std::mutex mutex;
-  std::map<const void*, void*> allocations;  // with what somebody else took meanwhile
+  std::map<const void*, void*> allocations;  // with bytes taken by others since
   std::map<void*, Range> ranges;             // by handle
   std::uintptr_t handles = 0;
   EmulatedNcclCounts counts = {};
@@ -144,7 +144,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t handle, void* data, size_t bytes,
   return ncclSuccess;
 }
 
-// Of memory that is another's NCCL makes no symmetric window.
+// NCCL makes no symmetric window of another owner's memory.
 ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void* data, size_t bytes,
                                     ncclWindow_t* window, int flags) {
   const std::shared_ptr<Comm> comm = comm_of(handle);

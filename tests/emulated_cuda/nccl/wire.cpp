@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kLookMs = 5;
 
-/// In a name space of its own, which no file system keeps.
+/// The abstract name space of sockets, which no file system keeps.
 sockaddr_un address_of(const std::string& name, socklen_t& bytes) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

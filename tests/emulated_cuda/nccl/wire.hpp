@@ -42,7 +42,7 @@ class Line {
 [[nodiscard]] Line accept_one(const Line& listener);
 [[nodiscard]] Line connect_to(const std::string& name);
 
-/// Who a rank is, as it says when it connects.
+/// A rank's introduction when it connects.
 struct Hello {
   std::int32_t rank = 0;
   std::int32_t ranks = 0;
@@ -51,8 +51,8 @@ struct Hello {
   std::int32_t job_rank = 0;
 };
 
-/// In place of the number of calls in a group: the rank splits the communicator, or connects to its
-/// peers, as it does before its first group.
+/// Values that replace the number of calls in a group: the rank splits the communicator, or
+/// connects to its peers, as it does before its first group.
 inline constexpr std::uint64_t kSplits = UINT64_MAX;
 inline constexpr std::uint64_t kConnects = UINT64_MAX - 1;
 /// The rank registers a window with the communicator.

@@ -10,7 +10,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-/// By one thread.
+/// Sorts on one thread.
 __global__ void sort_kernel(const std::int32_t* tokens, std::int64_t elems, std::int32_t* sorted,
                             std::int32_t* positions) {
   for (std::int64_t i = 0; i < elems; ++i) { positions[i] = static_cast<std::int32_t>(i); }

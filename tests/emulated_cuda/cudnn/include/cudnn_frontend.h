@@ -59,7 +59,7 @@ struct Tensor_attributes {
 };
 using Tensor = std::shared_ptr<Tensor_attributes>;
 
-/// Of both directions: the causal mask is what these ask for.
+/// Options of both directions. They ask for the causal mask.
 struct AttentionOptions {
   DiagonalAlignment_t alignment = DiagonalAlignment_t::BOTTOM_RIGHT;
   std::int64_t right_bound = -1;  ///< -1: none
