@@ -30,7 +30,7 @@
 
 namespace tessera::kernels {
 
-/// One backend's kernels. Code above calls through it and so names no backend.
+/// One backend's kernels. Code above calls kernels through the table, so it names no backend.
 struct Table {
   AccumulateKernel* accumulate;
   ScaleKernel* scale;
@@ -75,11 +75,11 @@ struct Table {
 
 [[nodiscard]] const Table& cpu_table() noexcept;
 
-/// The kernels for streams of such a device, cpu or cuda. ConfigError for cuda where there is no
-/// CUDA module.
+/// The kernels for streams of a device of this kind, cpu or cuda. ConfigError for cuda if there is
+/// no CUDA module.
 [[nodiscard]] const Table& table_of(DeviceKind kind);
 
-/// What the CUDA module exports as "tessera_cuda_kernels".
+/// Exported by the CUDA module as "tessera_cuda_kernels".
 using CudaTable = const Table*();
 
 }  // namespace tessera::kernels

@@ -1,4 +1,4 @@
-// The tessera command: reads the arguments, does what they say, ends with a status for scripts.
+// The tessera command: reads the arguments, runs the command, and returns a status for scripts.
 #include <fmt/format.h>
 
 #include <csignal>
@@ -24,7 +24,7 @@
 
 namespace {
 
-/// What was typed, as it can be typed again.
+/// The command line, quoted so that it can be typed again.
 std::string typed(std::span<const char* const> arguments) {
   std::string line = "tessera";
   for (const std::string_view argument : arguments) {
@@ -57,7 +57,7 @@ void run(std::span<const char* const> arguments) {
   if (request.command == "train") { return train(request.settings); }
   if (request.command == "compare") { return compare(request.settings); }
   if (request.command == "sample") { return sample(request.settings); }
-  if (!has_rank0()) { return; }  // the rest is no work for several
+  if (!has_rank0()) { return; }  // only rank 0 does the rest
   if (request.command == "plan") { return plan_command(request.settings); }
   if (request.command == "scale") { return scale_command(request.settings); }
   if (request.command == "doctor") { return doctor(request.settings); }
@@ -68,11 +68,11 @@ void run(std::span<const char* const> arguments) {
 
 int main(int count, char** arguments) {
   tessera::tools::open_closed_descriptors();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
+  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit becomes an error like a full disk
   const std::span<const char* const> all{arguments, static_cast<std::size_t>(count)};
   return static_cast<int>(tessera::tools::guarded([&] {
     run(all.subspan(1));
-    // What was printed may still wait for a disk that is full.
+    // Buffered output may still fail, for example on a full disk.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
       throw tessera::Error("cannot write to standard output");
     }

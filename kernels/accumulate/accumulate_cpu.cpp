@@ -17,7 +17,7 @@ void multiply(float* x, float factor, std::int64_t elems) {
   for (std::int64_t i = 0; i < elems; ++i) { x[i] *= factor; }
 }
 
-/// body(first, elems) for the whole chunk, or for blocks of it that can be staged.
+/// Calls body(first, elems) for the whole chunk, or block by block where blocks are staged.
 template <class Body>
 void for_blocks(const Chunk& chunk, bool in_place, const Body& body) {
   const std::int64_t most = in_place ? chunk.size() : kStagedElems;

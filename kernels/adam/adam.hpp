@@ -12,7 +12,7 @@ namespace tessera::kernels {
 ///   w <- w - lr_t m / (sqrt(v) * s + eps)
 ///        with lr_t and s as for AdamW
 ///
-/// The weight moves by m and v before they are rounded, where they are bf16.
+/// The weight is updated from m and v before they are rounded to bf16, if they are bf16.
 using AdamKernel = UpdateKernel<Adam>;
 
 namespace reference {

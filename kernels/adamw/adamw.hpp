@@ -13,7 +13,7 @@ namespace tessera::kernels {
 ///        with lr_t = lr / (1 - b1^t), s = 1 / sqrt(1 - b2^t), t = scalars->updates,
 ///        both computed in fp64 and rounded once
 ///
-/// The weight moves by m and v before they are rounded, where they are bf16.
+/// The weight is updated from m and v before they are rounded to bf16, if they are bf16.
 using AdamWKernel = UpdateKernel<AdamW>;
 
 namespace reference {

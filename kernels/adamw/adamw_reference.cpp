@@ -7,7 +7,8 @@
 namespace tessera::kernels::reference {
 namespace {
 
-// Written to be read: this loop is what "right" means for every backend. It runs at once.
+// This loop is written for readers: it defines the correct result for every backend. It runs at
+// once.
 void step(const UpdateRun& run, const AdamW& hyper, const StepScalars& scalars) {
   if (run.first_quantised) {
     return step_in_fp32(run, scalars, [&](const UpdateRun& wide) { step(wide, hyper, scalars); });

@@ -7,7 +7,7 @@
 
 namespace tessera::kernels {
 
-/// y = a + b, element by element, all of one dtype. y may be a or b.
+/// y = a + b, element by element. All arrays have one dtype. y may be a or b.
 using AddKernel = void(ConstValues a, ConstValues b, Values y, std::int64_t elems, Stream stream);
 
 namespace cpu {

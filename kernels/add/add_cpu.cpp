@@ -9,7 +9,7 @@ namespace tessera::kernels::cpu {
 
 void add(ConstValues a, ConstValues b, Values y, std::int64_t elems, Stream stream) {
   expects(a.dtype == b.dtype && a.dtype == y.dtype, "add: a, b and y are of one dtype");
-  // y may be a or b: elements are read before they are written, and no others are touched.
+  // y may be a or b: each element is read before it is written, and no other element is accessed.
   enqueue(stream, [=] {
     with_type(y.dtype, [&]<class T>(std::type_identity<T>) {
       parallel_for(stream, elems, kElementGrain, [=](const Chunk& chunk) {

@@ -12,7 +12,7 @@ void check_shape(const Arguments& check, const AttentionShape& shape) {
                {"shape.head_size", shape.head_size}});
 }
 
-/// What both directions are given beside their arrays.
+/// Checks the arguments that both directions share, other than the arrays.
 template <class Args>
 void check_rest(const Arguments& check, const Args& args, Stream stream) {
   const std::int64_t rows = args.shape.batch * args.shape.heads * args.shape.seq;

@@ -5,17 +5,17 @@
 
 namespace tessera::kernels {
 
-// On a CPU each thread works on one tile of query rows of one head at a time, in its own part of
-// the workspace; on CUDA a block does, on 64 x 64 scores at a time. In 16 bits CUDA multiplies on
-// tensor cores (attention_cores.hpp). A CUDA module that has cuDNN leaves to it what suits_cudnn
-// (cudnn_rule.hpp) where nothing is dropped and arrays start at multiples of 16 bytes. Both round
-// probabilities and their gradients to the dtype before they multiply them.
+// On a CPU each thread processes one tile of query rows of one head at a time, in its own part of
+// the workspace; on CUDA a block does, 64 x 64 scores at a time. For 16-bit dtypes CUDA multiplies
+// on tensor cores (attention_cores.hpp). A CUDA module with cuDNN uses it for whatever suits_cudnn
+// accepts (cudnn_rule.hpp), if nothing is dropped and arrays start at multiples of 16 bytes. Both
+// round probabilities and their gradients to the dtype before they multiply them.
 
 using AttentionForwardKernel = void(const AttentionForward& args, Stream stream);
 using AttentionBackwardKernel = void(const AttentionBackward& args, Stream stream);
 
-/// attention_workspace_elems, or attention_backward_workspace_elems, of a stream on which `on`
-/// computes.
+/// attention_workspace_elems, or attention_backward_workspace_elems, of a stream that computes on
+/// `on`.
 using AttentionWorkspace = std::int64_t(const AttentionShape& shape, DType dtype,
                                         const StreamKernels& on);
 

@@ -2,9 +2,9 @@
 #include "kernels/attention/attention_tiles_cuda.cuh"
 #include "kernels/attention/cuda/attention_cudnn.hpp"
 
-// The mean of each row's gradients of probabilities first, then the gradients of q by blocks that
-// have a tile of query rows each, then those of k and v by blocks that have a tile of keys. Both
-// make the probabilities again. Every element is summed by one thread, in order.
+// Three kernels: the mean of each row's gradients of probabilities; then the gradients of q, one
+// block per tile of query rows; then those of k and v, one block per tile of keys. The last two
+// recompute the probabilities. One thread sums each element, in order.
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -16,7 +16,7 @@ struct Means {
   Heads heads;
 };
 
-// A warp has a row of a head.
+// One warp per row of a head.
 __global__ void means_kernel(Means args) {
   const Heads& heads = args.heads;
   const std::int64_t warp_elems = kWarp;
@@ -39,18 +39,18 @@ struct Backward {
   const float* log_sum_exp;
   ConstValues dy;
   Values dqkv;
-  const float* means;  ///< as log_sum_exp: sum of y * dy over each row
+  const float* means;  ///< indexed as log_sum_exp: sum of y * dy over each row
   Heads heads;
 };
 
-/// What queries look at keys with, and the gradient of their scores.
+/// The probabilities with which queries attend to keys, and the gradient of their scores.
 struct Looks {
-  Part p = {};  ///< with the mask in it
+  Part p = {};  ///< with the mask applied
   Part dscores = {};
 };
 
-/// The products of a tile of query rows and one of keys. `a` and `b` are scratch, used once all
-/// threads have arrived.
+/// Multiplies a tile of query rows by a tile of keys. `a` and `b` are scratch, written only after
+/// all threads have arrived.
 template <int Chunks>
 __device__ Looks looks_of(const Backward& args, const TiledHead& head, std::int64_t queries,
                           std::int64_t keys, Tile& a, Tile& b) {
@@ -87,8 +87,8 @@ __device__ Looks looks_of(const Backward& args, const TiledHead& head, std::int6
   return looks;
 }
 
-/// parts[chunk] += a^T b, where b is each of `rows(chunk)`, of which `depth` are not zero. What is
-/// in `a` was stored before; `b` has been read.
+/// parts[chunk] += a^T b, where b is `rows(chunk)` for each chunk, with `depth` nonzero rows. On
+/// entry `a` is stored, and no thread reads `b` any more.
 template <Order order, int Chunks, class RowsOf>
 __device__ void multiply_columns(const TiledHead& head, const Tile& a, Tile& b, RowsOf rows,
                                  int depth, float (&parts)[Chunks][kSide][kSide]) {
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kTileThreads, Chunks <= 2 ? 2 : 1) query_kerne
   __shared__ Tile b;
   const Heads& heads = args.heads;
   const TiledHead head{{heads, blockIdx.x % heads.count}};
-  // The tiles with the most keys first: none of them is left for the end.
+  // Start with the tiles that have the most keys, so that no long tile runs last.
   const std::int64_t queries = heads.tiles(kTileSide) - 1 - blockIdx.x / heads.count;
   float dq[Chunks][kSide][kSide] = {};
   for (std::int64_t keys = 0; keys <= queries; ++keys) {
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kTileThreads, Chunks == 1 ? 2 : 1) key_kernel(
   __shared__ Tile b;
   const Heads& heads = args.heads;
   const TiledHead head{{heads, blockIdx.x % heads.count}};
-  const std::int64_t keys = blockIdx.x / heads.count;  // the first are seen by the most queries
+  const std::int64_t keys = blockIdx.x / heads.count;  // the most queries attend to the first keys
   float dk[Chunks][kSide][kSide] = {};
   float dv[Chunks][kSide][kSide] = {};
   for (std::int64_t queries = keys; queries < heads.tiles(kTileSide); ++queries) {

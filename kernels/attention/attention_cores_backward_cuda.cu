@@ -1,9 +1,9 @@
 #include "kernels/attention/attention_cores_cuda.cuh"
 
-// The gradients of q by blocks that have some query rows each, then those of k and v by blocks that
-// have some keys. Both make the probabilities again, and every element is summed by one warp, in
-// order: a third less would be computed by one kernel, whose blocks would have to add to dq one
-// after another.
+// First the gradients of q, one block per group of query rows, then those of k and v, one block per
+// group of keys. Both recompute the probabilities, and one warp sums each element, in order. A
+// single kernel would compute a third less, but its blocks would have to add to dq one after
+// another.
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -13,11 +13,11 @@ struct Backward {
   const float* log_sum_exp;
   ConstValues dy;
   Values dqkv;
-  const float* means;  ///< as log_sum_exp: sum of y * dy over each row
+  const float* means;  ///< indexed as log_sum_exp: sum of y * dy over each row
   Heads heads;
 };
 
-/// What a query row's probabilities and their gradients are made with.
+/// What is needed to compute a query row's probabilities and their gradients.
 struct RowSums {
   float log_sum_exp = 0.0F;  ///< base 2
   float mean = 0.0F;
@@ -38,8 +38,8 @@ struct QueryWarp {
 
   const Head& head;
   HeadWords words;
-  int first_row;  ///< of the warp's
-  float scale;    ///< of scores, for powers of two
+  int first_row;  ///< of the warp
+  float scale;    ///< of scores, for exponentials to base 2
   RowSums sums[kSets][2];
   Left<kSets> q[Size / 16];
   Left<kSets> dy[Size / 16];
@@ -60,10 +60,10 @@ struct QueryWarp {
     return first_row + 16 * set + 8 * half + lane_row();
   }
 
-  /// The keys of a step, from key `first` on.
+  /// Adds the keys of a step, from key `first` on.
   __device__ void add(SharedAddress k, SharedAddress v, int first) {
     if (first_row >= head.all.seq) { return; }
-    // What is exchanged in a tile's rows is the same 32 rows on.
+    // The exchange of pieces in a tile repeats every 32 rows.
 #pragma unroll 1
     for (int at = 0; at < kKeys; at += 32) {
       const auto skipped = static_cast<SharedAddress>(at * Cores<Size>::kRowBytes);
@@ -75,7 +75,7 @@ struct QueryWarp {
     }
   }
 
-  /// Keys `first` on, which are rows `row` on of both tiles.
+  /// Adds the keys from `first` on, which are the rows from `row` on of both tiles.
   __device__ void add_some(SharedAddress k, SharedAddress v, int row, int first) {
     const Place<Size> columns = keys_as_columns<Size>();
     const Place<Size> rows = keys_as_rows<Size>();
@@ -92,7 +92,7 @@ struct QueryWarp {
     }
   }
 
-  /// dp becomes the gradient of the scores, which are p, before they were scaled.
+  /// Replaces dp by the gradient of the scores p before scaling.
   __device__ void differentiate(Products& p, Products& dp, int first) const {
     const bool all_seen = first + kKeysAtOnce - 1 <= first_row;
     const float factor = words.factor();
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kCoresThreads, 2) query_kernel(Backward args) 
   __shared__ Stage<> ring[KeySteps<Size>::kStages];
   const Heads& heads = args.heads;
   const Head head{heads, blockIdx.x % heads.count};
-  // The tiles with the most keys first: none of them is left for the end.
+  // Start with the tiles that have the most keys, so that no long tile runs last.
   const std::int64_t tile = heads.tiles(Cores<Size>::kRows) - 1 - blockIdx.x / heads.count;
   const int first_row = static_cast<int>(tile) * Cores<Size>::kRows;
   const int end = min(first_row + Cores<Size>::kRows, static_cast<int>(heads.seq));
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kCoresThreads, 2) query_kernel(Backward args) 
   warp.store(args);
 }
 
-/// Keys are rows of products here, queries columns.
+/// Here keys are the rows of products and queries the columns.
 template <class T, int Size>
 struct KeyWarp {
   static constexpr int kSets = Cores<Size>::kSets;
@@ -169,15 +169,15 @@ struct KeyWarp {
 
   const Head& head;
   HeadWords words;
-  int first_key;  ///< of the warp's
-  float scale;    ///< of scores, for powers of two
+  int first_key;  ///< of the warp
+  float scale;    ///< of scores, for exponentials to base 2
   float dk[kSets][Size / 8][4] = {};
   float dv[kSets][Size / 8][4] = {};
 
   __device__ KeyWarp(const Head& of, int first)
       : head{of}, words{of}, first_key{first}, scale{of.all.scale * kLog2E} {}
 
-  /// A lane's keys are neighbours: four of two sets, or two.
+  /// A lane holds neighbouring keys: four with two sets, else two.
   __device__ static int key_within(int set, int half, int row) {
     return kSets == 2 ? 4 * row + 2 * set + half : 2 * row + half;
   }
@@ -190,7 +190,7 @@ struct KeyWarp {
             matrix() / 2};
   }
 
-  /// The queries of a step, from row `first` on.
+  /// Adds the queries of a step, from row `first` on.
   __device__ void add(const Backward& args, SharedAddress k, SharedAddress v, SharedAddress q,
                       SharedAddress dy, int first) {
 #pragma unroll
@@ -231,8 +231,8 @@ struct KeyWarp {
     return first + 8 * n + 2 * lane_pair() + e;
   }
 
-  /// p, which are scores, become the probabilities that were not dropped; dp, their gradients,
-  /// those of the scores before they were scaled.
+  /// Replaces the scores p by the probabilities that were not dropped, and their gradients dp by
+  /// those of the scores before scaling.
   __device__ void differentiate(Products& p, Products& dp, const RowSums (&sums)[kTiles][2],
                                 int first) const {
     const bool all_seen = first_key + Cores<Size>::kWarpRows - 1 <= first;
@@ -258,7 +258,7 @@ struct KeyWarp {
     }
   }
 
-  /// to[e][i]: which of the lane's keys, in their order, are dropped for its two queries.
+  /// to[e][i]: which of the lane's keys, in order, are dropped for its two queries.
   __device__ void draw(int first, int n, bool (&to)[2][2 * kSets]) const {
     if constexpr (kSets == 2) {
 #pragma unroll
@@ -266,7 +266,8 @@ struct KeyWarp {
         words.dropped(query(first, n, e), first_key + 4 * lane_row(), to[e]);
       }
     } else {
-      // Lanes of neighbouring rows need each other's words: each draws for one of two queries.
+      // Lanes of neighbouring rows need each other's words, so each lane draws for one of two
+      // queries.
       const int odd = lane_row() % 2;
       bool four[4];
       words.dropped(query(first, n, odd), first_key + 4 * (lane_row() / 2), four);
@@ -306,7 +307,7 @@ __global__ void __launch_bounds__(kCoresThreads, 2) key_kernel(Backward args) {
   __shared__ Stage<kStageBytes> ring[2];
   const Heads& heads = args.heads;
   const Head head{heads, blockIdx.x % heads.count};
-  // The first keys are seen by the most queries.
+  // The most queries attend to the first keys.
   const int first_key = static_cast<int>(blockIdx.x / heads.count) * kRows;
   const HeadRows q = rows_of(head, args.qkv, 0, 3);
   const HeadRows dy = rows_of(head, args.dy, 0, 1);
@@ -325,7 +326,7 @@ __global__ void __launch_bounds__(kCoresThreads, 2) key_kernel(Backward args) {
   Warp warp{head, first_key + cores_warp() * Cores<Size>::kWarpRows};
   for (int first = first_key; first < heads.seq; first += Warp::kQueries) {
     wait_for_copies<0>();
-    __syncthreads();  // all have read what is loaded over now
+    __syncthreads();  // all threads have read the tiles that the next load overwrites
     load(first + Warp::kQueries);
     const SharedAddress stage = shared_address(ring[first / Warp::kQueries % 2].at);
     warp.add(args, shared_address(keys[0].at), shared_address(keys[1].at), stage,

@@ -1,8 +1,8 @@
 #include "kernels/attention/attention_cores_cuda.cuh"
 
-// A block has some query rows of a head and goes over the keys that they see. A warp keeps the
-// largest score of each of its rows and the sum of exponentials as they grow, and scales what was
-// added to y before whenever the largest score of one changes.
+// A block processes some query rows of a head and iterates over the keys that they attend to. A
+// warp keeps the running maximum of the scores and the running sum of exponentials of each of its
+// rows, and rescales what it has added to y whenever a maximum changes.
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -14,7 +14,7 @@ struct Forward {
   Heads heads;
 };
 
-/// Over the four lanes that share a row of a product.
+/// Maximum over the four lanes that share a row of a product.
 __device__ float row_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFF, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xFFFFFFFF, x, 2));
@@ -33,8 +33,8 @@ struct ForwardWarp {
 
   const Head& head;
   HeadWords words;
-  int first_row;  ///< of the warp's
-  float scale;    ///< of scores, for powers of two
+  int first_row;  ///< of the warp
+  float scale;    ///< of scores, for exponentials to base 2
   Left<kSets> q[Size / 16];
   float y[kSets][Size / 8][4] = {};
   float max[kSets][2];       ///< of the scores
@@ -50,7 +50,7 @@ struct ForwardWarp {
     return first_row + 16 * set + 8 * half + lane_row();
   }
 
-  /// The keys of a step, from key `first` on.
+  /// Adds the keys of a step, from key `first` on.
   __device__ void add(SharedAddress k, SharedAddress v, int first) {
     if (first_row >= head.all.seq) { return; }
 #pragma unroll 1
@@ -75,7 +75,7 @@ struct ForwardWarp {
     }
   }
 
-  /// Keys that come after a row's own.
+  /// Hides the keys that come after a row's own position.
   __device__ void hide_later(float (&scores)[kSets][kTiles][4], int first) const {
 #pragma unroll
     for (int s = 0; s < kSets; ++s) {
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kCoresThreads, 2) forward_kernel(Forward args)
   __shared__ Stage<> ring[KeySteps<Size>::kStages];
   const Heads& heads = args.heads;
   const Head head{heads, blockIdx.x % heads.count};
-  // The tiles with the most keys first: none of them is left for the end.
+  // Start with the tiles that have the most keys, so that no long tile runs last.
   const std::int64_t tile = heads.tiles(Cores<Size>::kRows) - 1 - blockIdx.x / heads.count;
   const int first_row = static_cast<int>(tile) * Cores<Size>::kRows;
   const int end = min(first_row + Cores<Size>::kRows, static_cast<int>(heads.seq));

@@ -9,18 +9,18 @@
 #include "kernels/support/cuda/cuda_mma.cuh"
 #include "kernels/support/cuda/cuda_tile.cuh"
 
-// What attention on tensor cores is made of. A block of four warps has some rows of a head, queries
-// or keys, and goes over the others, which come into a ring of tiles in shared memory while the
-// ones before are worked on. Scores stay in registers: what mma leaves as a product's 16 x 16
-// elements is what it takes as the left factor of the next.
+// Building blocks of attention on tensor cores. A block of four warps processes some rows of a
+// head, queries or keys, and iterates over the others: they are loaded into a ring of tiles in
+// shared memory while earlier tiles are computed. Scores stay in registers: the layout of the 16 x
+// 16 elements that mma produces is the layout that it takes as the left factor of the next product.
 //
-// Dropout's words come four at a time, those of four neighbouring keys of a query. So keys are
-// taken in such an order that a lane has four neighbours among the elements of its products: which
-// row of a tile is called which of a product is a matter of the address that a lane loads.
+// Dropout's words come in groups of four, for four neighbouring keys of a query. Keys are therefore
+// ordered such that the elements of a lane's products include four neighbours: the address that a
+// lane loads decides which row of a tile becomes which row of a product.
 namespace tessera::kernels::cuda {
 
 inline constexpr int kCoresThreads = 128;
-inline constexpr int kCoresStageBytes = 16384;  // of a ring: a tile of K with one of V, or all of Q
+inline constexpr int kCoresStageBytes = 16384;  // of a ring: a tile of K and one of V, or all of Q
 
 /// Part of a block's shared memory.
 template <int Bytes = kCoresStageBytes>
@@ -28,16 +28,16 @@ struct alignas(128) Stage {
   std::byte at[Bytes];
 };
 
-/// Sizes for heads padded with zeros to `Size` elements. A warp has `kSets` times 16 rows of its
-/// block's.
+/// Sizes for heads padded with zeros to `Size` elements. Each warp processes `kSets` * 16 rows of
+/// its block.
 template <int Size>
 struct Cores {
   static_assert(Size == 64 || Size == 128);
   static constexpr int kRowBytes = 2 * Size;
   static constexpr int kSets = Size == 64 ? 2 : 1;
   static constexpr int kWarpRows = 16 * kSets;
-  static constexpr int kRows = kCoresThreads / 32 * kWarpRows;  ///< of a block: 128 or 64
-  static constexpr int kTileBytes = kRows * kRowBytes;          ///< of kRows rows
+  static constexpr int kRows = kCoresThreads / 32 * kWarpRows;  ///< rows per block: 128 or 64
+  static constexpr int kTileBytes = kRows * kRowBytes;          ///< size of kRows rows
   static_assert(kTileBytes == kCoresStageBytes);
 };
 
@@ -47,7 +47,7 @@ __device__ inline int cores_warp() {
 __device__ inline int cores_lane() {
   return static_cast<int>(threadIdx.x) % 32;
 }
-/// The row, and the first of two columns, of a lane's elements of a product.
+/// The row, and the first of two columns, of the calling lane's elements of a product.
 __device__ inline int lane_row() {
   return cores_lane() / 4;
 }
@@ -55,15 +55,15 @@ __device__ inline int lane_pair() {
   return cores_lane() % 4;
 }
 
-/// Pieces of 16 bytes lie exchanged in the rows of a tile, piece p of a row at p ^ exchange(row).
-/// No two of eight rows that are loaded at once exchange alike: neighbours, those of every second
-/// pair, every second and every fourth row. Of sums of numbers without a common bit it is the ^ of
-/// theirs.
+/// Swizzle of the 16-byte pieces in a tile: piece p of a row is stored at p ^ exchange(row). The
+/// exchanges of eight rows that are loaded at once all differ, be they neighbours, every second
+/// pair, every second row or every fourth row. If two numbers share no bit, the exchange of their
+/// sum is the ^ of their exchanges.
 __host__ __device__ constexpr int piece_exchange(int row) {
   return (row ^ (row >> 3 & 1) * 3 ^ (row >> 4 & 1)) & 7;
 }
 
-/// The row of a tile, and the piece of two, that the calling lane addresses when its warp loads
+/// The row of a tile, and which of two pieces, that the calling lane addresses when its warp loads
 /// four matrices.
 template <int Size>
 class Place {
@@ -72,7 +72,8 @@ class Place {
       : row_{SharedAddress{Cores<Size>::kRowBytes} * row},
         piece_{SharedAddress{16} * (piece ^ piece_exchange(row))} {}
 
-  /// Its 16 bytes, `row` rows and `piece` pieces on; none has a bit of the lane's own.
+  /// The lane's 16 bytes, moved by `row` rows and `piece` pieces, neither of which shares a bit
+  /// with the lane's own.
   [[nodiscard]] __device__ SharedAddress at(SharedAddress tile, int row, int piece) const {
     const auto exchanged = SharedAddress{16} * (piece ^ piece_exchange(row));
     return tile + row_ + (exchanged ^ piece_) + SharedAddress{Cores<Size>::kRowBytes} * row;
@@ -83,7 +84,7 @@ class Place {
   SharedAddress piece_;
 };
 
-/// The lane's row of a matrix, and of the four matrices which.
+/// The lane's row of a matrix, and which of the four matrices it is in.
 __device__ inline int matrix_row() {
   return cores_lane() % 8;
 }
@@ -91,18 +92,18 @@ __device__ inline int matrix() {
   return cores_lane() / 8;
 }
 
-/// 16 rows as they lie, the left factor; or, transposed, 16 rows of the right one.
+/// 16 rows in stored order: the left factor, or, transposed, 16 rows of the right factor.
 template <int Size>
 __device__ Place<Size> rows_in_order() {
   return {cores_lane() % 16, cores_lane() / 16};
 }
-/// 16 rows as they lie, which are columns of the right factor.
+/// 16 rows in stored order, which are columns of the right factor.
 template <int Size>
 __device__ Place<Size> columns_in_order() {
   return {matrix() / 2 * 8 + matrix_row(), matrix() % 2};
 }
-/// A lane has four neighbouring keys of 16: columns 2 p and 2 p + 1 of both halves of a product are
-/// keys 4 p to 4 p + 3.
+/// A lane holds four neighbouring keys of 16: columns 2 p and 2 p + 1 of both halves of a product
+/// are keys 4 p to 4 p + 3.
 __device__ inline int key_of(int half, int column) {
   return 4 * (column / 2) + 2 * half + column % 2;
 }
@@ -115,7 +116,7 @@ __device__ Place<Size> keys_as_rows() {
   return {key_of(matrix() % 2, matrix_row()), matrix() / 2};
 }
 
-/// One of the matrices that lie side by side in an array of 16-bit elements, of one head.
+/// One head's matrix out of those stored side by side in an array of 16-bit elements.
 struct HeadRows {
   const std::uint16_t* data;
   std::int64_t stride;
@@ -129,8 +130,8 @@ __device__ inline HeadRows rows_of(const Head& head, ConstValues array, int part
           head.all.access};
 }
 
-/// tile[r] = row first + r for r < Rows; zeros beyond the matrix. Where rows are whole pieces they
-/// arrive when they are waited for.
+/// tile[r] = row first + r for r < Rows, with zeros beyond the matrix. If rows consist of whole
+/// pieces, the copy is asynchronous and must be waited for.
 template <int Size, int Rows>
 __device__ void load_rows(std::byte* tile, const HeadRows& from, int first) {
   constexpr int pieces = Size / kEight;
@@ -159,18 +160,18 @@ __device__ void load_rows(std::byte* tile, const HeadRows& from, int first) {
   }
 }
 
-/// The keys that a block's queries see, in steps whose K and V come into a ring of stages, two
-/// steps ahead.
+/// The keys that a block's queries attend to, in steps. K and V are loaded into a ring of stages,
+/// two steps ahead.
 template <int Size>
 class KeySteps {
  public:
   static constexpr int kStages = 3;
-  static constexpr int kKeys = kCoresStageBytes / 2 / Cores<Size>::kRowBytes;  ///< of a step
+  static constexpr int kKeys = kCoresStageBytes / 2 / Cores<Size>::kRowBytes;  ///< per step
 
   __device__ KeySteps(Stage<> (&ring)[kStages], const Head& head, ConstValues qkv, int end)
       : ring_{ring}, k_{rows_of(head, qkv, 1, 3)}, v_{rows_of(head, qkv, 2, 3)}, end_{end} {}
 
-  /// Begins to load a step, as a group of copies, even if there is none.
+  /// Starts to load a step as a group of copies; beyond the last step the group is empty.
   __device__ void load(int step) const {
     std::byte* const stage = ring_[step % kStages].at;
     if (step * kKeys < end_) {
@@ -180,13 +181,13 @@ class KeySteps {
     close_copies();
   }
 
-  /// work(k, v, first key) of all steps. Steps 0 and 1 are on their way, and nothing was after
-  /// them.
+  /// Calls work(k, v, first key) for all steps. The loads of steps 0 and 1 must be the last two
+  /// groups of copies issued before.
   template <class Work>
   __device__ void run(Work work) const {
     for (int step = 0; step * kKeys < end_; ++step) {
       wait_for_copies<1>();
-      __syncthreads();  // all have read what is loaded over now
+      __syncthreads();  // all threads have read the stage that the next load overwrites
       load(step + 2);
       const SharedAddress stage = shared_address(ring_[step % kStages].at);
       work(stage, stage + kCoresStageBytes / 2, step * kKeys);
@@ -200,7 +201,7 @@ class KeySteps {
   int end_;
 };
 
-/// Two numbers as neighbours of 16 bits, to nearest, ties to even.
+/// Two numbers packed as 16-bit neighbours, rounded to nearest, ties to even.
 template <class T>
 __device__ inline std::uint32_t pair_of(float low, float high) {
   std::uint32_t words = 0;
@@ -222,7 +223,7 @@ struct Left {
   std::uint32_t at[Sets][4];
 };
 
-/// Its sets begin `apart` rows apart.
+/// Loads the left factor; its sets start `apart` rows apart.
 template <int Size, int Sets = Cores<Size>::kSets>
 __device__ Left<Sets> load_left(SharedAddress tile, const Place<Size>& place, int apart,
                                 int piece) {
@@ -232,7 +233,7 @@ __device__ Left<Sets> load_left(SharedAddress tile, const Place<Size>& place, in
   return left;
 }
 
-/// Two neighbouring products, rounded: columns 16 pair on.
+/// Two neighbouring products, rounded: columns from 16 * pair on.
 template <class T, int Sets, int Tiles>
 __device__ Left<Sets> narrow(const float (&from)[Sets][Tiles][4], int pair) {
   Left<Sets> left;
@@ -247,8 +248,8 @@ __device__ Left<Sets> narrow(const float (&from)[Sets][Tiles][4], int pair) {
   return left;
 }
 
-/// to = the products of a warp's rows, of which left(k) is columns 16 k on, with 8 Tiles rows of a
-/// tile, `row` on.
+/// to = the warp's rows times 8 * Tiles rows of a tile, from `row` on. left(k) holds the columns of
+/// the warp's rows from 16 * k on.
 template <class T, int Size, int Sets, int Tiles, class LeftOf>
 __device__ void multiply_rows(float (&to)[Sets][Tiles][4], SharedAddress tile,
                               const Place<Size>& place, int row, LeftOf left) {
@@ -276,7 +277,7 @@ __device__ void multiply_rows(float (&to)[Sets][Tiles][4], SharedAddress tile,
   }
 }
 
-/// to += left b, where b is 16 rows of a tile, `row` on.
+/// to += left b, where b is 16 rows of a tile, from `row` on.
 template <class T, int Size, int Sets>
 __device__ void add_product(float (&to)[Sets][Size / 8][4], const Left<Sets>& left,
                             SharedAddress tile, const Place<Size>& place, int row) {
@@ -292,7 +293,8 @@ __device__ void add_product(float (&to)[Sets][Size / 8][4], const Left<Sets>& le
   }
 }
 
-/// Row `half` of a lane's two of a set of products, times `factor`, into row t of a head's matrix.
+/// Stores row `half` of a lane's two rows of a set of products, times `factor`, as row t of a
+/// head's matrix.
 template <class T, int Size>
 __device__ void store_row(Values array, const Head& head, int t, int part, int parts,
                           const float (&products)[Size / 8][4], int half, float factor) {
@@ -311,7 +313,7 @@ __device__ void store_row(Values array, const Head& head, int t, int part, int p
   }
 }
 
-/// KeyMask, of one head.
+/// The KeyMask of one head.
 class HeadWords {
  public:
   __device__ explicit HeadWords(const Head& head)
@@ -338,10 +340,10 @@ class HeadWords {
   std::uint32_t groups_;
 };
 
-/// log2(e): powers are those of two.
+/// log2(e): exponentials are computed to base 2.
 inline constexpr float kLog2E = 1.44269504F;
 
-/// A warp's of a block's rows of Q, or of another such matrix, into its registers.
+/// Loads a warp's rows of the block's rows of Q, or of another such matrix, into registers.
 template <int Size>
 __device__ void load_own(Left<Cores<Size>::kSets> (&to)[Size / 16], const std::byte* tile) {
   const Place<Size> place{cores_warp() * Cores<Size>::kWarpRows + cores_lane() % 16,
@@ -352,8 +354,8 @@ __device__ void load_own(Left<Cores<Size>::kSets> (&to)[Size / 16], const std::b
   }
 }
 
-/// body.template operator()<T, Size>() with what CUDA calls the type of `dtype`, and room for a
-/// head of `size`.
+/// Calls body.template operator()<T, Size>() with CUDA's type for `dtype`, and room for a head of
+/// `size`.
 template <class Body>
 void with_cores(DType dtype, std::int64_t size, Body body) {
   const auto with_size = [&]<class T>(std::type_identity<T>) {

@@ -13,9 +13,9 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kTile = 64;  // query rows that are worked on together
+constexpr std::int64_t kTile = 64;  // query rows that are processed together
 
-/// AttentionForward and AttentionBackward of one head, where everything is fp32.
+/// AttentionForward and AttentionBackward of one head, with all arrays in fp32.
 struct Forward {
   const float* qkv;
   float* y;
@@ -33,14 +33,14 @@ struct Backward {
   HeadMask mask;
 };
 
-/// One head of one sequence: where its rows lie, and the tile of query rows [first, first + rows),
-/// which sees the keys [0, keys).
+/// One head of one sequence: the offsets of its rows, and the tile of query rows [first, first +
+/// rows), which attends to the keys [0, keys).
 struct Tile {
-  std::int64_t qkv;  ///< offset of the head's q; k and v lie `hidden` and 2 `hidden` further
+  std::int64_t qkv;  ///< offset of the head's q; k and v lie `hidden` and 2 * `hidden` further
   std::int64_t y;    ///< offset of the head in y and dy
   std::int64_t lse;  ///< offset of the head's rows in log_sum_exp
   std::int64_t hidden;
-  std::int64_t size;  ///< of a head
+  std::int64_t size;  ///< of the head
   std::int64_t first;
   std::int64_t rows;
   std::int64_t keys;
@@ -52,7 +52,7 @@ struct Tile {
   [[nodiscard]] std::int64_t k() const { return qkv + hidden; }
   [[nodiscard]] std::int64_t v() const { return qkv + 2 * hidden; }
   [[nodiscard]] std::int64_t out() const { return y + first * hidden; }
-  /// Keys that row r of the tile may look at.
+  /// Keys that row r of the tile may attend to.
   [[nodiscard]] std::int64_t visible(std::int64_t r) const { return first + r + 1; }
 };
 
@@ -65,7 +65,7 @@ std::int64_t tile_elems(const AttentionShape& shape) {
   return 2 * std::min(kTile, shape.seq) * tile_stride(shape);
 }
 
-/// What one thread works in: its tiles, and in 16 bits one head of qkv, dqkv, y and dy.
+/// Workspace of one thread: its tiles, and for 16-bit dtypes one head of qkv, dqkv, y and dy.
 std::int64_t thread_workspace_elems(const AttentionShape& shape, DType dtype) {
   const std::int64_t heads = dtype == DType::fp32 ? 0 : 8 * shape.seq * shape.head_size;
   return tile_elems(shape) + heads;
@@ -76,13 +76,13 @@ std::int64_t heads_of(const AttentionShape& shape) {
   return shape.batch * shape.heads;
 }
 
-/// Heads that are worth a thread.
+/// Number of heads that is worth a thread.
 std::int64_t head_grain(const AttentionShape& shape) {
   constexpr std::int64_t least_work = 128 * 1024;  // multiply-adds
   return ceil_div(least_work, std::max<std::int64_t>(1, shape.seq * shape.seq * shape.head_size));
 }
 
-/// body(tile) for every tile of head `head` of all sequences, in order.
+/// Calls body(tile) for every tile of head `head` of all sequences, in order.
 template <class Body>
 void for_each_tile(const AttentionShape& shape, std::int64_t head, Body body) {
   const std::int64_t hidden = shape.heads * shape.head_size;
@@ -96,8 +96,7 @@ void for_each_tile(const AttentionShape& shape, std::int64_t head, Body body) {
   }
 }
 
-/// body(head, workspace) for every head, shared out over the stream's threads: heads have nothing
-/// in common.
+/// Calls body(head, workspace) for every head, on all threads of the stream: heads are independent.
 template <class Body>
 void for_each_head(const AttentionShape& shape, DType dtype, float* workspace, Stream stream,
                    Body body) {
@@ -126,7 +125,7 @@ void scores_of(const Tile& tile, const float* qkv, float* scores) {
           {scores, tile.stride}, tile.rows, tile.keys, tile.size);
 }
 
-/// Zero where the mask drops.
+/// Sets the dropped probabilities of a row to zero.
 void drop_row(const HeadMask& mask, std::int64_t query, float* row, std::int64_t visible) {
   mask.for_keys(query, visible, [row](std::int64_t first, std::int64_t elems, const auto& kept) {
     for_lanes(elems, [&](std::int64_t i, auto lanes) {
@@ -153,7 +152,7 @@ void forward_tile(const Forward& args, const Tile& tile, float* scores) {
     args.log_sum_exp[tile.lse + tile.first + r] =
         static_cast<float>(std::log(sum) + static_cast<double>(max));
   }
-  // The few columns of y are divided by the sum, not the many of the probabilities.
+  // Divide the few columns of y by the sum rather than the many of the probabilities.
   float* y = args.y + tile.out();
   product({scores, tile.stride}, {args.qkv + tile.v(), tile.qkv_stride()}, Transpose::no,
           {y, tile.hidden}, tile.rows, tile.size, tile.keys);
@@ -170,7 +169,7 @@ float row_dot(const float* a, const float* b, std::int64_t elems) {
   return static_cast<float>(sum_of(sum));
 }
 
-/// Scores become probabilities p, and dp becomes p * (dp - mean) * scale, the gradient of the
+/// Turns scores into probabilities p, and dp into p * (dp - mean) * scale, the gradient of the
 /// unscaled scores.
 void probabilities_and_gradient(float* p, float* dp, std::int64_t elems, float log_sum_exp,
                                 float mean, float scale) {
@@ -181,8 +180,8 @@ void probabilities_and_gradient(float* p, float* dp, std::int64_t elems, float l
   });
 }
 
-/// The same for a row with dropped probabilities: dp has no part where they are, and p becomes what
-/// y was made with. The mean, from y, is that of the dropped too.
+/// The same for a row with dropped probabilities: their dp counts as zero, and p becomes the
+/// probabilities that y was computed with. The mean, computed from y, includes the dropped ones.
 void dropped_probabilities_and_gradient(const HeadMask& mask, std::int64_t query, float* p,
                                         float* dp, std::int64_t visible, float log_sum_exp,
                                         float mean, float scale) {
@@ -200,7 +199,7 @@ void dropped_probabilities_and_gradient(const HeadMask& mask, std::int64_t query
   });
 }
 
-/// They gather gradients from several tiles.
+/// Zeroes the gradients of keys and values, which accumulate over several tiles.
 void zero_key_and_value_gradients(const Backward& args, std::int64_t head) {
   const AttentionShape& shape = args.shape;
   const std::int64_t hidden = shape.heads * shape.head_size;
@@ -270,7 +269,7 @@ HeadMask mask_of(const Args& args, std::int64_t head) {
   return {args.shape, args.dropout, args.key, args.first_head, head};
 }
 
-// A head of 16 bits is widened into the workspace and computed as if it were the only one.
+// A 16-bit head is widened into the workspace and computed as if it were the only one.
 
 AttentionShape one_head(const AttentionShape& shape) {
   return {.batch = 1, .seq = shape.seq, .heads = 1, .head_size = shape.head_size};

@@ -2,9 +2,9 @@
 #include "kernels/attention/attention_tiles_cuda.cuh"
 #include "kernels/attention/cuda/attention_cudnn.hpp"
 
-// A block has a tile of query rows of a head and goes over the keys that they see, a tile at a
-// time: the largest score and the sum of exponentials are kept as they grow, and what was added to
-// y before is scaled whenever the largest score changes.
+// A block processes a tile of query rows of a head and iterates over the keys that they attend to,
+// a tile at a time. It keeps the running maximum of the scores and the running sum of exponentials,
+// and rescales what it has added to y whenever the maximum changes.
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -16,7 +16,7 @@ struct Forward {
   Heads heads;
 };
 
-/// Over the threads that share rows of a product: neighbours in half a warp.
+/// Maximum over the threads that share rows of a product: neighbours in half a warp.
 __device__ float row_max(float x) {
 #pragma unroll
   for (int lanes = kThreadSide / 2; lanes > 0; lanes /= 2) {
@@ -32,13 +32,13 @@ __device__ float row_sum(float x) {
   return x;
 }
 
-/// Softmax state of the rows of a thread's part.
+/// Softmax state of the rows in a thread's part.
 struct Softmax {
   float max[kSide] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};  ///< of the scaled scores
   float sum[kSide] = {};  ///< of the exponentials in the thread's columns, relative to max
 
-  /// Row i of some scores becomes exp(scale * score - max), 0 beyond key `last` of its row; returns
-  /// what was made relative to the former max is multiplied by.
+  /// Turns row i of the scores into exp(scale * score - max), with 0 beyond key `last` of the row.
+  /// Returns the factor that rescales sums made relative to the previous maximum.
   __device__ float add(int i, float (&scores)[kSide], float scale, int last) {
     float most = -INFINITY;
 #pragma unroll
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kTileThreads, Chunks <= 2 ? 2 : 1) forward_ker
   __shared__ Tile v;
   const Heads& heads = args.heads;
   const TiledHead head{{heads, blockIdx.x % heads.count}};
-  // The tiles with the most keys first: none of them is left for the end.
+  // Start with the tiles that have the most keys, so that no long tile runs last.
   const std::int64_t tile = heads.tiles(kTileSide) - 1 - blockIdx.x / heads.count;
   float y[Chunks][kSide][kSide] = {};
   Softmax softmax;
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kTileThreads, Chunks <= 2 ? 2 : 1) forward_ker
   for (std::int64_t keys = 0; keys <= tile; ++keys) {
     Part scores = {};
     const auto load = [&](int chunk) {
-      // The only chunk of the queries stays.
+      // A single chunk of the queries stays loaded.
       if (Chunks > 1 || keys == 0) { load_transposed(q, head.tile(args.qkv, tile, chunk, 0, 3)); }
       load_transposed(k, head.tile(args.qkv, keys, chunk, 1, 3));
     };

@@ -9,13 +9,14 @@
 #include "kernels/dropout/mask_key.hpp"
 #include "kernels/support/cuda/cuda_lanes.cuh"
 
-// What attention's kernels on CUDA know of heads, and of which of their probabilities are dropped.
+// Heads, and their dropped probabilities, as attention's CUDA kernels see them.
 namespace tessera::kernels::cuda {
 
-inline constexpr int kEight = 8;  // neighbours that a thread loads at once: a pack of 16 bits each
+inline constexpr int kEight =
+    8;  // neighbours that a thread loads at once: a pack of 16-bit elements
 
-/// philox4x32 with a key that all threads share: its rounds' keys lie where kernels find their
-/// arguments, and take no registers.
+/// philox4x32 with a key that all threads share: the keys of its rounds are kernel arguments, and
+/// take no registers.
 class PhiloxRounds {
  public:
   explicit PhiloxRounds(std::array<std::uint32_t, 2> key) {
@@ -47,7 +48,7 @@ class PhiloxRounds {
   std::uint32_t keys_[kRounds][2];
 };
 
-/// HeadMask, made four keys at a time.
+/// HeadMask, computed four keys at a time.
 struct KeyMask {
   bool on;
   float factor;
@@ -56,15 +57,15 @@ struct KeyMask {
   std::int64_t first_head;
   PhiloxRounds philox;
 
-  /// Word j is that of key `first` + j, `first` a multiple of four: dropped if it is below
-  /// `threshold`. `row` counts the query rows of all heads of a sample.
+  /// Word j belongs to key `first` + j, where `first` is a multiple of four; the key is dropped if
+  /// its word is below `threshold`. `row` counts the query rows of all heads of a sample.
   [[nodiscard]] __device__ std::array<std::uint32_t, 4> words(std::int64_t sample, std::int64_t row,
                                                               std::int64_t seq,
                                                               std::int64_t first) const {
     return philox.words(static_cast<std::uint64_t>((row * ((seq + 3) / 4)) + first / 4),
                         static_cast<std::uint64_t>(first_sample + sample));
   }
-  /// What the probabilities of those four keys are multiplied by.
+  /// The factors of those four keys' probabilities.
   __device__ void factors(std::int64_t sample, std::int64_t row, std::int64_t seq,
                           std::int64_t first, float (&to)[4]) const {
     const std::array<std::uint32_t, 4> of = words(sample, row, seq, first);
@@ -84,26 +85,26 @@ struct Heads {
   KeyMask mask;
   Access access;
 
-  /// Tiles of `rows` rows of a head.
+  /// Number of tiles of `rows` rows in a head.
   [[nodiscard]] __host__ __device__ std::int64_t tiles(int rows) const {
     return (seq + rows - 1) / rows;
   }
 };
 
-/// One of them.
+/// One head of one sequence.
 struct Head {
   const Heads& all;
   std::int64_t index;
 
   [[nodiscard]] __device__ std::int64_t sample() const { return index / all.heads; }
   [[nodiscard]] __device__ std::int64_t number() const { return index % all.heads; }
-  /// Query row t among those of all heads of the sample, for the mask.
+  /// Index of query row t among the rows of all heads of the sample, for the mask.
   [[nodiscard]] __device__ std::int64_t masked_row(std::int64_t t) const {
     return (all.mask.first_head + number()) * all.seq + t;
   }
   /// Index of row t in log_sum_exp.
   [[nodiscard]] __device__ std::int64_t row(std::int64_t t) const { return index * all.seq + t; }
-  /// Where row t lies in a tensor of `parts` matrices side by side.
+  /// Offset of row t in a tensor of `parts` matrices side by side.
   [[nodiscard]] __device__ std::int64_t at(std::int64_t t, int part, int parts) const {
     return ((sample() * all.seq + t) * parts + part) * all.hidden + number() * all.size;
   }
@@ -129,7 +130,7 @@ template <class Args>
           .access = access_of(kEight, shape.head_size, arrays)};
 }
 
-/// means[row] = the sum of y * dy over each row, rows as those of log_sum_exp.
+/// means[row] = the sum of y * dy over each row, indexed as log_sum_exp.
 void attention_means(const AttentionBackward& args, const Heads& heads, float* means,
                      cudaStream_t stream);
 

@@ -21,7 +21,7 @@ struct Head {
   std::int64_t first_head;
 
   [[nodiscard]] std::int64_t hidden() const { return shape.heads * shape.head_size; }
-  /// Where element d of row t lies; part 0 is q, 1 is k, 2 is v.
+  /// Index of element d of row t; part 0 is q, 1 is k, 2 is v.
   [[nodiscard]] std::int64_t at(std::int64_t part, std::int64_t t, std::int64_t d) const {
     return ((batch * shape.seq + t) * 3 + part) * hidden() + head * shape.head_size + d;
   }
@@ -39,7 +39,7 @@ struct Head {
     for (std::int64_t d = 0; d < shape.head_size; ++d) { sum += q(t, d) * k(s, d); }
     return sum * scale();
   }
-  /// The probabilities with which row t looks at rows 0 .. t.
+  /// The probabilities with which row t attends to rows 0 .. t.
   [[nodiscard]] std::vector<double> probabilities(std::int64_t t, double* log_sum_exp) const {
     std::vector<double> p;
     double max = score(t, 0);
@@ -56,7 +56,7 @@ struct Head {
     *log_sum_exp = std::log(sum) + max;
     return p;
   }
-  /// What row t's probability for row s is multiplied by.
+  /// The factor of row t's probability for row s.
   [[nodiscard]] double kept(std::int64_t t, std::int64_t s) const {
     if (rule.p == 0.0F) { return 1.0; }
     const auto i = static_cast<std::uint64_t>(

@@ -8,17 +8,17 @@
 #include "kernels/support/cuda/cuda_tile.cuh"
 #include "tessera/base/math.hpp"
 
-// What attention's kernels are made of: tiles of 64 x 64 floats in shared memory, which 16 x 16
-// threads multiply, each with 4 x 4 elements of a product in registers. The dtype is known when a
-// kernel runs, not when it is compiled: it matters where a tile is loaded alone, and one kernel
-// takes as long to compile as three.
+// Building blocks of attention's fp32 kernels: tiles of 64 x 64 floats in shared memory. 16 x 16
+// threads multiply tiles, each with 4 x 4 elements of the product in registers. The dtype is a
+// run-time argument rather than a template argument: it matters only where a tile is loaded, and
+// three kernels would take three times as long to compile.
 namespace tessera::kernels::cuda {
 
 inline constexpr int kTileSide = 64;  // query rows, keys, or elements of a head
-inline constexpr int kSide = 4;       // of a thread's part of a product
+inline constexpr int kSide = 4;       // side of a thread's part of a product
 inline constexpr int kThreadSide = kTileSide / kSide;
 inline constexpr int kTileThreads = kThreadSide * kThreadSide;
-inline constexpr int kMostHeadChunks = 4;  // tiles that a head's elements fill
+inline constexpr int kMostHeadChunks = 4;  // most chunks of kTileSide elements in a head
 inline constexpr std::int64_t kMostHeadSize = kMostHeadChunks * kTileSide;
 
 struct alignas(16) Tile {
@@ -34,7 +34,7 @@ __device__ inline int part_column() {
   return static_cast<int>(threadIdx.x) % kThreadSide * kSide;
 }
 
-/// What begins at element `i` of an array.
+/// The array from element `i` on.
 __device__ inline ConstValues at_element(ConstValues array, std::int64_t i) {
   const std::int64_t bytes = array.dtype == DType::fp32 ? 4 : 2;
   array.data = static_cast<const std::byte*>(array.data) + i * bytes;
@@ -54,7 +54,7 @@ __device__ inline void widen(const Bits& bits, DType dtype, float (&to)[kEight])
   }
 }
 
-/// store_floats to element `i` of an array on.
+/// store_floats at element `i` of an array.
 __device__ inline void store_any(Values to, std::int64_t i, Access access, std::int64_t count,
                                  const float (&from)[kSide]) {
   if (to.dtype == DType::fp32) {
@@ -66,7 +66,7 @@ __device__ inline void store_any(Values to, std::int64_t i, Access access, std::
   }
 }
 
-/// Some rows of a matrix in memory, at most kTileSide, and at most kTileSide of their elements.
+/// Some rows of a matrix in memory: at most kTileSide rows, and at most kTileSide elements of each.
 struct Rows {
   ConstValues data;
   std::int64_t stride;
@@ -74,7 +74,7 @@ struct Rows {
   int columns;
   Access access;
 
-  /// Issues the loads of eight neighbours of a row; zeros beyond the matrix.
+  /// Issues the loads of eight neighbours of a row, with zeros beyond the matrix.
   [[nodiscard]] __device__ Bits load(int row, int column) const {
     if (row >= rows || column >= columns) { return {}; }
     const std::int64_t at = row * stride + column;
@@ -107,11 +107,11 @@ struct Rows {
   }
 };
 
-/// Loads of eight elements by a thread for a tile.
+/// Number of times that a thread loads eight elements for one tile.
 inline constexpr int kEights = kTileSide * kTileSide / kEight / kTileThreads;
 
-/// What load(i) has read, as numbers: to(i, values) for each of the thread's i. All loads are
-/// issued before the first of them is waited for.
+/// Calls to(i, values) with what load(i) read, as numbers, for each i of the thread. All loads are
+/// issued before the first is waited for.
 template <class Load, class To>
 __device__ void load_eights(DType dtype, Load load, To to) {
   Bits bits[kEights];
@@ -125,7 +125,7 @@ __device__ void load_eights(DType dtype, Load load, To to) {
   }
 }
 
-/// to[r][c] = from[r][c]; zeros beyond.
+/// to[r][c] = from[r][c], with zeros beyond.
 __device__ inline void load_rows(Tile& to, const Rows& from) {
   constexpr int packs = kTileSide / kEight;
   const auto row = [](int i) { return (static_cast<int>(threadIdx.x) + i * kTileThreads) / packs; };
@@ -137,8 +137,8 @@ __device__ inline void load_rows(Tile& to, const Rows& from) {
       });
 }
 
-/// to[c][r] = from[r][c]; zeros beyond. Neighbouring threads have rows below each other, so that
-/// what they write lies in different banks.
+/// to[c][r] = from[r][c], with zeros beyond. Neighbouring threads take rows below each other, so
+/// that their writes go to different banks.
 __device__ inline void load_transposed(Tile& to, const Rows& from) {
   const int row = static_cast<int>(threadIdx.x) % kTileSide;
   const auto column = [](int i) {
@@ -160,8 +160,8 @@ __device__ inline void store_parts(Tile& to, const Part& part) {
   }
 }
 
-/// How the rows of a tile's columns lie in it: plain, or with the groups of four exchanged such
-/// that a product's columns are stored without two threads in the same bank.
+/// The order of rows in a tile's columns: plain, or with groups of four exchanged such that a
+/// product's columns are stored without bank conflicts.
 enum class Order : std::uint8_t { plain, exchanged };
 
 __device__ inline int exchanged(int row, int column) {
@@ -199,14 +199,15 @@ __device__ void multiply(const Tile& a, const Tile& b, int depth, Part& part) {
   }
 }
 
-/// A head in tiles.
+/// A head cut into tiles.
 struct TiledHead : Head {
-  /// Elements of its chunk `chunk`, at most kTileSide; none or fewer beyond the last.
+  /// Number of elements in chunk `chunk` of the head: at most kTileSide, zero or negative beyond
+  /// the last.
   [[nodiscard]] __device__ int columns(int chunk) const {
     const std::int64_t rest = all.size - std::int64_t{chunk} * kTileSide;
     return static_cast<int>(rest < kTileSide ? rest : kTileSide);
   }
-  /// Rows of tile `tile`.
+  /// Number of rows in tile `tile`.
   [[nodiscard]] __device__ int rows(std::int64_t tile) const {
     const std::int64_t rest = all.seq - tile * kTileSide;
     return static_cast<int>(rest < kTileSide ? rest : kTileSide);
@@ -217,7 +218,7 @@ struct TiledHead : Head {
     return {at_element(data, at(tile * kTileSide, part, parts) + std::int64_t{chunk} * kTileSide),
             parts * all.hidden, rows(tile), columns(chunk), all.access};
   }
-  /// Stores a thread's part of chunk `chunk` of such a tile.
+  /// Stores a thread's part of chunk `chunk` of that tile.
   __device__ void store(Values data, std::int64_t tile, int chunk, int which, int parts,
                         const Part& part) const {
     const int count = columns(chunk) - part_column();
@@ -231,14 +232,14 @@ struct TiledHead : Head {
       }
     }
   }
-  /// What the probabilities with which row t looks at four keys from `first` on are multiplied by.
+  /// The factors of the probabilities with which row t attends to four keys from `first` on.
   __device__ void mask(std::int64_t t, std::int64_t first, float (&to)[kSide]) const {
     all.mask.factors(sample(), masked_row(t), all.seq, first, to);
   }
 };
 
-/// part += q k^T: the product of two tiles of rows of a head, whose chunks `load(chunk)` leaves in
-/// `a` and `b`, transposed. All threads call it; nothing is loaded before all have come.
+/// part += q k^T: the product of two tiles of rows of a head. `load(chunk)` stores their chunks in
+/// `a` and `b`, transposed. All threads call it; no thread loads before all have arrived.
 template <int Chunks, class Load>
 __device__ void multiply_rows(const TiledHead& head, const Tile& a, const Tile& b, Load load,
                               Part& part) {
@@ -252,7 +253,7 @@ __device__ void multiply_rows(const TiledHead& head, const Tile& a, const Tile& 
   }
 }
 
-/// body(std::integral_constant<int, Chunks>{}) with room for a head of `size`.
+/// Calls body(std::integral_constant<int, Chunks>{}) with room for a head of `size`.
 template <class Body>
 void with_chunks(std::int64_t size, Body body) {
   expects(size <= kMostHeadSize, "attention on CUDA: a head has at most 256 elements");

@@ -3,10 +3,10 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/cudnn_rule.hpp"
 
-// Part of the core: plans for CUDA are made without the module.
+// This file is part of the core: plans for CUDA are made without the module.
 namespace tessera::kernels::cuda {
 
-// What cuDNN needs is counted whether the module has it or not: a plan holds for both.
+// cuDNN's workspace is counted whether the module has cuDNN or not: a plan holds for both.
 std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
                                        const StreamKernels& on) {
   const std::size_t cudnn =

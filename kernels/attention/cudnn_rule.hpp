@@ -9,15 +9,16 @@
 
 namespace tessera::kernels::cuda {
 
-// cuDNN's deterministic backward holds the gradient of the probabilities of the heads that it works
-// on, in 16 bits, in tiles of 128. So it is given as many heads at a time as its workspace has room
-// for: what plans count, without the module, or more where the caller lends more. A head that is
-// too long on its own is none for it. The other backward adds the gradients of queries in fp32 as
-// they come, and holds these alone.
+// cuDNN's deterministic backward holds the gradient of the probabilities of the heads in a call, in
+// 16 bits, in tiles of 128. Each call therefore takes as many heads as fit into the workspace: the
+// size that plans count, without the module, or more if the caller lends more. cuDNN does not take
+// a head that is too long even alone. The other backward adds the gradients of queries in fp32 in
+// any order, and holds only these.
 
-/// The most that cuDNN works in, with all that it needs besides, unless the stream says otherwise.
-/// One head alone may take more: it does for sequences of more than 8,064 tokens. One of 32,640,
-/// whose activations are many times as large, takes almost all of kMostCudnnHeadBytes.
+/// The most memory that cuDNN may work in, including everything else it needs, unless the
+/// stream sets another limit. One head alone may
+/// take more, and does for sequences of more than 8,064 tokens. With 32,640 tokens, whose
+/// activations are many times as large, it takes almost all of kMostCudnnHeadBytes.
 inline constexpr std::size_t kMostCudnnBytes = StreamKernels{}.attention_bytes;
 inline constexpr std::size_t kMostCudnnHeadBytes = std::size_t{2} << 30U;
 inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
@@ -40,7 +41,7 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
                                   : cudnn_head_bytes_in_any_order(shape.seq, shape.head_size);
 }
 
-/// The heads that `bytes` of workspace have room for at a time, of those that there are.
+/// The number of heads that fit into `bytes` of workspace at a time, at most all of them.
 [[nodiscard]] constexpr std::int64_t cudnn_heads_in(const AttentionShape& shape, std::size_t bytes,
                                                     SumOrder order = SumOrder::fixed) noexcept {
   const std::size_t room = bytes - std::min(bytes, kCudnnSlackBytes);
@@ -48,7 +49,7 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
                   static_cast<std::int64_t>(room / cudnn_head_bytes(shape, order)));
 }
 
-/// Heads at a time in the workspace that a plan counts; 0: not even one.
+/// Number of heads at a time in the workspace that a plan counts; 0 if not even one fits.
 [[nodiscard]] constexpr std::int64_t cudnn_heads(const AttentionShape& shape,
                                                  SumOrder order = SumOrder::fixed,
                                                  std::size_t most = kMostCudnnBytes) noexcept {
@@ -57,10 +58,10 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
   return cudnn_heads_in(shape, bytes, order);
 }
 
-/// Whether attention of such a shape and dtype, none of which is dropped, is cuDNN's where the
-/// module has it: bf16 or fp16, head sizes of up to 128 that are multiples of 8, two rows or more,
-/// and at least one head at a time, or, where the log_sum_exp of some heads would not start at a
-/// multiple of 16 bytes, all of them.
+/// Whether cuDNN computes attention of this shape and dtype, without dropout, where the module has
+/// it: bf16 or fp16; head sizes of up to 128 that are multiples of 8; two rows or more; at least
+/// one head at a time, or all of them if the log_sum_exp of some heads would not start at a
+/// multiple of 16 bytes.
 [[nodiscard]] constexpr bool suits_cudnn(const AttentionShape& shape, DType dtype,
                                          std::size_t most = kMostCudnnBytes) noexcept {
   return size_of(dtype) == 2 && shape.head_size % 8 == 0 && shape.head_size >= 8 &&
@@ -70,8 +71,9 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
           cudnn_heads(shape, SumOrder::fixed, most) == shape.batch * shape.heads);
 }
 
-/// The order in which cuDNN's backward adds where `asked` is asked for. What suits it does not
-/// depend on it: short rows whose heads all fit at once in the fixed order alone keep that.
+/// The order in which cuDNN's backward adds if the caller asks for `asked`. Which shapes suit cuDNN
+/// does not depend on the order: short rows whose heads all fit at once only in the fixed order
+/// keep that order.
 [[nodiscard]] constexpr SumOrder cudnn_order(const AttentionShape& shape, SumOrder asked,
                                              std::size_t most = kMostCudnnBytes) noexcept {
   const bool fits =
@@ -79,7 +81,7 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
   return fits ? asked : SumOrder::fixed;
 }
 
-/// What of `workspace` cuDNN is given; 0 if the shape does not suit it.
+/// The part of `workspace` that cuDNN gets; 0 if the shape does not suit it.
 [[nodiscard]] constexpr std::size_t cudnn_workspace_bytes(
     const AttentionShape& shape, DType dtype, SumOrder asked = SumOrder::fixed,
     std::size_t most = kMostCudnnBytes) noexcept {
@@ -90,7 +92,8 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
          kCudnnSlackBytes;
 }
 
-/// What cuDNN's backward can use at most: all heads at a time; 0 if the shape does not suit it.
+/// The most that cuDNN's backward can use, with all heads at a time; 0 if the shape does not suit
+/// it.
 [[nodiscard]] constexpr std::size_t cudnn_whole_workspace_bytes(
     const AttentionShape& shape, DType dtype, SumOrder asked = SumOrder::fixed,
     std::size_t most = kMostCudnnBytes) noexcept {
@@ -100,8 +103,8 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
          kCudnnSlackBytes;
 }
 
-/// Whether cuDNN of a version (91801 for 9.18.1) has its deterministic backward on devices whose
-/// compute capability has this major number.
+/// Whether this version of cuDNN (91801 for 9.18.1) has its deterministic backward on devices with
+/// this major number of the compute capability.
 [[nodiscard]] constexpr bool has_deterministic_cudnn(std::size_t version, int major) noexcept {
   return major != 10 || version >= 91801;
 }

@@ -9,8 +9,8 @@
 
 namespace tessera::kernels {
 
-/// The dropped probabilities of one head of one sequence. They come from counters, so any thread
-/// can make any row again in backward.
+/// The dropped probabilities of one head of one sequence. They are computed from counters, so any
+/// thread can recompute any row in backward.
 class HeadMask {
  public:
   /// `head` counts the heads of all sequences, `first_head` those before a sequence's first.
@@ -29,9 +29,9 @@ class HeadMask {
   [[nodiscard]] bool on() const noexcept { return rule_.p > 0.0F; }
   [[nodiscard]] float factor() const noexcept { return rule_.factor(); }
 
-  /// body(first, elems, kept) for the keys [0, visible) of row `query`, a few at a time: keys
-  /// [first, first + elems), where kept(i) has no bits in the lanes of first + i .. that are
-  /// dropped, and all in the others.
+  /// Calls body(first, elems, kept) for the keys [0, visible) of row `query`, a few at a time: keys
+  /// [first, first + elems). In kept(i) the lanes from first + i on have no bits set if the key is
+  /// dropped, else all.
   template <class Body>
   void for_keys(std::int64_t query, std::int64_t visible, Body body) const {
     alignas(64) std::uint32_t words[kPhiloxWords];

@@ -44,7 +44,7 @@ void add_bias(Values y, ConstValues bias, std::int64_t rows, std::int64_t column
   });
 }
 
-// Threads share the columns out, never the rows: a column's sum has one order.
+// Threads divide the columns, never the rows: a column's sum has one order.
 void bias_gradient(ConstValues dy, Values dbias, std::int64_t rows, std::int64_t columns,
                    Write write, Stream stream) {
   enqueue(stream, [=] {

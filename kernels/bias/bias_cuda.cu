@@ -4,7 +4,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-// Blocks of 32 packs side by side in 8 rows; a thread stays in its columns, whose bias it keeps.
+// Blocks of 8 rows of 32 neighbouring packs. A thread stays in its columns and keeps their bias.
 constexpr int kLanes = 32;
 constexpr int kRows = 8;
 

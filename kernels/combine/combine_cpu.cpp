@@ -14,7 +14,7 @@
 namespace tessera::kernels {
 namespace {
 
-// How an element is held in sums, and how it is stored.
+// The types in which an element is summed and stored.
 struct Float {
   using Stored = float;
   using Sum = float;
@@ -49,20 +49,20 @@ struct Max {
   }
 };
 
-// Small enough that the next block of every source fits into the first-level cache beside it.
+// Small enough for the first-level cache to hold this block and the next one of every source.
 constexpr std::int64_t kBlock = 512;
 
-// Prefetches the block after the next. The processor follows one stream from
-// end to end by itself, but not several in turn: with 4 sources it takes 0.6 of the time, with 8
-// half. Beyond the end of a source this does nothing.
+// Prefetches the block after the next. The hardware prefetcher follows one stream from end to end,
+// but not several in turn: with 4 sources this takes 0.6 of the time, with 8 half. Beyond the end
+// of a source this does nothing.
 template <class Stored>
 void ask_for_next(const Stored* x, std::int64_t elems) noexcept {
   constexpr auto line = static_cast<std::int64_t>(64 / sizeof(Stored));
   for (std::int64_t i = 0; i < elems; i += line) { __builtin_prefetch(x + elems + i); }
 }
 
-// TESSERA_IVDEP: an element is read before it is written and `to` is exactly a source or apart, so
-// the compiler need not fear (nor test at run time) that they overlap.
+// TESSERA_IVDEP: an element is read before it is written, and `to` either is a source or does not
+// overlap it, so the compiler need not assume (or test at run time) that they overlap.
 template <class Elem, class Op>
 void combine(typename Elem::Sum* __restrict__ sums, const typename Elem::Stored* x,
              std::int64_t elems) noexcept {
@@ -107,7 +107,7 @@ void reduce(void* to, std::span<const void* const> from, std::int64_t elems) noe
     return;
   }
 
-  // The sum of a block is held apart until its last source has been read: `to` may be any of them.
+  // The sum of a block is buffered until its last source has been read: `to` may be any source.
   alignas(64) typename Elem::Sum sums[kBlock];
   for (std::int64_t at = 0; at < elems; at += kBlock) {
     const std::int64_t count = std::min(kBlock, elems - at);

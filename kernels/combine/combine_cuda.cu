@@ -11,7 +11,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-/// What elements of a type are added as.
+/// The type in which elements are added.
 template <class T>
 struct SumOf {
   using Type = float;
@@ -38,7 +38,7 @@ __device__ T round_to(typename SumOf<T>::Type x) {
   }
 }
 
-// `start` combined with any x is x.
+// `start` is the neutral element: combined with any x it gives x.
 struct Add {
   template <class Sum>
   static __device__ Sum start() {
@@ -61,19 +61,20 @@ struct Max {
   }
 };
 
-/// Handed over with the launch: a kernel's parameters may take 32,764 bytes.
+/// Passed with the launch: kernel parameters may take up to 32,764 bytes.
 template <int Capacity>
 struct Sources {
   const void* at[Capacity];
   int count;
 };
 
-// Loads of this many sources are under way at once: with half of its 2,048 threads resident, a
-// multiprocessor of an H200 waits for 64 KiB of 16-byte packs, and its share of 4.8 TB/s at a
+// Sources whose loads are in flight at once. With half of its 2,048 threads resident, a
+// multiprocessor of an H200 has 64 KiB of 16-byte packs in flight; its share of 4.8 TB/s at a
 // latency of 0.7 us is 25 KiB.
 constexpr int kAtOnce = 4;
 
-/// Elements [at, at + N). All sources are read before `to`, which may be one of them, is written.
+/// Combines elements [at, at + N). All sources are read before `to`, which may be one of them, is
+/// written.
 template <int N, class T, class Op, int Capacity>
 __device__ void combine_at(T* to, const Sources<Capacity>& from, std::int64_t at) {
   using Sum = typename SumOf<T>::Type;

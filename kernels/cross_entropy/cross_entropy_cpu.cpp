@@ -17,7 +17,7 @@ double row_gradient(float* logits, std::int64_t classes, std::int32_t target, fl
   return sum;
 }
 
-// The exponentials are computed twice: kept in 16 bits in between, they would be rounded twice.
+// The exponentials are computed twice: kept in 16 bits, they would be rounded twice.
 template <class Half>
 double row_gradient(Half* logits, std::int64_t classes, std::int32_t target, float gradient_scale,
                     float max) {

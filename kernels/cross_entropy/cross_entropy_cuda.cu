@@ -5,19 +5,19 @@
 #include "kernels/cross_entropy/rows_cuda.cuh"
 #include "kernels/support/cuda/cuda_workspace.hpp"
 
-// A block has a row. It reads the row for the largest logit and the sum of exponentials at once,
-// keeping it in shared memory, and writes the gradient from there: in 16 bits 2 bytes from memory
-// for each logit and 2 to memory. Two rows of 50,304 logits fit a multiprocessor of an H100: one is
-// read while the other is written. A row that is too long for the device's shared memory is read
-// again instead. The order of the sums is the same, and the bits.
+// One block per row. It computes the largest logit and the sum of exponentials in one read of the
+// row, keeps the row in shared memory, and writes the gradient from there: in 16 bits, 2 bytes read
+// and 2 written per logit. A multiprocessor of an H100 holds two rows of 50,304 logits: one is read
+// while the other is written. A row that exceeds the device's shared memory is read again instead,
+// with the same order of sums and so the same bits.
 //
-// Registers would hold one row a multiprocessor (1,024 threads of 25 words), whose reading and
-// writing then follow each other.
+// Registers would hold only one row per multiprocessor (1,024 threads of 25 words), whose read and
+// write could not overlap.
 
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int kResident = 2;  // rows that a multiprocessor works on: one is read, one written
+constexpr int kResident = 2;  // rows in flight per multiprocessor: one is read, one written
 
 template <class T>
 struct Rows {
@@ -28,10 +28,10 @@ struct Rows {
   std::int64_t stride;
   float gradient_scale;
   const float* dynamic_scale;
-  bool keeps;  ///< in shared memory
+  bool keeps;  ///< whether rows are kept in shared memory
 };
 
-/// What a row takes of it, wherever in 16 bytes it starts.
+/// Shared memory of a row, at any alignment within 16 bytes.
 template <class T>
 std::int64_t kept_bytes(std::int64_t classes) {
   return (classes + kPack<T> - 1) * static_cast<std::int64_t>(sizeof(T));
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kMostThreads, kResident) row_kernel(Rows<T> ro
   T* const keep =
       rows.keeps ? static_cast<T*>(tessera::cuda::dynamic_shared()) + misaligned : nullptr;
 
-  // After it every thread has read and kept its logits.
+  // When this returns, every thread has read and kept its logits.
   const auto [max, sum] = block_exp_sum(exp_sum(logits, rows.classes, keep));
   const float scale = rows.dynamic_scale == nullptr ? rows.gradient_scale
                                                     : rows.gradient_scale * *rows.dynamic_scale;

@@ -8,7 +8,7 @@
 #include "kernels/support/softmax.hpp"
 #include "kernels/support/typed.hpp"
 
-// What cross entropies on a CPU do with a row of logits.
+// Operations of the CPU's cross entropies on a row of logits.
 namespace tessera::kernels::cpu {
 
 /// The sum of exp(x[i] - shift).
@@ -23,7 +23,7 @@ double exp_sum(const T* x, std::int64_t elems, float shift) {
   return total;
 }
 
-/// Turns a row into its gradient. A `target` outside [0, classes) is another part's.
+/// Turns a row into its gradient. A `target` outside [0, classes) belongs to another part.
 template <class T>
 void write_gradient(T* logits, std::int64_t classes, std::int64_t target, float gradient_scale,
                     float max, float factor) {
@@ -36,8 +36,8 @@ void write_gradient(T* logits, std::int64_t classes, std::int64_t target, float 
   if (here) { set_element(logits, target, hit); }
 }
 
-/// The sum of row_loss(r) over the rows, in their order: threads compute some rows' before one of
-/// them adds these.
+/// The sum of row_loss(r) over the rows, in order: threads compute the losses of some rows before
+/// one thread adds them.
 template <class RowLoss>
 double sum_of_losses(std::int64_t rows, std::int64_t classes, Stream stream, RowLoss row_loss) {
   constexpr std::int64_t span = 512;

@@ -9,33 +9,33 @@
 #include "kernels/support/cuda/cuda_reduce.cuh"
 #include "kernels/support/cuda/cuda_tile.cuh"
 
-// What the blocks of cross entropies do with a row of logits.
+// Operations of the blocks of the cross-entropy kernels on a row of logits.
 namespace tessera::kernels::cuda {
 
 inline constexpr int kMostThreads = 512;
-inline constexpr int kPacks = 4;  // 16 bytes each, of a thread, that are on their way at once
+inline constexpr int kPacks = 4;  // of 16 bytes, in flight per thread
 
-// About 16 logits each, in whole warps.
+// About 16 logits per thread, in whole warps.
 inline int row_threads(std::int64_t classes) {
   int threads = kWarp;
   while (threads < kMostThreads && std::int64_t{threads} * 16 < classes) { threads *= 2; }
   return threads;
 }
 
-/// e^x for x <= 0, but for (4 + 2.3 |x|) 2^-24 of it: two instructions, where expf takes eight. 0
-/// where that is below 2^-126.
+/// e^x for x <= 0, with a relative error below (4 + 2.3 |x|) 2^-24: two instructions, where expf
+/// takes eight. 0 if the result is below 2^-126.
 __device__ inline float fast_exp(float x) {
   constexpr float log2_e = 1.44269504F;
   return fast_exp2(x * log2_e);
 }
 
-/// The largest of some logits, and the sum of exp(logit - that), which is NaN if one is NaN or
-/// positive infinity.
+/// The largest of some logits, and the sum of exp(logit - largest), which is NaN if a logit is NaN
+/// or positive infinity.
 struct ExpSum {
   float max = -INFINITY;
   float sum = 0.0F;
 
-  /// What exponents are taken relative to: finite where all logits so far are -infinity.
+  /// The value that exponents are relative to: finite even while all logits so far are -infinity.
   [[nodiscard]] __device__ float shift() const { return max == -INFINITY ? 0.0F : max; }
 
   template <int Count>
@@ -50,9 +50,10 @@ struct ExpSum {
   }
 };
 
-// Thread i has the packs of 16 bytes i, i + threads, ...: read as such where the row starts at a
-// multiple of 16 bytes, one by one where not, so that the order of the sum does not depend on that.
-// `keep` is where the row is kept, as far from a multiple of 16 bytes as in memory; null: nowhere.
+// Thread i takes the packs of 16 bytes i, i + threads, ... If the row starts at a multiple of 16
+// bytes, they are read as packs, else element by element, so that the order of the sum does not
+// depend on alignment. The row is copied to `keep`, at the same alignment within 16 bytes as in
+// memory; null: nowhere.
 template <class T>
 __device__ ExpSum exp_sum(const T* logits, std::int64_t classes, T* keep) {
   constexpr int N = kPack<T>;
@@ -96,7 +97,7 @@ __device__ ExpSum exp_sum(const T* logits, std::int64_t classes, T* keep) {
   return sum;
 }
 
-/// What the gradient of a row's logits is made with.
+/// What the gradient of a row's logits is computed from.
 struct RowGradient {
   float max;
   float factor;  ///< scale / sum
@@ -108,8 +109,8 @@ struct RowGradient {
   }
 };
 
-// Each logit by itself: packs from the row's first multiple of 16 bytes on. `from` is the row, or
-// where it was kept.
+// Computes each logit independently, in packs from the row's first multiple of 16 bytes on. `from`
+// is the row, or its copy.
 template <class T>
 __device__ void write_gradient(const T* from, T* logits, std::int64_t classes,
                                const RowGradient& row) {
@@ -142,7 +143,7 @@ __device__ void write_gradient(const T* from, T* logits, std::int64_t classes,
   }
 }
 
-/// The largest logit of a row and the sum of exp(logit - that), in every thread of its block.
+/// The largest logit of a row and the sum of exp(logit - largest), in every thread of its block.
 struct BlockSum {
   float max;
   double sum;
@@ -156,10 +157,10 @@ __device__ inline BlockSum block_exp_sum(const ExpSum& own) {
   return {max,
           block_sum(own.max == -INFINITY ? static_cast<double>(own.sum) : own_sum, shared_sum)};
 }
-/// The shared memory that it declares.
+/// The shared memory that block_exp_sum declares.
 inline constexpr std::int64_t kBlockSumBytes = kMostWarps * (sizeof(float) + sizeof(double));
 
-/// *loss += scale * the sum of `losses`, by one block.
+/// *loss += scale * the sum of `losses`, in one block.
 static __global__ void __launch_bounds__(kMostThreads)
     add_losses_kernel(const double* losses, std::int64_t rows, double scale, double* loss) {
   __shared__ double shared[kMostWarps];

@@ -12,26 +12,27 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kBlock = kPhiloxWords;  // elements whose words are made together
-constexpr std::int64_t kGroup = 4;             // words of one counter
+constexpr std::int64_t kBlock = kPhiloxWords;  // elements whose words are drawn together
+constexpr std::int64_t kGroup = 4;             // words per counter
 
-/// Drops `elems` elements with the words that are theirs.
+/// Drops elements according to their words.
 template <class T>
 void drop(const T* x, T* y, std::int64_t elems, const std::uint32_t* words, std::uint32_t threshold,
           float factor) {
   for_lanes(elems, [=](std::int64_t i, auto lanes) {
     UintVec word;
-    std::memcpy(&word, words + i, sizeof word);  // there are kBlock + kGroup, however few are used
+    std::memcpy(&word, words + i,
+                sizeof word);  // `words` has kBlock + kGroup entries, however few are used
     lanes.write(y + i, word < threshold ? splat(0.0F) : lanes.read(x + i) * factor);
   });
 }
 
-/// Elements that a block has: all of its words' but for those of a group that begins before it.
+/// Elements in a block: one per word, less a group, since a block may start within a group.
 std::int64_t block_elems(const Dropout& args) {
   return args.first_elem % kGroup == 0 ? kBlock : kBlock - kGroup;
 }
 
-/// Blocks [first, last) of all samples, `per_sample` in each.
+/// Drops blocks [first, last) of all samples, `per_sample` in each.
 template <class T>
 void drop_blocks(const Dropout& args, std::int64_t per_sample, const Chunk& blocks) {
   alignas(64) std::uint32_t words[kBlock + kGroup] = {};

@@ -9,7 +9,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-/// What all of a call's threads need.
+/// Arguments that all threads of a call share.
 struct Masks {
   std::array<std::uint32_t, 2> key;
   std::uint32_t threshold;
@@ -27,7 +27,7 @@ struct Masks {
   }
 };
 
-/// One sample: x and y begin at its first element.
+/// One sample: x and y point to its first element.
 struct DropoutWork {
   const void* x;
   void* y;
@@ -57,7 +57,7 @@ struct DropoutWork {
   }
 };
 
-// Along y the samples, along x the tiles of one.
+// The grid's y dimension counts samples, its x dimension the tiles of one.
 __global__ void dropout_kernel(const std::byte* x, std::byte* y, DType dtype, std::int64_t samples,
                                std::int64_t sample_bytes, std::uint64_t first_sample,
                                std::int64_t first_elem, Masks masks, Cut<kTile> cut) {
@@ -67,8 +67,8 @@ __global__ void dropout_kernel(const std::byte* x, std::byte* y, DType dtype, st
   }
 }
 
-/// How each sample is gone over: in tiles where all of them stand on multiples of 16 bytes, and
-/// four elements have the words of one counter.
+/// The cut of each sample: tiles only if all samples start at multiples of 16 bytes and four
+/// elements take the words of one counter.
 Cut<kTile> cut_samples(const Dropout& args) {
   const std::int64_t elems = args.sample_elems;
   const std::array<ConstValues, 4> starts{args.x, args.x.at(elems), args.y, args.y.at(elems)};

@@ -11,9 +11,9 @@ using EmbeddingBackwardKernel = void(const EmbeddingBackward& args, Stream strea
 /// The rows of a table of tokens.
 struct TokenRows {
   std::int64_t first_token;
-  std::int64_t tokens;  ///< below 0: all
+  std::int64_t tokens;  ///< negative: all tokens
 
-  /// The row of `token`, or -1 if it has none.
+  /// The table's row of `token`, or -1 if the table does not have it.
   [[nodiscard]] TESSERA_HOST_DEVICE std::int64_t row_of(std::int64_t token) const {
     const std::int64_t row = token - first_token;
     return tokens < 0 || (row >= 0 && row < tokens) ? row : -1;

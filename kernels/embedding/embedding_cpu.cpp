@@ -42,7 +42,7 @@ void forward(const EmbeddingForward& args, const Chunk& rows) {
   }
 }
 
-// Several rows are added into one row of a table: threads share the columns out, so that they are
+// Several rows are added into one row of a table: threads divide the columns, so that the rows are
 // added in order.
 template <class Dy, class Table>
 void backward(const EmbeddingBackward& args, const Chunk& columns) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kBlockWarps = kThreads / kWarp;
-constexpr int kTogether = 8;  // rows that are on their way at once, before they are added
+constexpr int kTogether = 8;  // rows in flight at once before they are added
 
 __device__ std::int64_t first_warp() {
   return static_cast<std::int64_t>(blockIdx.x) * kBlockWarps + threadIdx.x / kWarp;
@@ -22,7 +22,7 @@ __device__ std::int64_t warp_stride() {
 __device__ int lane() {
   return static_cast<int>(threadIdx.x) % kWarp;
 }
-/// Enough warps for `items`, so many to a block.
+/// A grid with a warp for each of `items`.
 Grid warp_grid(std::int64_t items) {
   return grid_for(items * kWarp, kThreads);
 }
@@ -44,7 +44,7 @@ struct Forward {
   Access access;
 };
 
-// A warp has a row.
+// One warp per row.
 template <class Table, class Y>
 __global__ void __launch_bounds__(kThreads) forward_kernel(Forward<Table, Y> args) {
   constexpr int N = kPackOf<Table, Y>;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Forward<Table, Y> arg
   }
 }
 
-/// A table's gradient, whose dtype is known when the kernel runs.
+/// A table's gradient, whose dtype is a run-time argument.
 struct Table {
   Values data;
   Access access;
@@ -81,7 +81,7 @@ struct Table {
   __device__ void store(std::int64_t i, std::int64_t count, const float (&from)[N]) const {
     of_type([&](auto* elems) { store_floats(elems + i, access, count, from); });
   }
-  /// body(the elements) with their type.
+  /// Calls body(elements) with the elements as their type.
   template <class Body>
   __device__ void of_type(Body body) const {
     if (data.dtype == DType::fp32) {
@@ -102,14 +102,14 @@ struct Backward {
   TokenRows tokens;
 };
 
-/// The sum in a table's dtype.
+/// The sum rounded to a table's dtype.
 template <class T>
 __device__ float add_rounded(float sum, float x) {
   return to_float(from_float<T>(sum + x));
 }
 
 /// Adds `rows` rows of dy to the elements [column, column + N) of row `to` of the table, in order:
-/// row_of(i) is where the i-th lies in dy.
+/// row_of(i) is the index in dy of the i-th row.
 template <int N, class Dy, class RowOf>
 __device__ void add_rows(const Backward<Dy>& args, std::int64_t to, std::int64_t rows,
                          std::int64_t column, RowOf row_of) {
@@ -136,15 +136,15 @@ __device__ void add_rows(const Backward<Dy>& args, std::int64_t to, std::int64_t
   args.table.store(to * args.hidden + column, count, sum);
 }
 
-// Some tokens come thousands of times, and their rows are added one after another. Were one warp to
-// read them all, it would wait for memory at every few rows. So a run of more than kStageRows rows
-// is a block's: its threads read that many at once, of a few columns, while two warps add those
-// that were read before.
+// Some tokens occur thousands of times, and their rows are added one after another. A single warp
+// would wait for memory every few rows. So a block takes each run of more than kStageRows rows: its
+// threads read kStageRows rows of a few columns at once, while two warps add the rows that were
+// read before.
 constexpr int kStageRows = 128;
 constexpr int kStageColumns = 64;
 
-/// How many tokens equal to that at `first` follow each other from there on, counted up to
-/// kStageRows + 1. In whole warps.
+/// Length of the run of equal tokens that starts at `first`, counted up to kStageRows + 1. Called
+/// by whole warps.
 __device__ std::int64_t short_run(const std::int32_t* tokens, std::int64_t first,
                                   std::int64_t elems) {
   const std::int32_t token = tokens[first];
@@ -156,7 +156,7 @@ __device__ std::int64_t short_run(const std::int32_t* tokens, std::int64_t first
   return kStageRows + 1;
 }
 
-// A warp has some columns of a distinct token: the first of its run in `sorted`.
+// One warp per distinct token, at the start of its run in `sorted`, and some columns.
 template <class Dy>
 __global__ void __launch_bounds__(kThreads)
     token_kernel(Backward<Dy> args, SortedTokens sorted, std::int64_t elems) {
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The first place in [0, elems) where the ascending `tokens` are `token` or more.
+/// The first index in [0, elems) at which the ascending `tokens` are at least `token`.
 __device__ std::int64_t lower_bound(const std::int32_t* tokens, std::int64_t elems,
                                     std::int64_t token) {
   std::int64_t first = 0;
@@ -195,7 +195,7 @@ struct alignas(16) Stage {
   Dy at[kStageRows][kStageColumns];
 };
 
-/// A thread's part of a stage: some packs of kStageRows rows of kStageColumns columns.
+/// A thread's part of a stage: some packs of the stage's kStageRows rows of kStageColumns columns.
 template <class Dy>
 struct StagePart {
   static constexpr int N = kPack<Dy>;
@@ -208,7 +208,7 @@ struct StagePart {
   }
   static __device__ int column() { return static_cast<int>(threadIdx.x) % kAcross * N; }
 
-  /// Loads the rows that `positions` names, at most `rows`, from `first_column` on.
+  /// Loads the rows that `positions` lists, at most `rows`, from `first_column` on.
   __device__ void load(const Backward<Dy>& args, const std::int32_t* positions, std::int64_t rows,
                        std::int64_t first_column) {
     const std::int64_t at = first_column + column();
@@ -229,8 +229,8 @@ struct StagePart {
   }
 };
 
-// Block x has the run that is at the x-th multiple of kStageRows in `sorted`, if it is a long one
-// and there at none before: every long run is at one.
+// Block x takes the run at index x * kStageRows of `sorted` if it is long and covers no earlier
+// multiple of kStageRows: every long run covers at least one multiple.
 template <class Dy>
 __global__ void __launch_bounds__(kThreads)
     long_run_kernel(Backward<Dy> args, SortedTokens sorted, std::int64_t elems) {
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(kThreads)
   StagePart<Dy> part{};
   part.load(args, sorted.positions + first, rows, first_column);
   for (std::int64_t done = 0; done < rows; done += kStageRows) {
-    __syncthreads();  // the stage before has been added
+    __syncthreads();  // all threads have added the previous stage
     part.store(stage);
     __syncthreads();
     const std::int64_t next = done + kStageRows;
@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(kThreads)
   if (adds) { args.table.store(at, 1, sum); }
 }
 
-// A thread has some columns of a position.
+// A thread takes some columns of a position.
 template <class Dy>
 __global__ void __launch_bounds__(kThreads)
     position_kernel(Backward<Dy> args, std::int64_t batch, std::int64_t seq) {
@@ -291,8 +291,8 @@ Backward<Dy> backward_of(const EmbeddingBackward& args, Values table) {
           {args.first_token, args.table_tokens}};
 }
 
-// Tokens are sorted in pieces that the workspace has room for, one after another: each row is still
-// added in order.
+// Tokens are sorted in pieces that fit into the workspace, one after another: the rows of a token
+// are still added in order.
 template <class Dy>
 void add_tokens(const EmbeddingBackward& args, Stream stream) {
   const std::int64_t rows = args.batch * args.seq;

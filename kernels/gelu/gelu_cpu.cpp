@@ -13,13 +13,14 @@ namespace {
 
 constexpr float kTwoScale = 1.5957691216F;  // 2 sqrt(2/pi)
 constexpr float kCubic = 0.044715F;
-// Beyond it the logistic function of 2u is 0 or 1 in fp32, and x^3 is still far from overflow.
+// Beyond this limit the logistic function of 2u is 0 or 1 in fp32, and x^3 is still far from
+// overflow.
 constexpr float kForwardLimit = 12.0F;
-// Beyond it the slope is below 1e-35 or 1 in fp32, and exp(-2u) still finite.
+// Beyond this limit the slope is below 1e-35 or 1 in fp32, and exp(-2u) is still finite.
 constexpr float kSlopeLimit = 10.0F;
 
 [[gnu::always_inline]] inline Vec clamp(Vec x, float limit) {
-  return min(splat(limit), max(splat(-limit), x));  // a NaN, as second operand, stays
+  return min(splat(limit), max(splat(-limit), x));  // a NaN, as the second operand, stays
 }
 
 /// exp(-2u), for a clamped x; `square` is x * x.

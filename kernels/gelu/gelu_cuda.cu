@@ -1,20 +1,21 @@
 #include "kernels/gelu/gelu.hpp"
 #include "kernels/support/cuda/cuda_map.cuh"
 
-// 0.5 (1 + tanh u) is the logistic function of 2u, as on the CPU. Exponentials and quotients are
-// CUDA's.
+// 0.5 (1 + tanh u) is the logistic function of 2u, as on the CPU. The exponential and the division
+// are CUDA's.
 
 namespace tessera::kernels::cuda {
 namespace {
 
 constexpr float kTwoScale = 1.5957691216F;  // 2 sqrt(2/pi)
 constexpr float kCubic = 0.044715F;
-// Beyond it the logistic function of 2u is 0 or 1 in fp32, and x^3 is still far from overflow.
+// Beyond this limit the logistic function of 2u is 0 or 1 in fp32, and x^3 is still far from
+// overflow.
 constexpr float kForwardLimit = 12.0F;
-// Beyond it the slope is below 1e-35 or 1 in fp32, and exp(-2u) still finite.
+// Beyond this limit the slope is below 1e-35 or 1 in fp32, and exp(-2u) is still finite.
 constexpr float kSlopeLimit = 10.0F;
 
-/// NaN stays.
+/// Clamps x to [-limit, limit]; NaN stays NaN.
 __device__ float clamp(float x, float limit) {
   return fabsf(x) > limit ? copysignf(limit, x) : x;
 }

@@ -7,8 +7,8 @@ namespace tessera::kernels {
 using LayerNormForwardKernel = void(const LayerNormForward& args, Stream stream);
 using LayerNormBackwardKernel = void(const LayerNormBackward& args, Stream stream);
 
-// On CUDA no more additions of a row follow each other in fp32 than 32 or columns / 512, the
-// larger; what they leave is added in fp64.
+// On CUDA a row's sum has at most max(32, columns / 512) consecutive additions in fp32; the partial
+// sums are added in fp64.
 
 namespace reference {
 LayerNormForwardKernel layer_norm_forward;

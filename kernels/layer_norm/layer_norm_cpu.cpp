@@ -19,7 +19,7 @@ float mean_of(const T* x, std::int64_t columns) {
   return static_cast<float>(sum_of(sum) / static_cast<double>(columns));
 }
 
-// The second pass over a row that is in the cache: no cancellation, unlike E[x^2] - E[x]^2.
+// A second pass over a row that is in the cache: no cancellation, unlike E[x^2] - E[x]^2.
 template <class T>
 double variance_of(const T* x, float mean, std::int64_t columns) {
   Vec sum{};
@@ -59,8 +59,8 @@ void backward_row(const LayerNormBackward& args, std::int64_t r) {
   const float mean = args.mean[r];
   const float inverse_std = args.inverse_std[r];
 
-  Vec sum{};     // of dnormal: what the mean's gradient takes away
-  Vec scaled{};  // of dnormal * normal: what the variance's takes away
+  Vec sum{};     // of dnormal: subtracted because the mean depends on x
+  Vec scaled{};  // of dnormal * normal: subtracted because the variance depends on x
   for_lanes(args.columns, [&](std::int64_t c, auto lanes) {
     const Vec dnormal = lanes.read(dy + c) * lanes.read(weight + c);  // 0 beyond the end
     sum += dnormal;
@@ -77,7 +77,7 @@ void backward_row(const LayerNormBackward& args, std::int64_t r) {
   });
 }
 
-/// Adds `rows` rows from `first` into the gradients of some columns.
+/// Adds `rows` rows from `first` on to the gradients of some columns.
 template <class T, class Gradient>
 void backward_parameters(const LayerNormBackward& args, std::int64_t first, std::int64_t rows,
                          const Chunk& columns) {
@@ -100,7 +100,7 @@ void backward_parameters(const LayerNormBackward& args, std::int64_t first, std:
   }
 }
 
-/// body(first, rows) for blocks of rows, in order.
+/// Calls body(first, rows) for blocks of rows, in order.
 template <class Body>
 void for_row_blocks(const LayerNormBackward& args, Body body) {
   for (std::int64_t first = 0; first < args.rows; first += kRowBlock) {
@@ -108,7 +108,7 @@ void for_row_blocks(const LayerNormBackward& args, Body body) {
   }
 }
 
-/// Columns of `rows` rows from `first`, in the dtypes of `args`.
+/// Adds columns of `rows` rows from `first` on, in the dtypes of `args`.
 void add_parameters(const LayerNormBackward& args, std::int64_t first, std::int64_t rows,
                     const Chunk& columns) {
   const DType gradient = args.dweight ? args.dweight.dtype : args.dbias.dtype;
@@ -117,7 +117,7 @@ void add_parameters(const LayerNormBackward& args, std::int64_t first, std::int6
   });
 }
 
-/// Rows [first, last), in the dtypes of `args`.
+/// Computes rows [first, last), in the dtypes of `args`.
 void backward_rows(const LayerNormBackward& args, std::int64_t first, std::int64_t last) {
   with_types(args.x.dtype, args.weight.dtype, [&]<class T, class Weight>(Types<T, Weight>) {
     for (std::int64_t r = first; r < last; ++r) { backward_row<T, Weight>(args, r); }

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kMostRowThreads, kRowBlocks)
       for (int j = 0; j < N; ++j) { sum += values[j]; }
     });
     const float mean = threads.mean(sum, args.inverse_columns, shared);
-    // The second pass over the row: no cancellation, unlike E[x^2] - E[x]^2.
+    // A second pass over the row: no cancellation, unlike E[x^2] - E[x]^2.
     float squares = 0.0F;
     threads.for_packs([&](const float(&values)[N], std::int64_t c) {
 #pragma unroll

@@ -52,8 +52,8 @@ void layer_norm_backward(const LayerNormBackward& args, Stream) {
       return static_cast<double>(element(args.dy, r * args.columns + c)) *
              static_cast<double>(element(args.weight, c));
     };
-    double mean = 0.0;    // of dnormal: what the mean's gradient takes away
-    double scaled = 0.0;  // of dnormal * normal: what the variance's takes away
+    double mean = 0.0;    // of dnormal: subtracted because the mean depends on x
+    double scaled = 0.0;  // of dnormal * normal: subtracted because the variance depends on x
     for (std::int64_t c = 0; c < args.columns; ++c) {
       mean += dnormal(c) / n;
       scaled += dnormal(c) * normal(c) / n;

@@ -25,7 +25,7 @@ struct Block {
   float* c;
 };
 
-/// A part of a stored matrix becomes fp32, its rows one after the other.
+/// Converts a part of a stored matrix to fp32, with its rows one after the other.
 void widen(ConstValues from, std::int64_t stride, std::int64_t rows, std::int64_t columns,
            float* to) {
   with_type(from.dtype, [&]<class T>(std::type_identity<T>) {
@@ -39,8 +39,8 @@ void widen(ConstValues from, std::int64_t stride, std::int64_t rows, std::int64_
   });
 }
 
-/// op(M)[row .. row + rows, column .. column + columns), of a matrix stored with rows of `stride`,
-/// becomes fp32, stored as it was.
+/// Converts op(M)[row .. row + rows, column .. column + columns) to fp32, stored in the order of M,
+/// whose rows lie `stride` apart.
 void widen_part(ConstValues matrix, Transpose transpose, std::int64_t stride, std::int64_t row,
                 std::int64_t rows, std::int64_t column, std::int64_t columns, float* to) {
   if (transpose == Transpose::yes) {

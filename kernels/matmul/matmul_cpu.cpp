@@ -48,9 +48,10 @@ void with_eigen(const MatMul& product, Stream stream) {
   });
 }
 
-/// oneDNN forms an element's sum in a way that depends on the sizes of the whole product. Its
-/// pieces, of rows, are therefore the same for any number of threads, even one. Each packs B again:
-/// they are as large as makes that cheap, and as small as leaves several to share out.
+/// The order in which oneDNN sums an element depends on the sizes of the whole product. It is
+/// therefore cut into the same pieces, of rows, for any number of threads, even one. Each piece
+/// packs B again: pieces are large enough to make that cheap, and small enough to have several to
+/// distribute.
 struct RowPieces {
   explicit RowPieces(const MatMul& p) {
     const bool large = p.a.dtype == DType::bf16 && p.transpose_a == Transpose::no;
@@ -63,8 +64,8 @@ struct RowPieces {
   std::int64_t count;
 };
 
-/// The piece's columns of a stored, to be transposed A, without the gaps between its rows: with
-/// them oneDNN takes a slower product of bf16.
+/// Copies the piece's columns of an A that is stored transposed, without the gaps between its rows:
+/// with gaps, oneDNN uses a slower bf16 product.
 ConstValues copy_of_columns(const MatMul& p, std::int64_t first, std::int64_t columns) {
   thread_local Scratch scratch;
   const std::size_t row_bytes = static_cast<std::size_t>(columns) * size_of(p.a.dtype);
@@ -120,7 +121,7 @@ MatMulAlgorithm fastest_algorithm(const MatMul& p) {
   return fp32 ? MatMulAlgorithm::eigen : MatMulAlgorithm::convert;
 }
 
-/// The product alone.
+/// Computes the product only, without bias, epilogue or residual.
 void multiply_with(MatMulAlgorithm algorithm, const MatMul& product, Stream stream) {
   enqueue(stream, [=] {
     switch (algorithm) {

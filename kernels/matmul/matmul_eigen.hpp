@@ -5,8 +5,8 @@
 // different instructions.
 
 #define EIGEN_DONT_PARALLELIZE
-// Where the three sizes add up to less, Eigen computes element by element; how it sums one then
-// depends on the address of C.
+// If the three sizes add up to less than the threshold, Eigen computes element by element; the
+// order of an element's sum then depends on the address of C.
 #define EIGEN_GEMM_TO_COEFFBASED_THRESHOLD 0
 #include <Eigen/Core>
 
@@ -22,7 +22,7 @@ template <class Matrix>
 using ConstMap = Eigen::Map<const Matrix, Eigen::Unaligned, Stride>;
 using ResultMap = Eigen::Map<RowMajor, Eigen::Unaligned, Stride>;
 
-// A transposed A is the same memory read as a column-major matrix.
+// A transposed A is the same memory, read as a column-major matrix.
 template <class A, class B>
 void add_with_eigen(const StridedMatMul& p) {
   ResultMap(p.c.data, p.m, p.n, Stride(p.c.stride)).noalias() +=

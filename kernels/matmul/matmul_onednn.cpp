@@ -14,7 +14,7 @@
 #include "tessera/device/product_library.hpp"
 
 #if DNNL_CPU_RUNTIME == DNNL_RUNTIME_OMP
-// Declared here: <omp.h> is not installed with every compiler, and libgomp is linked by its name.
+// Declared here: <omp.h> is not installed with every compiler. libgomp is linked under this name.
 extern "C" {
 int omp_get_max_threads();
 void omp_set_num_threads(int threads);
@@ -26,8 +26,8 @@ namespace {
 
 constexpr std::size_t kKeptMatMuls = 64;
 
-/// oneDNN takes as many threads as OpenMP would give a loop of this thread. Ours come from the
-/// stream, so it is one during a call; the caller's own loops find what they had set.
+/// oneDNN uses as many threads as OpenMP would give a loop of this thread. Our threads come from
+/// the stream, so the number is one during a call; afterwards the caller's setting is restored.
 class OneThread {
  public:
 #if DNNL_CPU_RUNTIME == DNNL_RUNTIME_OMP
@@ -57,7 +57,7 @@ dnnl::memory::data_type type_of(DType dtype) {
   }
 }
 
-/// Row-major with rows `stride` apart, read as its transpose if so asked.
+/// A row-major matrix with rows `stride` apart, read as its transpose if requested.
 dnnl::memory::desc matrix(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t stride,
                           Transpose transpose) {
   const dnnl::memory::dims strides =
@@ -73,7 +73,7 @@ dnnl::matmul::primitive_desc describe(const MatMul& p, const dnnl::engine& engin
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
 #if DNNL_VERSION_MAJOR > 2 || (DNNL_VERSION_MAJOR == 2 && DNNL_VERSION_MINOR >= 6)
-  // Else ONEDNN_DEFAULT_FPMATH_MODE could have fp32 computed in bf16.
+  // Otherwise ONEDNN_DEFAULT_FPMATH_MODE could make oneDNN compute fp32 in bf16.
   attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);
 #endif
   if (p.write == Write::add) {
@@ -88,7 +88,7 @@ dnnl::matmul::primitive_desc describe(const MatMul& p, const dnnl::engine& engin
 #endif
 }
 
-/// A compiled product and what it is called with: only the addresses change.
+/// A compiled product and its arguments: only the addresses change between calls.
 class Compiled {
  public:
   Compiled(const MatMul& like, const dnnl::engine& engine)
@@ -172,7 +172,7 @@ class CompiledMatMuls {
   std::uint64_t uses_ = 0;
 };
 
-/// body(products of this thread), with what oneDNN throws as our error.
+/// Calls body(products of this thread) and rethrows oneDNN's exceptions as our error.
 template <class Body>
 void with_compiled(const MatMul& p, Body body) {
   const OneThread one;
@@ -204,9 +204,9 @@ struct Computes {
   bool bf16_faster;
 };
 
-/// Measured on Sapphire Rapids: bf16 with AMX 5 to 8 times as fast as fp32, bf16 with AVX512-BF16
-/// alone 0.65 times (Intel's cores start one such instruction in two cycles; AMD's one in each),
-/// fp32 1.0 to 1.2 times as fast as Eigen.
+/// Measured on Sapphire Rapids: bf16 with AMX is 5 to 8 times as fast as fp32, bf16 with
+/// AVX512-BF16 alone 0.65 times (Intel's cores start such an instruction every second cycle, AMD's
+/// every cycle), fp32 1.0 to 1.2 times as fast as Eigen.
 const Computes& computes() {
   static const Computes found = [] {
     const bool avx512 = has(dnnl::cpu_isa::avx512_core);

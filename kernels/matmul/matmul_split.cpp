@@ -13,11 +13,12 @@ constexpr std::int64_t kRowUnit = 8;
 constexpr std::int64_t kColumnUnit = 48;
 // Multiply-adds that are worth a thread: some ten microseconds.
 constexpr std::int64_t kLeastWork = 512 * 1024;
-// Every piece copies its part of A and B into blocks first: as costly per element of a row or
-// column as so many multiply-adds.
+// Every piece first copies its part of A and B into blocks: per element of a row or column this
+// costs as much as this many multiply-adds.
 constexpr std::int64_t kPackCost = 16;
 
-/// `size` in at most `pieces` of a multiple of `unit`, the last taking a remainder below `unit`.
+/// `size` cut into at most `pieces` multiples of `unit`; the last also takes a remainder below
+/// `unit`.
 struct Cut {
   std::int64_t piece;
   std::int64_t pieces;
@@ -34,7 +35,7 @@ Cut cut(std::int64_t size, std::int64_t pieces, std::int64_t unit) {
 
 MatMulSplit split_matmul(std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
   MatMulSplit best{1, 1, m, n};
-  // A vector times a matrix is computed in another way.
+  // A product with a vector uses another code path.
   if (m < 2 || n < 2 || m * n * k < 2 * kLeastWork) { return best; }
   const auto cost = [](std::int64_t rows, std::int64_t columns) {
     return rows * columns + kPackCost * (rows + columns);

@@ -27,15 +27,16 @@ struct StridedMatMul {
   std::int64_t k;
 };
 
-/// C (m x n) += op(A) (m x k) * op(B) (k x n), now, on the calling thread; as MatMul, with strides.
-/// The order of sums depends on the sizes and on the processor, which stays the same in a run.
+/// C (m x n) += op(A) (m x k) * op(B) (k x n), computed at once on the calling thread; like MatMul,
+/// with strides. The order of sums depends on the sizes and on the processor, which does not change
+/// in a run.
 void add_matmul(const StridedMatMul& product);
 
-/// The same, compiled for one set of instructions each.
+/// The same functions, each compiled for one instruction set.
 void add_matmul_baseline(const StridedMatMul& product);
 void add_matmul_avx512(const StridedMatMul& product);
 
-/// One of the functions above, with the name of its instructions.
+/// One of the functions above, with the name of its instruction set.
 struct MatMulVariant {
   std::string_view name;
   void (*run)(const StridedMatMul& product);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uintmax_t kMostBytes = std::uintmax_t{16} << 20U;
 
-/// Never waits, as for a pipe.
+/// Reads a regular file only: a pipe could block.
 std::string contents(const std::string& path) {
   std::error_code failure;
   if (!std::filesystem::is_regular_file(path, failure)) {

@@ -11,13 +11,13 @@
 
 #include "kernels/matmul/matmul.hpp"
 
-// The algorithm of cuBLASLt for a product, if one was measured to be faster than its heuristic's
-// first choice. The choices of a run come from one file, so every run and every rank makes the same
-// choices and gets the same bits.
+// cuBLASLt's algorithm for a product, if one was measured to be faster than its heuristic's first
+// choice. The choices of a run come from one file, so that every run and every rank makes the same
+// choices and computes the same bits.
 namespace tessera::kernels {
 
-/// What an algorithm is chosen for. Matrices begin at multiples of 16 bytes; where one does not,
-/// the heuristic chooses.
+/// The properties of a product that select an algorithm. Matrices start at multiples of 16 bytes;
+/// if one does not, the heuristic chooses.
 struct ProductKind {
   std::int64_t m;
   std::int64_t n;
@@ -36,49 +36,49 @@ struct ProductKind {
 
 [[nodiscard]] ProductKind kind_of(const MatMul& product) noexcept;
 
-/// The words of a cublasLtMatmulAlgo_t, which cuBLASLt takes back in the version that gave them.
+/// The words of a cublasLtMatmulAlgo_t, which only the cuBLASLt version that wrote them accepts.
 using ProductAlgorithm = std::array<std::uint64_t, 8>;
 
-/// Where choices hold: on a kind of device, with a version of cuBLASLt.
+/// Where choices hold: on one kind of device, with one version of cuBLASLt.
 struct ProductMachine {
   std::string device;         ///< "NVIDIA H100 80GB HBM3 (compute capability 9.0, 132 ...)"
   std::int64_t cublaslt = 0;  ///< 130100 for 13.1.0
   bool operator==(const ProductMachine&) const = default;
 };
 
-/// An algorithm with the milliseconds that it was chosen for.
+/// An algorithm, with the measured milliseconds that it was chosen for.
 struct ProductChoice {
   ProductAlgorithm algorithm{};
   double ms = 0;
-  double first_ms = 0;  ///< of the heuristic's first
+  double first_ms = 0;  ///< of the heuristic's first choice
 };
 
 struct ProductChoices {
   ProductMachine machine;
   std::map<ProductKind, ProductChoice> products;
 
-  /// Null: none was recorded, and the heuristic chooses.
+  /// Returns null if none was recorded: the heuristic chooses.
   [[nodiscard]] const ProductAlgorithm* find(const ProductKind& kind) const;
 };
 
 /// The file that `parse_product_choices` reads.
 [[nodiscard]] std::string to_json(const ProductChoices& choices);
 
-/// FormatError with `path` and what is wrong unless `text` is such a file.
+/// Parses such a file. FormatError with `path` and the reason if `text` is not one.
 [[nodiscard]] ProductChoices parse_product_choices(const std::string& path, std::string_view text);
 
-/// Reads the file at `path` for a device. FormatError if it cannot be read or is none, ConfigError
-/// if it was recorded on another kind of device or with another version of cuBLASLt.
+/// Reads the file at `path` for a device. FormatError if it cannot be read or is not such a file,
+/// ConfigError if it was recorded on another kind of device or with another version of cuBLASLt.
 [[nodiscard]] ProductChoices read_product_choices(const std::string& path,
                                                   const ProductMachine& machine);
 
-/// What ranks compare: one line, the same for the same choices.
+/// One line for ranks to compare: the same for the same choices.
 [[nodiscard]] std::string describe(const ProductChoices& choices);
 
-/// What the CUDA module exports as "tessera_cublaslt_machine": that of the stream's device.
+/// Exported by the CUDA module as "tessera_cublaslt_machine": the machine of the stream's device.
 using FindProductMachine = void(Stream stream, ProductMachine& machine);
-/// And as "tessera_cublaslt_offers": up to `most` algorithms, the heuristic's first choice first,
-/// for a product that one call of cuBLASLt computes; none for others.
+/// Exported as "tessera_cublaslt_offers": up to `most` algorithms, the heuristic's first choice
+/// first, for a product that one call of cuBLASLt computes; none for others.
 using OfferProductAlgorithms = void(const MatMul& product, int most, Stream stream,
                                     std::vector<ProductAlgorithm>& offers);
 

@@ -53,7 +53,7 @@ Json to_json(const ProductKind& kind, const ProductChoice& choice) {
           {"first_ms", choice.first_ms}};
 }
 
-/// Reads values out of a document, and says where one is not what it must be.
+/// Reads values from a document, and reports the place of one with the wrong type.
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_{path} {}

@@ -5,8 +5,8 @@
 
 namespace tessera::kernels {
 
-/// *found <- place, if *found is 0 and some element of `x` (any dtype) is an infinity or NaN. After
-/// several searches, *found tells the first that has found something.
+/// *found <- place, if *found is 0 and an element of `x` (any dtype) is an infinity or NaN. After
+/// several searches *found is the place of the first hit.
 using FindNonFiniteKernel = void(ConstView x, double place, double* found, Stream stream);
 
 namespace reference {

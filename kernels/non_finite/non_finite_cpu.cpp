@@ -8,8 +8,8 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-/// Infinities and NaNs are the values whose exponent bits are all set. They are looked for in
-/// blocks: a loop without branches, left soon after one is found.
+/// Infinities and NaNs are the values whose exponent bits are all set. The search goes block by
+/// block: a loop without branches, left soon after a hit.
 template <class Bits>
 bool any_with_exponent(const void* x, std::int64_t elems, Bits exponent) {
   constexpr std::int64_t block = 1024;

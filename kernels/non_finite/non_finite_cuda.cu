@@ -19,7 +19,7 @@ __device__ bool any_non_finite(const Bits* x, Bits exponent) {
   return found;
 }
 
-// All threads that find something write the same number, so their order does not matter.
+// All threads with a hit write the same number, so their order does not matter.
 template <class Bits>
 __global__ void find_kernel(const Bits* x, Bits exponent, Cut<kPack<Bits>> cut, double place,
                             double* found) {

@@ -22,7 +22,7 @@ TESSERA_HOST_DEVICE inline FourNormals four_normals(const NormalKey& key,
       {static_cast<std::uint32_t>(key.seed), static_cast<std::uint32_t>(key.seed >> 32U)});
   FourNormals out{};
   for (std::size_t i = 0; i < 4; i += 2) {
-    // (0, 1]: the logarithm is finite.
+    // u is in (0, 1]: the logarithm is finite.
     const double u = (static_cast<double>(words[i]) + 1.0) * 0x1p-32;
     const double angle = 2.0 * std::numbers::pi * static_cast<double>(words[i + 1]) * 0x1p-32;
     const double radius = std::sqrt(-2.0 * std::log(u));

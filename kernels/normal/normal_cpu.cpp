@@ -9,7 +9,7 @@
 namespace tessera::kernels {
 namespace {
 
-// Some 40 ns an element: a microsecond's work is worth a thread.
+// An element takes some 40 ns: a thread pays off from about this many elements on.
 constexpr std::int64_t kGrain = 1024;
 
 }  // namespace

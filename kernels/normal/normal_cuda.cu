@@ -13,7 +13,7 @@ __device__ void store_one_part(Values to, MasterPart part, std::int64_t i, float
       parameter ? parameter_bits(value) : remainder_bits(value);
 }
 
-/// A thread makes the four numbers of a group and writes those that are asked for.
+/// A thread computes the four numbers of a group and writes the requested ones.
 __global__ void normal_kernel(Values to, MasterPart part, NormalKey key, std::int64_t first,
                               float stddev, std::int64_t elems) {
   const std::int64_t first_group = first / 4;

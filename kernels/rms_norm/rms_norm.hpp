@@ -7,7 +7,7 @@ namespace tessera::kernels {
 using RMSNormForwardKernel = void(const RMSNormForward& args, Stream stream);
 using RMSNormBackwardKernel = void(const RMSNormBackward& args, Stream stream);
 
-// On CUDA a row is summed as that of a layer norm.
+// On CUDA a row is summed like that of a layer norm.
 
 namespace reference {
 RMSNormForwardKernel rms_norm_forward;

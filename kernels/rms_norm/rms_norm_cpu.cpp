@@ -41,7 +41,7 @@ void backward_row(const RMSNormBackward& args, std::int64_t r) {
   const Weight* weight = args.weight.as<Weight>();
   const float inverse_rms = args.inverse_rms[r];
 
-  Vec scaled{};  // of dnormal * normal: what the scale's gradient takes away
+  Vec scaled{};  // of dnormal * normal: subtracted because the scale depends on x
   for_lanes(args.columns, [&](std::int64_t c, auto lanes) {
     const Vec dnormal = lanes.read(dy + c) * lanes.read(weight + c);  // 0 beyond the end
     scaled += dnormal * (lanes.read(x + c) * inverse_rms);
@@ -54,7 +54,7 @@ void backward_row(const RMSNormBackward& args, std::int64_t r) {
   });
 }
 
-/// Adds all rows into the gradients of some columns, a block of rows after another.
+/// Adds all rows to the gradients of some columns, block of rows by block of rows.
 template <class T, class Gradient>
 void backward_weight(const RMSNormBackward& args, const Chunk& columns) {
   for (std::int64_t first = 0; first < args.rows; first += kRowBlock) {

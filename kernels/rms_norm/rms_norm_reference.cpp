@@ -40,7 +40,7 @@ void rms_norm_backward(const RMSNormBackward& args, Stream) {
       return static_cast<double>(element(args.dy, r * args.columns + c)) *
              static_cast<double>(element(args.weight, c));
     };
-    double scaled = 0.0;  // mean of dnormal * normal: what the scale's gradient takes away
+    double scaled = 0.0;  // mean of dnormal * normal: subtracted because the scale depends on x
     for (std::int64_t c = 0; c < args.columns; ++c) {
       scaled += dnormal(c) * normal(c) / static_cast<double>(args.columns);
     }

@@ -8,7 +8,7 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-/// Turns the heads of some tokens by their angles times `direction`, 1 or -1.
+/// Rotates the heads of some tokens by their angles times `direction`, 1 or -1.
 template <class T>
 void turn_rows(const Rotary& args, const Chunk& rows, float direction) {
   const std::int64_t pairs = args.head_size / 2;

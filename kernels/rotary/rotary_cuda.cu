@@ -10,7 +10,7 @@ struct RotaryArgs {
   const float* cosines;
   const float* sines;
   std::int64_t packs;       // of all pairs
-  std::int64_t head_packs;  // of the pairs of a head
+  std::int64_t head_packs;  // of the pairs of one head
   std::int64_t seq;
   std::int64_t heads;
   std::int64_t pairs;
@@ -19,7 +19,7 @@ struct RotaryArgs {
   Access access;
 };
 
-// A thread turns N neighbouring pairs: the same ones, and with the same bits, however they are
+// A thread rotates N neighbouring pairs: the same pairs, with the same bits, whichever way they are
 // read.
 template <class T>
 __global__ void rotary_kernel(RotaryArgs<T> args) {
@@ -59,7 +59,7 @@ void turn_heads(const Rotary& args, float direction, Stream stream) {
     const std::int64_t row = args.row_elems == 0 ? args.heads * args.head_size : args.row_elems;
     const std::int64_t head_packs = (pairs + N - 1) / N;
     const std::int64_t packs = args.batch * args.seq * args.heads * head_packs;
-    // Every half of a head starts at a multiple of a pack where halves and rows are whole ones.
+    // Each half of a head starts at a multiple of a pack if halves and rows consist of whole packs.
     const Access access =
         row % N == 0 ? access_of(N, pairs, {args.x, args.cosines, args.sines}) : Access::singles;
     launch(rotary_kernel<T>, grid_for(packs), cuda_stream(stream).open(),

@@ -4,7 +4,7 @@
 namespace tessera::kernels::reference {
 namespace {
 
-/// Turns every pair by its angle times `direction`, 1 or -1.
+/// Rotates every pair by its angle times `direction`, 1 or -1.
 void turn(const Rotary& args, float direction) {
   const std::int64_t pairs = args.head_size / 2;
   const std::int64_t row = args.row_elems == 0 ? args.heads * args.head_size : args.row_elems;

@@ -11,7 +11,7 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-// The sixteen lanes are four registers of four doubles.
+// The sixteen lanes, in four registers of four doubles.
 struct Lanes {
   DoubleVec quarter[4] = {};
 
@@ -36,7 +36,7 @@ void add_squares(Lanes& lanes, const float* x, std::int64_t elems) {
   std::int64_t i = 0;
   for (; i + kSquaredNormLanes <= elems; i += kSquaredNormLanes) { lanes.add_squares(x + i); }
   if (i < elems) {
-    float rest[kSquaredNormLanes] = {};  // a lane that has no element adds 0, which changes no bit
+    float rest[kSquaredNormLanes] = {};  // a lane without an element adds 0, which changes no bit
     std::copy(x + i, x + elems, rest);
     lanes.add_squares(rest);
   }
@@ -57,7 +57,7 @@ double block_sum(ConstValues x, std::int64_t elems) {
   return lanes.sum();
 }
 
-// Blocks that threads sum before one thread adds the sums, in order: some spans.
+// Spans that threads sum before one thread adds their sums, in order.
 constexpr std::int64_t kSpansAtOnce = 8;
 constexpr std::int64_t kBlocksAtOnce = kSpansAtOnce * kSquaredNormSpan;
 constexpr std::int64_t kElemsAtOnce = kBlocksAtOnce * kSquaredNormBlock;

@@ -9,18 +9,18 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-// A thread has one lane of a block: sixteen of them read 64 bytes of fp32, or a whole sector of 16
-// bits. Many short chains of additions rather than few long ones: a shard of a million elements is
-// 4,096 threads, and each waits for memory sixteen times.
+// A thread computes one lane of a block: sixteen threads read 64 bytes of fp32, or a whole sector
+// of 16-bit elements. There are many short chains of additions rather than few long ones: a shard
+// of a million elements has 4,096 threads, and each waits for memory sixteen times.
 constexpr int kThreads = 256;
-constexpr int kGroup = kThreads / kSquaredNormLanes;  // blocks of a thread block
-// Loads under way at once: with eight thread blocks resident, a multiprocessor waits for 128 KiB of
-// fp32 or 64 of 16 bits; its share of an H200's rate and latency is 25 KiB.
+constexpr int kGroup = kThreads / kSquaredNormLanes;  // blocks per thread block
+// Loads in flight at once. With eight thread blocks resident, a multiprocessor has 128 KiB of fp32
+// or 64 KiB of 16-bit elements in flight; its share of an H200's rate times latency is 25 KiB.
 constexpr int kAtOnce = 16;
 static_assert(kSquaredNormBlock % (kAtOnce * kSquaredNormLanes) == 0);
 static_assert(kSquaredNormSpan % kGroup == 0);
 
-/// A lane's sum over a whole block, of which its first element is at `x`.
+/// A lane's sum over a whole block; the lane's first element is at `x`.
 template <class T>
 __device__ double sum_block(const T* x) {
   double sum = 0.0;
@@ -50,17 +50,17 @@ __device__ double sum_part(const T* x, std::int64_t left) {
 
 constexpr int kMostTerms = 512;
 
-/// Parts of terms that a launch sums, each in whole spans but for a term's end. Handed over with
-/// the launch: a kernel's parameters may take 32,764 bytes.
+/// The parts of terms that one launch sums, each in whole spans except at a term's end. Passed with
+/// the launch: kernel parameters may take up to 32,764 bytes.
 struct Parts {
   NormTerm at[kMostTerms];
-  std::int64_t ends[kMostTerms];  ///< spans of the parts up to this one, itself among them
+  std::int64_t ends[kMostTerms];  ///< running count of spans, including this part
   int count = 0;
 
   [[nodiscard]] __host__ __device__ std::int64_t spans() const {
     return count == 0 ? 0 : ends[count - 1];
   }
-  /// The part that has a span.
+  /// The part that contains a span.
   __device__ int part_of(std::int64_t span) const {
     int low = 0;
     for (int high = count - 1; low < high;) {
@@ -77,8 +77,8 @@ struct Parts {
 
 constexpr int kGroupsOfSpan = static_cast<int>(kSquaredNormSpan) / kGroup;  // thread blocks
 
-/// sums[b] = what block b adds up to, of kSquaredNormSpan a span: zero of those beyond a term's
-/// end.
+/// sums[b] = the sum of block b, with kSquaredNormSpan blocks per span; zero for blocks beyond a
+/// term's end.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     block_kernel(const Parts __grid_constant__ parts, double* sums) {
@@ -103,10 +103,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-constexpr int kSpanThreads = 1024;  // spans that are summed at once
+constexpr int kSpanThreads = 1024;  // spans that are added at once
 
-/// Adds the spans' sums onto those of their terms, in order. One thread block: each thread adds the
-/// blocks of a span, the first one what the others have made.
+/// Adds the spans' sums to those of their terms, in order. One thread block: each thread adds the
+/// blocks of a span, then the first thread adds their sums.
 __global__ void __launch_bounds__(kSpanThreads)
     add_spans(const Parts __grid_constant__ parts, const double* block_sums) {
   __shared__ double spans[kSpanThreads];
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kSpanThreads)
       double total = *parts.at[part].sum;
       for (; s < end; ++s) { total += spans[s]; }
       *parts.at[part].sum = total;
-      if (parts.ends[part] > first + here) { break; }  // it goes on
+      if (parts.ends[part] > first + here) { break; }  // the part continues
     }
     __syncthreads();
   }
@@ -138,7 +138,7 @@ class Parting {
   Parting(std::span<const NormTerm> terms, std::int64_t most_spans)
       : terms_{terms}, most_spans_{most_spans} {}
 
-  /// The next, all of one dtype; none if there are no terms left.
+  /// Returns the next parts, all of one dtype; none if no terms are left.
   [[nodiscard]] Parts next() {
     Parts parts;
     for (; at_ < terms_.size(); ++at_, done_ = 0) {
@@ -162,7 +162,7 @@ class Parting {
   std::span<const NormTerm> terms_;
   std::int64_t most_spans_;
   std::size_t at_ = 0;
-  std::int64_t done_ = 0;  // elements of that term
+  std::int64_t done_ = 0;  // elements of the current term
 };
 
 }  // namespace

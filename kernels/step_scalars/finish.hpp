@@ -7,7 +7,7 @@
 
 namespace tessera::kernels {
 
-/// Moves the loss scale after a step that has been applied, or not.
+/// Moves the loss scale after a step, applied or skipped.
 TESSERA_HOST_DEVICE inline void move_scale(StepScalars& scalars,
                                            const FinishStep& options) noexcept {
   float& scale = scalars.loss_scale;
@@ -27,8 +27,8 @@ TESSERA_HOST_DEVICE inline void move_scale(StepScalars& scalars,
   scale = options.most_scale < more ? options.most_scale : more;
 }
 
-/// What FinishStepKernel says: correctly rounded operations alone, so the same bits on a processor
-/// and a GPU.
+/// Implements FinishStepKernel with correctly rounded operations only, so a processor and a GPU get
+/// the same bits.
 TESSERA_HOST_DEVICE inline void finish(StepScalars& scalars, const double* sums,
                                        const FinishStep& options) noexcept {
   double squares = 0.0;

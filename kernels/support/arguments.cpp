@@ -10,7 +10,7 @@
 namespace tessera::kernels {
 namespace {
 
-// No product of sizes below overflows.
+// No product of the sizes below overflows.
 constexpr std::int64_t kMostElems = std::int64_t{1} << 62;
 
 }  // namespace

@@ -9,8 +9,8 @@
 
 namespace tessera::kernels {
 
-/// Checks what a caller has given to one of the public functions. Every check throws ContractError
-/// that names the function, the argument and its numbers.
+/// Checks the arguments of a public function. Every check throws ContractError with the function,
+/// the argument and its numbers.
 class Arguments {
  public:
   struct Size {
@@ -25,26 +25,26 @@ class Arguments {
 
   explicit Arguments(const char* function) noexcept : function_{function} {}
 
-  /// The kernels that compute on `stream`; it must have some.
+  /// Returns the kernels that compute on `stream`, and checks that it has some.
   [[nodiscard]] const Table& table(Stream stream) const;
 
-  /// None is negative, and together they are the sizes of something that memory can hold.
+  /// No size is negative, and the product of all is an array that memory can hold.
   void sizes(std::initializer_list<Size> sizes) const;
   /// `size` is what the function called `least_name` returns, `least`, or more.
   void at_least(const Size& size, const char* least_name, std::int64_t least) const;
-  /// Each of `rows` rows has an element: a mean or a largest value of nothing is undefined.
+  /// Each of `rows` rows has an element: the mean or maximum of nothing is undefined.
   void elements_in(std::int64_t rows, const Size& columns) const;
-  /// Rows of `columns` elements lie `row_elems` apart, and do not overlap.
+  /// Rows of `columns` elements lie `row_elems` apart and do not overlap.
   void row(const char* name, std::int64_t row_elems, std::int64_t columns) const;
   /// `p` lies in [0, 1).
   void probability(const char* name, float p) const;
-  /// Memory of `elems` elements is there.
+  /// `data` is not null if `elems` is not zero.
   void given(const char* name, const void* data, std::int64_t elems) const;
-  /// Each is there and of a dtype that kernels compute with.
+  /// Each array is not null and has a dtype that kernels compute with.
   void arrays(std::initializer_list<Array> arrays) const;
-  /// Like `arrays`; all have one dtype.
+  /// Like `arrays`; all have the same dtype.
   void of_one_dtype(std::initializer_list<Array> arrays) const;
-  /// Like `of_one_dtype`, for the arrays that are not null.
+  /// Like `of_one_dtype`, for those arrays that are not null.
   void given_of_one_dtype(std::initializer_list<Array> arrays) const;
 
  private:

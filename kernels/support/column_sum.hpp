@@ -9,18 +9,18 @@
 
 namespace tessera::kernels {
 
-/// Rows whose column sums are formed in registers before they are added to a total in memory:
-/// rounding grows with the number of blocks, not of rows, and a block is still in the cache when a
-/// second pass needs it.
+/// Rows per block: their column sums are formed in registers before they are added to a total in
+/// memory. Rounding grows with the number of blocks, not of rows, and a block is still in the cache
+/// when a second pass needs it.
 inline constexpr std::int64_t kRowBlock = 32;
 
-/// Zeros in `sums` where they are to be overwritten, before anything is added.
+/// Zeroes `sums` before anything is added, if they are to be overwritten.
 inline void clear_for(Write write, Values sums, std::int64_t columns) noexcept {
   if (write == Write::add || !sums) { return; }
   std::memset(sums.data, 0, static_cast<std::size_t>(columns) * size_of(sums.dtype));
 }
 
-/// to[c] += sum over r in [0, rows) of value(r, c), the sum formed first, in order of r.
+/// to[c] += sum over r in [0, rows) of value(r, c). The sum is formed first, in order of r.
 /// `value(r, c, lanes)` returns the Vec of columns c .. c+7, reading memory through `lanes`.
 template <class T, class Value>
 void add_column_sums(T* to, std::int64_t rows, std::int64_t columns, Value value) {

@@ -6,17 +6,18 @@
 
 namespace tessera::kernels {
 
-/// Elements that loops over 16-bit arrays widen at a time: they stay in the first-level cache.
+/// Elements that loops over 16-bit arrays widen at a time: they fit into the first-level cache.
 inline constexpr std::int64_t kStagedElems = 512;
 
-/// to[i] = from[i], exactly; from bf16, fp16 or fp32. No overlap. Runs at once.
+/// to[i] = from[i], exactly, from bf16, fp16 or fp32. No overlap. Runs at once.
 void widen(float* to, ConstValues from, std::int64_t elems) noexcept;
 
-/// to[i] = from[i] in the dtype of `to`, rounded to nearest, ties to even. As widen.
+/// to[i] = from[i] in the dtype of `to`, rounded to nearest, ties to even. No overlap. Runs at
+/// once.
 void narrow(Values to, const float* from, std::int64_t elems) noexcept;
 
-/// Elements of any dtype as floats: in place if they are, else as a widened copy of up to
-/// kStagedElems.
+/// Up to kStagedElems elements of any dtype as floats: in place if they are fp32, else as a widened
+/// copy.
 class Staged {
  public:
   [[nodiscard]] const float* read(ConstValues values, std::int64_t elems) noexcept {
@@ -24,7 +25,7 @@ class Staged {
     widen(copy_, values, elems);
     return copy_;
   }
-  /// The same, to be changed; `write_back` stores what became of a copy.
+  /// The same for writing; `write_back` stores the copy's new values.
   [[nodiscard]] float* open(Values values, std::int64_t elems) noexcept {
     if (values.dtype == DType::fp32) { return values.as<float>(); }
     widen(copy_, values, elems);

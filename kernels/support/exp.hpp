@@ -4,16 +4,16 @@
 
 namespace tessera::kernels {
 
-/// The largest error of `exp` where the result is normal, in units of its last place.
+/// The largest error of `exp` for a normal result, in units in the last place.
 inline constexpr double kExpUlps = 1.0;
 
 /// e^x, lane by lane, without branches or calls: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial
 /// of degree 6 in r, times 2^n in two factors so that neither overflows before the result does.
 ///
-/// Error:  below kExpUlps where the result is normal; results below 2^-126 lose bits as they must.
+/// Error:  below kExpUlps for normal results; results below 2^-126 lose bits, as subnormals do.
 /// Limits: 0 below -104, infinity above 88.73, NaN stays NaN.
 [[gnu::always_inline]] inline Vec exp(Vec x) noexcept {
-  x = min(splat(89.0F), max(splat(-104.0F), x));  // a NaN, as second operand, stays
+  x = min(splat(89.0F), max(splat(-104.0F), x));  // a NaN, as the second operand, stays
 
   // Adding 1.5 * 2^23 leaves round(x / ln 2) in the low bits.
   const Vec magic = splat(12582912.0F);

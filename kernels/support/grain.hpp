@@ -7,8 +7,8 @@
 
 namespace tessera::kernels {
 
-/// Elements that are worth a thread: a few microseconds of work, about what waking one takes. A
-/// multiple of every vector's width and of a cache line.
+/// Elements that are worth a thread: a few microseconds of work, about as long as waking a thread.
+/// A multiple of every vector's width and of a cache line.
 inline constexpr std::int64_t kElementGrain = 8192;
 
 /// Rows of `columns` elements that are worth a thread.

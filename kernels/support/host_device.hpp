@@ -1,6 +1,6 @@
 #pragma once
 
-// For functions that the processor and a GPU run alike, so that their results are equal by
+// For functions that run both on the processor and on a GPU, so that their results are equal by
 // construction.
 #if defined(__CUDACC__)
 #define TESSERA_HOST_DEVICE __host__ __device__

@@ -15,7 +15,7 @@ class LruCache {
  public:
   explicit LruCache(std::size_t most) noexcept : most_{most} {}
 
-  /// The value of `key`, made by make() if it is not there.
+  /// The value of `key`, created by make() if it is missing.
   template <class Make>
   [[nodiscard]] Value& get(const Key& key, Make&& make) {
     auto found = entries_.find(key);

@@ -4,7 +4,7 @@
 
 namespace tessera::kernels {
 
-// The compiler makes vectors of these loops.
+// The compiler vectorises these loops.
 
 void store_part(Values to, MasterPart part, const float* from, std::int64_t elems) noexcept {
   if (part == MasterPart::value || to.dtype != DType::bf16) { return narrow(to, from, elems); }

@@ -8,7 +8,7 @@
 
 namespace tessera::kernels {
 
-/// Where in the stream of one key: the counters are {low and high 32 bits of a group's number,
+/// A position in the stream of one key: the counters are {low and high 32 bits of a group's number,
 /// `third`, `fourth`}.
 struct PhiloxStream {
   std::array<std::uint32_t, 2> key;
@@ -16,17 +16,17 @@ struct PhiloxStream {
   std::uint32_t fourth;
 };
 
-/// Groups of four words that `philox_words` makes at once, and their words.
+/// Groups of four words that `philox_words` makes at once, and the number of their words.
 inline constexpr std::uint64_t kPhiloxGroups = 16;
 inline constexpr std::int64_t kPhiloxWords = 4 * kPhiloxGroups;
 
 namespace detail {
 
-// Four counters side by side, each word in the low half of a 64-bit lane; what a product leaves in
-// the high half is never read.
+// Four counters side by side, each word in the low half of a 64-bit lane. The high half, which a
+// product fills, is never read.
 using Words = std::uint64_t __attribute__((vector_size(32)));
 inline constexpr std::uint64_t kLowWord = 0xFFFFFFFF;
-// Sets of four that go through the rounds together, so that one multiplies while another waits.
+// Sets of four that pass through the rounds together: one multiplies while another waits.
 inline constexpr std::uint64_t kSets = kPhiloxGroups / 4;
 
 // Multiplies the low halves.
@@ -49,7 +49,7 @@ inline constexpr std::uint64_t kSets = kPhiloxGroups / 4;
   using detail::Words;
   Words c[kSets][4] = {};
   for (std::uint64_t s = 0; s < kSets; ++s) {
-    // A counter's group is its two lower words, and a carry between them is a carry.
+    // A group's number fills the counter's two lower words, with a carry from one to the other.
     const Words groups = (group + 4 * s) + Words{0, 1, 2, 3};
     c[s][0] = groups;
     c[s][1] = groups >> 32U;

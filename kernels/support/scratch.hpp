@@ -6,11 +6,11 @@
 
 namespace tessera::kernels {
 
-/// Memory that a thread works in and keeps for the next time: meant to be thread_local.
+/// Memory that a thread works in and keeps for later calls: meant to be thread_local.
 class Scratch {
  public:
-  /// At least `bytes`, on a boundary of 64; the content is undefined. What was returned before may
-  /// be gone.
+  /// Returns at least `bytes`, aligned to 64; the content is undefined. Invalidates what was
+  /// returned before.
   [[nodiscard]] void* reserve(std::size_t bytes) {
     if (bytes > bytes_) {
       memory_.reset();

@@ -7,7 +7,7 @@
 
 namespace tessera::kernels {
 
-/// The largest of x[0 .. elems); NaNs are passed over (the exponentials then show them).
+/// The largest of x[0 .. elems). NaNs are ignored here; the exponentials reveal them.
 template <class T>
 float row_max(const T* x, std::int64_t elems) {
   constexpr float lowest = -std::numeric_limits<float>::infinity();

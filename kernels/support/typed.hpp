@@ -8,8 +8,8 @@
 
 namespace tessera::kernels {
 
-/// Returns body(std::type_identity<T>{}) with T the type of `dtype`: float, bfloat16 or float16.
-/// ContractError for fp64, which is for sums alone.
+/// Returns body(std::type_identity<T>{}), where T is the type of `dtype`: float, bfloat16 or
+/// float16. ContractError for fp64, which is only for sums.
 template <class Body>
 decltype(auto) with_type(DType dtype, Body&& body) {
   switch (dtype) {
@@ -28,7 +28,7 @@ decltype(auto) with_type(DType dtype, Body&& body) {
 template <class First, class Second>
 struct Types {};
 
-/// Returns body(Types<A, B>{}), as with_type.
+/// Returns body(Types<A, B>{}), like with_type.
 template <class Body>
 decltype(auto) with_types(DType first, DType second, Body&& body) {
   return with_type(first, [&]<class A>(std::type_identity<A>) -> decltype(auto) {
@@ -38,7 +38,7 @@ decltype(auto) with_types(DType first, DType second, Body&& body) {
   });
 }
 
-/// Element `i`, whatever its dtype: for references, which are read and not fast.
+/// Element `i` of any dtype: for references, which need not be fast.
 [[nodiscard]] inline float element(ConstValues values, std::int64_t i) {
   return with_type(values.dtype, [&]<class T>(std::type_identity<T>) -> float {
     if constexpr (std::is_same_v<T, float>) {
@@ -49,7 +49,7 @@ decltype(auto) with_types(DType first, DType second, Body&& body) {
   });
 }
 
-/// Element `i` becomes `value`, rounded to nearest.
+/// Stores `value` as element `i`, rounded to nearest.
 inline void set_element(Values values, std::int64_t i, float value) {
   with_type(values.dtype, [&]<class T>(std::type_identity<T>) {
     if constexpr (std::is_same_v<T, float>) {

@@ -20,11 +20,11 @@
 #endif
 
 // Eight floats in a register, in the compiler's vector extension: arithmetic is lane by lane and
-// correctly rounded, so a value's bits do not depend on the lane it falls into, and reductions
-// written with it have an order that no alignment and no optimisation level changes.
+// correctly rounded, so a value's bits do not depend on its lane, and the order of reductions
+// written with it does not depend on alignment or optimisation level.
 
 #if defined(__GNUC__) && !defined(__clang__) && !defined(__AVX__)
-// Every function below is inlined: none passes a Vec across an interface.
+// Every function below is inlined: no Vec is passed across an interface.
 #pragma GCC diagnostic ignored "-Wpsabi"
 #endif
 
@@ -44,8 +44,8 @@ using DoubleVec = double __attribute__((vector_size(32)));
   return value - Vec{};
 }
 
-// Values of 16 bits are read as the floats that they are, and rounded to nearest (ties to even)
-// when they are written, to the bits of from_float.
+// 16-bit values are read as floats, exactly, and rounded to nearest (ties to even) when they are
+// written, with the bits of from_float.
 
 [[gnu::always_inline]] inline Vec widen(ShortVec bits, bfloat16) noexcept {
   return std::bit_cast<Vec>(__builtin_convertvector(bits, UintVec) << 16U);
@@ -129,8 +129,8 @@ template <class Half>
   std::memcpy(static_cast<void*>(p), &bits, static_cast<std::size_t>(count) * sizeof(Half));
 }
 
-/// How a loop reads and writes eight values, or the fewer that are left at its end (the other
-/// lanes read as 0).
+/// How a loop reads and writes eight values, or at its end those that are left (the other lanes
+/// read as 0).
 struct FullLanes {
   template <class T>
   [[gnu::always_inline]] Vec read(const T* p) const noexcept {
@@ -152,14 +152,14 @@ struct SomeLanes {
   [[gnu::always_inline]] void write(T* p, Vec v) const noexcept {
     store_part(p, count, v);
   }
-  /// `v`, with `fill` in the lanes beyond the end.
+  /// Replaces the lanes beyond the end of `v` by `fill`.
   [[gnu::always_inline]] Vec mask(Vec v, float fill) const noexcept {
     constexpr IntVec index = {0, 1, 2, 3, 4, 5, 6, 7};
     return index < static_cast<std::int32_t>(count) ? v : splat(fill);
   }
 };
 
-/// body(i, lanes) for i = 0, 8, 16 ... up to `elems`.
+/// Calls body(i, lanes) for i = 0, 8, 16 ... up to `elems`.
 template <class Body>
 [[gnu::always_inline]] inline void for_lanes(std::int64_t elems, Body body) {
   std::int64_t i = 0;
@@ -167,9 +167,9 @@ template <class Body>
   if (i < elems) { body(i, SomeLanes{elems - i}); }
 }
 
-// One instruction each where there is one; the fallback gives the same bits.
+// One instruction each if the processor has one; the fallback gives the same bits.
 
-/// The larger of each pair; b where they do not compare (a NaN).
+/// The larger of each pair; b if they are unordered (a NaN).
 [[gnu::always_inline]] inline Vec max(Vec a, Vec b) noexcept {
 #if TESSERA_KERNELS_AVX2
   return _mm256_max_ps(a, b);
@@ -178,7 +178,7 @@ template <class Body>
 #endif
 }
 
-/// The smaller of each pair; b where they do not compare (a NaN).
+/// The smaller of each pair; b if they are unordered (a NaN).
 [[gnu::always_inline]] inline Vec min(Vec a, Vec b) noexcept {
 #if TESSERA_KERNELS_AVX2
   return _mm256_min_ps(a, b);
@@ -197,7 +197,7 @@ template <class Body>
 #endif
 }
 
-/// The lanes added in fp64, in order.
+/// The sum of the lanes in fp64, in order.
 [[gnu::always_inline]] inline double sum_of(Vec v) noexcept {
   double sum = 0.0;
   for (std::int64_t l = 0; l < kLanes; ++l) { sum += static_cast<double>(v[l]); }

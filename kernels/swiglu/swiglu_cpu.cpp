@@ -10,7 +10,7 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-// Where exp(-gate) is infinite the logistic function is 0, and what it multiplies stays finite.
+// If exp(-gate) is infinite the logistic function is 0, and its factor here stays finite.
 constexpr float kMost = std::numeric_limits<float>::max();
 
 template <class T>

@@ -1,12 +1,12 @@
 #include "kernels/support/cuda/cuda_lanes.cuh"
 #include "kernels/swiglu/swiglu.hpp"
 
-// Exponentials and quotients are CUDA's own.
+// The exponential and the division are CUDA's own.
 
 namespace tessera::kernels::cuda {
 namespace {
 
-// Where exp(-gate) is infinite the logistic function is 0, and what it multiplies stays finite.
+// If exp(-gate) is infinite the logistic function is 0, and its factor here stays finite.
 constexpr float kMost = 3.402823466e38F;
 
 template <class T>
@@ -70,7 +70,7 @@ __global__ void swiglu_backward_kernel(SwiGLUArgs<T> args) {
   }
 }
 
-/// What both directions are told of the sizes.
+/// The sizes that both directions take.
 template <class T>
 SwiGLUArgs<T> sizes_of(std::int64_t rows, std::int64_t columns, std::int64_t row_elems) {
   constexpr int N = kPack<T>;

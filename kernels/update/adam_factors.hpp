@@ -8,15 +8,15 @@
 
 namespace tessera::kernels {
 
-/// What one step of Adam or AdamW multiplies by, the same for every element.
+/// The factors of one step of Adam or AdamW, the same for every element.
 struct AdamFactors {
   float gradient;  ///< average and clip
   float lr_t;      ///< lr / (1 - b1^t)
   float v_scale;   ///< 1 / sqrt(1 - b2^t)
 };
 
-/// b^t by squaring, t >= 0: correctly rounded products alone, hence the same bits on a processor
-/// and a GPU, whose libraries' `pow` need not agree. The relative error is below t 2^-53: each
+/// b^t by squaring, t >= 0. It uses only correctly rounded products, so a processor and a GPU get
+/// the same bits; their libraries' `pow` may differ. The relative error is below t 2^-53: each
 /// squaring doubles the error so far and adds 2^-53.
 TESSERA_HOST_DEVICE inline double power(double b, std::int64_t t) noexcept {
   double result = 1.0;
@@ -28,7 +28,7 @@ TESSERA_HOST_DEVICE inline double power(double b, std::int64_t t) noexcept {
 }
 
 /// Computes in fp64 and rounds each factor to fp32 once. 1 - b^t has a relative error below 2^-53 /
-/// (1 - b), which for b of fp32 is at most 2^-29: far less than that rounding.
+/// (1 - b), which for an fp32 b is at most 2^-29: far less than that rounding.
 template <class Hyper>
 TESSERA_HOST_DEVICE AdamFactors adam_factors(const Hyper& hyper,
                                              const StepScalars& scalars) noexcept {

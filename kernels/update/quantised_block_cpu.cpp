@@ -9,7 +9,7 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-// All loops are over whole blocks, so that the compiler knows how long they are.
+// All loops are over whole blocks, so that the compiler knows their length.
 template <class Code>
 void decode(float* __restrict to, const QuantisedMoment& from, std::int64_t elems) noexcept {
   alignas(64) std::uint8_t codes[kMomentBlock] = {};

@@ -6,7 +6,7 @@
 
 namespace tessera::kernels::cpu {
 
-/// Quantised moments of one block as floats: read when made, quantised anew by `store`.
+/// Quantised moments of one block as floats: dequantised on construction, quantised by `store`.
 class QuantisedBlock {
  public:
   /// `block` is a run of at most kMomentBlock elements with quantised moments.
@@ -15,11 +15,11 @@ class QuantisedBlock {
   [[nodiscard]] float* first() noexcept { return first_; }
   /// Null if the rule has one moment.
   [[nodiscard]] float* second() noexcept { return has_second_ ? second_ : nullptr; }
-  /// Quantises what the floats have become.
+  /// Quantises the new values of the floats.
   void store(const UpdateRun& block, std::int64_t updates) noexcept;
 
  private:
-  // What is beyond the elements of a last block stays zero.
+  // Elements beyond the end of a last block stay zero.
   alignas(64) float first_[kMomentBlock];
   alignas(64) float second_[kMomentBlock];
   bool has_second_;

@@ -5,11 +5,11 @@
 
 #include "kernels/update/stochastic.hpp"
 
-// Written from the formula with numbers, where moment_code.hpp takes it from their bits.
+// Computed from the formula, with numbers; moment_code.hpp works on their bits.
 namespace tessera::kernels::reference {
 namespace {
 
-/// Codes of magnitudes with `steps` of them, a power of two, in each power of two of x / s + 1.
+/// Codes of magnitudes, with `steps` codes (a power of two) in each power of two of x / s + 1.
 struct Magnitudes {
   int steps;
   double largest;

@@ -5,9 +5,9 @@
 
 namespace tessera::kernels {
 
-/// The bits of `value` rounded to bf16 by a random word, as StochasticKey says.
+/// The bits of `value` rounded to bf16 by a random word, as StochasticKey defines.
 ///
-/// The lowest 16 bits are the part of the gap; adding 65535 - r carries exactly if r is less.
+/// The lowest 16 bits are the fraction of the gap; adding 65535 - r carries exactly if r is less.
 [[nodiscard]] constexpr std::uint16_t round_bf16(float value, std::uint32_t word) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFU;

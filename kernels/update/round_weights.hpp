@@ -4,8 +4,9 @@
 
 namespace tessera::kernels {
 
-/// parameter = master, rounded as the run says: the last step of an update that was not a kernel's.
-/// Masters are whole. Nothing if there is no low-precision copy, or StepScalars::apply is 0.
+/// parameter = master, rounded as the run says: the last step of an update that a user's code
+/// computed. Masters are whole. Does nothing if there is no low-precision copy, or if
+/// StepScalars::apply is 0.
 using RoundWeightsKernel = void(const UpdateRun& run, const StepScalars* scalars, Stream stream);
 
 namespace reference {

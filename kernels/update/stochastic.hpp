@@ -17,10 +17,10 @@ enum class RoundedArray : std::uint8_t { parameter = 1, first = 2, second = 3, q
 ///   word i % 4 of philox4x32({low 32 bits of i / 4, high bits of i / 4 | array << 24,
 ///                             parameter id, updates}, seed)
 ///
-/// and its magnitude is rounded up if word / 2^32 is less than the part of the gap between its two
-/// neighbours that it has gone, else down. Exact values, infinities and NaN stay; beyond the
-/// largest finite value the upper neighbour is infinity. The mean is the value: exactly, up to the
-/// 32 bits of a word.
+/// and its magnitude is rounded up if word / 2^32 is less than its distance from the lower
+/// neighbour, as a fraction of the gap between its two neighbours, else down. Exact values,
+/// infinities and NaN do not change; beyond the largest finite value the upper neighbour is
+/// infinity. The expected result is the value, up to the 32 bits of a word.
 struct StochasticKey {
   std::uint64_t seed = 0;
   std::uint32_t parameter_id = 0;

@@ -11,7 +11,7 @@
 
 namespace tessera::kernels::cpu {
 
-/// The fp32 arrays that a rule's loop runs over.
+/// The fp32 arrays that a rule's loop processes.
 struct FloatRun {
   float* weight;
   float* first;
@@ -20,7 +20,7 @@ struct FloatRun {
   std::int64_t elems;
 };
 
-/// Stores what a rule made of one array that is not fp32.
+/// Stores a rule's result for one array that is not fp32.
 inline void store_rounded(const UpdateRun& run, Values to, const float* from, std::int64_t elems,
                           std::int64_t updates, RoundedArray array) {
   if (!to || to.dtype == DType::fp32) { return; }
@@ -32,14 +32,14 @@ inline void store_rounded(const UpdateRun& run, Values to, const float* from, st
                     run.first_in_parameter);
 }
 
-/// The weights of a block of up to kStagedElems: masters in place, or joined in `copy`.
+/// The weights of a block of up to kStagedElems: the masters in place, or joined in `copy`.
 inline float* open_weights(const UpdateRun& block, float* copy) {
   if (block.remainder == nullptr) { return block.master; }
   join_masters(copy, block.parameter.as<bfloat16>(), block.remainder, block.elems);
   return copy;
 }
 
-/// Stores what became of them beside whole masters.
+/// Stores what is kept besides whole masters: the parameters, or both halves.
 inline void store_weights(const UpdateRun& block, const float* weights, std::int64_t updates) {
   if (block.remainder == nullptr) {
     store_rounded(block, block.parameter, weights, block.elems, updates, RoundedArray::parameter);
@@ -49,7 +49,7 @@ inline void store_weights(const UpdateRun& block, const float* weights, std::int
   store_part({block.remainder, DType::bf16}, MasterPart::remainder, weights, block.elems);
 }
 
-/// One block of a run in mixed dtypes, by way of the first-level cache.
+/// Updates one block of a run in mixed dtypes, staged in the first-level cache.
 template <class Rule>
 void update_block(const UpdateRun& block, std::int64_t updates, const Rule& rule) {
   Staged gradient;
@@ -66,7 +66,7 @@ void update_block(const UpdateRun& block, std::int64_t updates, const Rule& rule
   store_weights(block, floats.weight, updates);
 }
 
-/// The same with quantised moments: one of their blocks.
+/// The same for a run with quantised moments, one of their blocks at a time.
 template <class Rule>
 void update_quantised_block(const UpdateRun& block, std::int64_t updates, const Rule& rule) {
   Staged gradient;
@@ -79,9 +79,9 @@ void update_quantised_block(const UpdateRun& block, std::int64_t updates, const 
   store_weights(block, floats.weight, updates);
 }
 
-/// Inside a task on `stream`: calls `rule(FloatRun)` on pieces that together are `run`, on all of
-/// the stream's threads, and stores what is narrower than fp32. A run that is fp32 throughout is
-/// one piece a thread, in place.
+/// Inside a task on `stream`: calls `rule(FloatRun)` on pieces that together cover `run`, on all of
+/// the stream's threads, and stores the arrays that are narrower than fp32. A run entirely in fp32
+/// is updated in place, one piece per thread.
 template <class Rule>
 void update(const UpdateRun& run, std::int64_t updates, Stream stream, const Rule& rule) {
   static_assert(kElementGrain % kMomentBlock == 0, "no thread may cut a block");

@@ -37,8 +37,8 @@ inline void write_weight(const UpdateRun& run, const StepScalars& scalars, std::
   if (run.parameter) { write(run, scalars, RoundedArray::parameter, i, value); }
 }
 
-/// A step over a run with quantised moments: `step(wide)` on a run whose moments are fp32. They are
-/// dequantised before it and quantised after it.
+/// A step over a run with quantised moments: dequantises them, calls `step(wide)` on a run with
+/// fp32 moments, and quantises them again.
 template <class Step>
 void step_in_fp32(const UpdateRun& run, const StepScalars& scalars, const Step& step) {
   WideMoments moments = dequantise(run);

@@ -12,8 +12,8 @@
 
 namespace tessera::kernels {
 
-/// A quantised moment: one 8-bit code an element (kernels/update/moment_code.hpp) and one scale for
-/// each block of kMomentBlock. Null if the moment is of another format.
+/// A quantised moment: one 8-bit code per element (kernels/update/moment_code.hpp) and one scale
+/// per block of kMomentBlock. Null if the moment has another format.
 struct QuantisedMoment {
   std::uint8_t* values = nullptr;
   float* scales = nullptr;
@@ -25,36 +25,38 @@ struct QuantisedMoment {
   }
 };
 
-/// What every optimizer kernel works on: one run of elements that are updated alike. Arrays of
-/// `elems`, none overlapping. The rule is computed in fp32 on fp32 values of gradient, master and
-/// moments, in one pass over memory; what is stored in a narrower dtype is rounded once. Nothing is
-/// written if StepScalars::apply is 0.
+/// The input of every optimizer kernel: one run of elements that are updated alike. Arrays have
+/// `elems` elements and do not overlap. The rule is computed in fp32 on fp32 values of gradient,
+/// master and moments, in one pass over memory; results in a narrower dtype are rounded once.
+/// Nothing is written if StepScalars::apply is 0.
 ///
 /// Masters are kept whole, or as the remainder that a bf16 parameter leaves of them: the kernel
-/// then joins the two and writes both (support/master_parts.hpp), and weights, parameters and
-/// moments have the same bits as with whole ones.
+/// then joins the two and writes both (support/master_parts.hpp). Weights, parameters and moments
+/// have the same bits as with whole masters.
 ///
-/// Same bits on every backend and for every way of cutting a tensor: only correctly rounded
-/// operations, in the order that the rule gives, none contracted. Stochastic rounding depends on
-/// the element's place in the whole parameter, never on the cut: see StochasticKey. A run with
-/// quantised moments begins where a block does.
+/// The bits are the same on every backend and for every way of cutting a tensor: there are only
+/// correctly rounded operations, in the rule's order, without contraction. Stochastic rounding
+/// depends on the element's index in the whole parameter, never on the cut: see StochasticKey. A
+/// run with quantised moments starts at the start of a block.
 struct UpdateRun {
   float* master = nullptr;  ///< null if there is a remainder
   Values parameter = {};    ///< bf16 or fp16: a rounded copy of the new master; null: not written
-  std::uint16_t* remainder = nullptr;  ///< of the masters of a bf16 `parameter`, which is read too
-  ConstValues gradient = {};           ///< fp32, bf16 or fp16: summed over ranks and micro-batches
-  Values first = {};  ///< moments, fp32 or bf16; null if the rule has none, or they are quantised
+  std::uint16_t* remainder =
+      nullptr;                ///< of the masters of a bf16 `parameter`, which is then also read
+  ConstValues gradient = {};  ///< fp32, bf16 or fp16: summed over ranks and micro-batches
+  Values first = {};  ///< moments, fp32 or bf16; null if the rule has none or they are quantised
   Values second = {};
   QuantisedMoment first_quantised = {};
   QuantisedMoment second_quantised = {};  ///< of the square root
   std::int64_t elems = 0;
-  /// Rounding of bf16 moments and of `parameter`; nearest is as MasterPart::parameter says. With a
-  /// remainder the parameter is always rounded to nearest.
+  /// Rounding of bf16 moments and of `parameter`; nearest is defined by MasterPart::parameter. With
+  /// a remainder the parameter is always rounded to nearest.
   Rounding rounding = Rounding::nearest;
-  // Read by stochastic rounding and quantised moments only. The run then lies in one parameter.
+  // Read only by stochastic rounding and quantised moments. The run then lies in one parameter.
   std::uint64_t seed = 0;
   std::uint32_t parameter_id = 0;
-  /// Element 0 of the run. Of a parameter that `tensor` cuts, elements are numbered part by part.
+  /// The run's first element. In a parameter that `tensor` cuts, elements are numbered part by
+  /// part.
   std::int64_t first_in_parameter = 0;
 
   [[nodiscard]] UpdateRun slice(std::int64_t from, std::int64_t count) const noexcept {
@@ -76,7 +78,7 @@ struct UpdateRun {
   }
 };
 
-/// A run with the numbers of its rule.
+/// A run with its rule's hyperparameters.
 template <class Hyper>
 struct RuledRun {
   UpdateRun run;
@@ -89,7 +91,7 @@ template <class Hyper>
 }
 
 /// One step of an optimizer over runs that share no element. On CUDA they are one launch, unless
-/// they are more than its parameters hold (over a hundred), or take different kernels.
+/// they exceed its parameters (over a hundred runs) or take different kernels.
 template <class Hyper>
 using UpdateKernel = void(std::span<const RuledRun<Hyper>> runs, const StepScalars* scalars,
                           Stream stream);

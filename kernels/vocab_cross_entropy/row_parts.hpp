@@ -8,7 +8,7 @@
 
 namespace tessera::kernels {
 
-/// What all parts of a row know together.
+/// Statistics of a whole row, from all its parts.
 struct RowParts {
   float max;     ///< the largest logit
   double sum;    ///< of exp(logit - max)

@@ -5,7 +5,7 @@
 #include "kernels/vocab_cross_entropy/row_parts.hpp"
 #include "kernels/vocab_cross_entropy/vocab_cross_entropy.hpp"
 
-// A block has a row.
+// One block per row.
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -31,7 +31,7 @@ struct Rows {
   const float* statistics;
   std::int64_t parts;
   std::int64_t rows;
-  std::int64_t first;  ///< row of those that have statistics
+  std::int64_t first;  ///< first of the rows that have statistics
   double* losses;
   std::int64_t classes;
   std::int64_t first_class;

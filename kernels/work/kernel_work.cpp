@@ -20,18 +20,18 @@ double bytes_of(const Array& array, double elems) {
   return array ? elems * bytes(array.dtype) : 0.0;
 }
 
-/// Narrower arrays beside fp32 ones are another loop.
+/// Separate name for loops over narrower arrays beside fp32 ones.
 std::string of_dtype(std::string name, DType dtype) {
   if (dtype != DType::fp32) { name.append("_").append(to_string(dtype)); }
   return name;
 }
 
-/// One byte an element, and one scale a block.
+/// One byte per element, and one scale per block.
 double bytes_of(const QuantisedMoment& moment, double elems) {
   return moment ? elems + elems * sizeof(float) / kMomentBlock : 0.0;
 }
 
-/// What `work` says of each item, together.
+/// The sum of `work` over all items.
 template <class Items, class Work>
 KernelWork sum_of(const Items& items, const Work& work) {
   KernelWork sum;
@@ -55,8 +55,8 @@ KernelWork update(const char* name, const UpdateRun& run, double flops) {
   const double n = count(run.elems);
   const double moments = 2 * (bytes_of(run.first, n) + bytes_of(run.second, n) +
                               bytes_of(run.first_quantised, n) + bytes_of(run.second_quantised, n));
-  // A remainder and its parameter are both read and written; of a whole master the parameter is a
-  // copy.
+  // A remainder and its parameter are both read and written; beside a whole master the parameter is
+  // a copy.
   const bool halves = run.remainder != nullptr;
   const double weights = halves ? 8 * n : 8 * n + bytes_of(run.parameter, n);
   std::string named = of_dtype(name, run.first ? run.first.dtype : DType::fp32);

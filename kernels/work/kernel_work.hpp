@@ -11,12 +11,12 @@ namespace tessera::kernels {
 template <auto Member>
 struct Of {};
 
-// What a call of a kernel does: FLOPs and bytes that its operation needs, whatever computes it. An
-// addition and a multiplication are a FLOP each, an exponential or a root is one too. Attention
-// counts the scores that are not masked, T (T + 1) / 2 of a head, and backward five products of
-// them where forward has two. Bytes are each array once. Names distinguish variants of a kernel:
-// a product's transpositions, bias and epilogue, moments of 16 bits, classes in parts.
-// A table of runs or of norms is one piece of work, named after the largest.
+// The work of a kernel call: the FLOPs and bytes that its operation needs, in any implementation.
+// An addition and a multiplication are one FLOP each, and so is an exponential or a root. Attention
+// counts the scores that are not masked, T (T + 1) / 2 per head, and five products of them in
+// backward where forward has two. Bytes count each array once. Names distinguish variants of a
+// kernel: a product's transpositions, bias and epilogue, moments of 16 bits, classes in parts. A
+// table of runs or of norms is one piece of work, named after the largest.
 
 using trace::KernelWork;
 

@@ -15,7 +15,7 @@ double seconds_now() {
   return std::chrono::duration<double>(since).count();
 }
 
-/// Runs what `run` does, and logs what `work` says of it.
+/// Calls `run` and logs its `work`.
 template <class WorkOf, class Run>
 void log_and_run(Stream stream, const WorkOf& work, const Run& run) {
   StreamState& state = *stream.state();
@@ -34,8 +34,8 @@ void log_and_run(Stream stream, const WorkOf& work, const Run& run) {
 template <auto Member, class Function>
 struct Logged;
 
-/// One specialisation for each number of arguments before the stream: a pack that is not last is
-/// not deduced.
+/// One specialisation for each number of arguments before the stream: a pack that is not last
+/// cannot be deduced.
 template <auto Member, class A>
 struct Logged<Member, void(A, Stream)> {
   static void run(A a, Stream stream) {

@@ -4,10 +4,10 @@
 
 namespace tessera::kernels {
 
-/// The CPU's kernels, which write what they do into the log of their stream if it has one
-/// (StreamState::log_to), with the seconds that they took: on a stream that runs them on return, a
-/// CPU's of kind *caller*. On one of `meta` they do nothing else. What says how much memory is
-/// needed speaks for `kind`.
+/// The CPU's kernels, which also write their work into the log of their stream, if it has one
+/// (StreamState::log_to), with the seconds that they took. The stream must run them before they
+/// return: a CPU stream of kind *caller*. On a stream of `meta` they only log. The functions of the
+/// table that report memory needs answer for `kind`.
 [[nodiscard]] const Table& logged_table(DeviceKind kind);
 
 }  // namespace tessera::kernels

@@ -54,7 +54,7 @@ Json machine_json() {
   return {{"processor", processor_name()}, {"cores", usable_cores()}};
 }
 
-/// The profile itself is the document, so that `tessera plan --time` takes it as it is.
+/// The profile itself is the document, so that `tessera plan --time` can read it.
 Json profile(const BenchSettings& settings) {
   bench::MachineOptions options;
   options.cores = usable_cores();
@@ -86,7 +86,7 @@ Json profile(const BenchSettings& settings) {
   return json;
 }
 
-/// The same of a GPU that scripts/gpu_check.sh has measured.
+/// The profile of a GPU, from the figures that scripts/gpu_check.sh measured.
 Json profile_from(const std::string& path) {
   const std::string text = read_input("--from", path);
   MeasuredDevice device;
@@ -107,7 +107,7 @@ double nanoseconds(const bench::Timed& timed, const BenchSettings& settings) {
   return timed.series.median() * 1e9 / static_cast<double>(settings.parameters);
 }
 
-/// `where`: "", " as an offloaded optimizer runs it".
+/// `where` is "" or " as an offloaded optimizer runs it".
 Json adamw(const BenchSettings& settings, const bench::Comparison& result, const char* where) {
   fmt::print("AdamW{}, fp32, {} parameters, one thread: 28 bytes and 16 FLOPs a parameter\n", where,
              settings.parameters);
@@ -289,7 +289,7 @@ Json checkpoint(const BenchSettings& settings) {
   return json;
 }
 
-/// The rate of the way of that name; empty if the product cannot be computed so.
+/// The rate of the variant `name`; empty if it cannot compute the product.
 std::string rate_of(const bench::Comparison& ways, std::string_view name) {
   const auto rate = [](const bench::Timed& timed) {
     return fmt::format("{:.0f}", timed.rate(bench::Work::flops) * 1e-9);

@@ -18,7 +18,7 @@ namespace {
 
 using BenchOption = ActionOption<BenchSettings>;
 
-constexpr int kScalingRanks = 1 + 2 + 4 + 8;  // side by side, each job with the samples of two
+constexpr int kScalingRanks = 1 + 2 + 4 + 8;  // side by side, each job with two ranks' samples
 
 const std::vector<std::string> kBenches = {"adamw",   "offload",  "checkpoint", "collectives",
                                            "machine", "products", "step"};
@@ -170,7 +170,7 @@ void check_memory(const BenchSettings& settings) {
     const double wide = std::max(4 * narrow, static_cast<double>(step.model.vocab));
     need = 2 * sizeof(float) * (rows * (narrow + wide) + narrow * wide);
   }
-  if (settings.what == "checkpoint") {  // the second part has a snapshot and two copies of it
+  if (settings.what == "checkpoint") {  // the second part holds a snapshot and two copies of it
     need = step_bytes(step, 1, 1, static_cast<double>(step.batch)) * 2;
   }
   if (settings.what == "step") {
@@ -207,7 +207,9 @@ void check_shard_group(const BenchSettings& settings) {
 
 void check_bench(BenchSettings& settings) {
   settings.step.rounds = settings.repeat;
-  if (settings.what == "products") { settings.step.model.heads = 1; }  // none are split
+  if (settings.what == "products") {
+    settings.step.model.heads = 1;
+  }  // no product is split by heads
   settings.step.model.validate();
   if (settings.what == "collectives" &&
       settings.bytes < static_cast<std::int64_t>(sizeof(float)) * settings.step.ranks) {

@@ -7,8 +7,8 @@
 
 namespace tessera::tools {
 
-/// Shows on a terminal how many of `bytes` are done, as a bar that is drawn over; elsewhere
-/// nothing.
+/// Shows on a terminal how many of `bytes` are done, as a bar that is redrawn; prints nothing
+/// elsewhere.
 ///
 /// Threads: one at a time.
 class ByteProgress {
@@ -19,7 +19,7 @@ class ByteProgress {
   ByteProgress(const ByteProgress&) = delete;
   ByteProgress& operator=(const ByteProgress&) = delete;
 
-  /// So many more are done.
+  /// Adds `bytes` to the count.
   void add(std::uint64_t bytes);
 
  private:

@@ -8,17 +8,17 @@
 
 namespace tessera::tools {
 
-/// tessera checkpoint: `arguments` are what follows the word.
+/// `tessera checkpoint`: `arguments` follow the word "checkpoint".
 void run_checkpoint(std::span<const char* const> arguments);
 
-/// The folder of the checkpoint at `path`: itself, or the newest one of the run. Newer ones that
-/// are damaged are told on standard error.
+/// The folder of the checkpoint at `path`: `path` itself, or the newest checkpoint of a run.
+/// Reports newer, damaged ones on standard error.
 [[nodiscard]] std::filesystem::path checkpoint_at(const std::string& path);
 
 void list_checkpoints(const CheckpointSettings& settings);
 void inspect_checkpoint(const CheckpointSettings& settings);
 void verify_checkpoint(const CheckpointSettings& settings);
-/// Ended with status 1 if they differ.
+/// Throws Ended with status 1 if they differ.
 void diff_checkpoints(const CheckpointSettings& settings);
 void export_checkpoint(const CheckpointSettings& settings);
 void merge_checkpoints(const CheckpointSettings& settings);

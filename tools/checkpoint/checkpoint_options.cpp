@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 struct CheckpointAction {
   std::string name;
-  std::string paths;  ///< as help shows them
+  std::string paths;  ///< as help shows its arguments
   std::size_t least_paths = 1;
   std::size_t most_paths = 1;
   std::string summary;
@@ -122,13 +122,13 @@ void check_paths(const CheckpointAction& action, const std::vector<std::string>&
                                 action.paths, paths.size(), paths.size() == 1 ? "is" : "are"));
 }
 
-// What is written into a checkpoint would take the place of its files.
+// A file written into a checkpoint could overwrite the checkpoint's own.
 void require_no_checkpoint(std::string_view option, const fs::path& folder) {
   for (const std::string_view name : {kManifestName, kPartName}) {
     if (!is_file(folder / name)) { continue; }
     throw ConfigError(
-        fmt::format("{}: {} is a checkpoint, which must not change; name another folder",
-                    option, folder.string()));
+        fmt::format("{}: {} is a checkpoint, which must not change; name another folder", option,
+                    folder.string()));
   }
 }
 

@@ -7,7 +7,7 @@
 
 namespace tessera::tools {
 
-/// What `tessera checkpoint` was asked for.
+/// The request of a `tessera checkpoint` command.
 struct CheckpointSettings {
   std::string what;  ///< "list", "inspect", "verify", "diff", "export" or "merge"; empty: print
                      ///< `text`
@@ -20,7 +20,7 @@ struct CheckpointSettings {
   std::uint64_t shard_bytes = 0;
 };
 
-/// What follows "checkpoint" on the command line. ConfigError that says what to change.
+/// Parses the arguments after "checkpoint". ConfigError that says what to change.
 [[nodiscard]] CheckpointSettings parse_checkpoint(std::span<const char* const> arguments);
 
 }  // namespace tessera::tools

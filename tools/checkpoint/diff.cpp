@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kLongestLine = 1'000;
 
-// What two checkpoints differ in, told as lines.
+// Collects the differences between two checkpoints, as lines.
 class Differences {
  public:
   Differences(const std::string& a, const std::string& b) : a_{a}, b_{b} {}
@@ -105,7 +105,7 @@ class Differences {
     double largest = 0;
   };
 
-  // The same bits in both, read from both: damage must not pass for equality.
+  // Compares the bytes of both, reading and checking both: damage must not count as equality.
   Found compare_bytes(const ManifestTensor& a, const ManifestTensor& b) {
     Found found;
     TensorBlocks blocks_a{a_, a};

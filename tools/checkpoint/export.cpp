@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;
 
-// A tensor to be written, and what it is read from.
+// A tensor to write, and its source.
 struct Exported {
   std::string name;
   const ManifestTensor* weight = nullptr;
@@ -74,7 +74,7 @@ std::vector<Exported> all_exported(const CheckpointReader& reader,
   return all;
 }
 
-// Bytes of a remainder make a whole master only with the weight's bits beside them.
+// A remainder gives a whole master only together with the weight's bits.
 void join(std::span<const std::byte> weight, std::span<const std::byte> remainder,
           std::span<float> to) {
   for (std::size_t i = 0; i < to.size(); ++i) {
@@ -86,7 +86,7 @@ void join(std::span<const std::byte> weight, std::span<const std::byte> remainde
   }
 }
 
-// Moves tensors from a checkpoint to files, with the same few buffers for all.
+// Writes tensors of a checkpoint to files, reusing a few buffers.
 class Exporter {
  public:
   Exporter(CheckpointReader& reader, std::uint64_t bytes)
@@ -191,7 +191,7 @@ void export_checkpoint(const CheckpointSettings& settings) {
       written += layout.files()[file].bytes;
     }
   }
-  for (const auto& index : layout.indices()) {  // last: it makes the files one
+  for (const auto& index : layout.indices()) {  // last: the index makes the files one model
     write_output(fs::path{settings.to} / index.name, index.text);
   }
   fmt::print("{} weights of step {} written to {} ({} in {} file{})\n", tensors.size(),

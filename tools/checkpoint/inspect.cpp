@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::uint64_t kMostProvenanceShown = std::uint64_t{1} << 20;
 
-// It does not affect the state: an unreadable file is left out.
+// Provenance does not affect the state: an unreadable file is ignored.
 Json provenance_in(const std::filesystem::path& folder) {
   try {
     return Json::parse(read_text(folder / kProvenanceName, kMostProvenanceShown));

@@ -85,7 +85,7 @@ void list_checkpoints(const CheckpointSettings& settings) {
     fmt::print("there are no checkpoints in {}\n", folder.string());
     return;
   }
-  // The states are sentences: they stand behind the table's columns, aligned left.
+  // States are sentences: they follow the table's columns, aligned left.
   Table table{{"checkpoint", "written", "size"}};
   std::vector<std::string> states;
   const auto add = [&](std::vector<std::string> row) {

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kCopiedAtOnce = std::uint64_t{4} << 20;
 constexpr std::uint64_t kMostProvenanceBytes = std::uint64_t{1} << 20;
 
-// The folders of parts that `paths` name: parts themselves, and those of runs.
+// The folders of parts that `paths` name: `paths` may be parts, or the folders of runs.
 std::vector<FoundPart> parts_at(const std::vector<std::string>& paths) {
   std::vector<FoundPart> parts;
   for (const fs::path path : paths) {
@@ -57,8 +57,8 @@ std::string numbers_of(const std::vector<FoundPart>& parts) {
   return fmt::format("part {}", fmt::join(numbers, ", "));
 }
 
-// The parts of the newest save of which all are there; if there is none, those of the newest save.
-// Newer ones that are passed over are told.
+// The parts of the newest complete save; if no save is complete, those of the newest. Reports the
+// newer saves that are skipped.
 std::vector<FoundPart> newest_save(const std::vector<FoundPart>& parts) {
   std::map<std::pair<std::int64_t, std::string>, std::vector<FoundPart>> saves;
   for (const FoundPart& part : parts) {

@@ -10,7 +10,7 @@
 
 namespace tessera::tools {
 
-/// Reads a tensor block by block (kChecksumBlock), and compares the checksum of each.
+/// Reads a tensor block by block (kChecksumBlock) and checks each block's checksum.
 ///
 /// Errors: FormatError that names file, tensor and bytes.
 class TensorBlocks {
@@ -28,9 +28,9 @@ class TensorBlocks {
   std::vector<std::byte> buffer_;
 };
 
-/// Whether values of the dtype can be converted: F32, BF16, F16.
+/// Whether values of the dtype can be converted: F32, BF16 and F16 can.
 [[nodiscard]] bool is_float(std::string_view dtype);
-/// Writes the values of `from` to `to`, whose size is their number.
+/// Converts `from` to floats in `to`, with one element for each value.
 void to_floats(std::string_view dtype, std::span<const std::byte> from, std::span<float> to);
 /// Writes `from`, rounded to the nearest value of the dtype, to `to`.
 void from_floats(std::string_view dtype, std::span<const float> from, std::vector<std::byte>& to);

@@ -15,7 +15,7 @@
 namespace tessera::tools {
 namespace {
 
-// The newest of a run, whether or not it is whole: one that is damaged has to be found.
+// The newest checkpoint of a run, even if it is not whole: verify must find damage.
 std::filesystem::path checkpoint_to_verify(const std::filesystem::path& path) {
   if (is_file(path / kManifestName)) { return path; }
   if (is_file(path)) {

@@ -13,7 +13,7 @@
 namespace tessera::tools {
 namespace {
 
-/// While it lives this thread gets no SIGPIPE; what its writes caused is taken away.
+/// Blocks SIGPIPE for this thread; on destruction discards any that its writes raised.
 class NoPipeSignal {
  public:
   NoPipeSignal() {
@@ -44,7 +44,7 @@ Descriptor::~Descriptor() {
 
 Descriptor open_for_writing(const std::filesystem::path& path, int flags) {
   constexpr mode_t everyone = 0666;
-  // A pipe would wait for its reader.
+  // A blocking open of a pipe would wait for its reader.
   Descriptor file{::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | flags, everyone)};
   if (!file.is_open()) {
     if (errno != ENXIO) { return file; }

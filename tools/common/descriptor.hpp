@@ -6,7 +6,7 @@
 
 namespace tessera::tools {
 
-/// A file descriptor of the operating system's; closed at the end.
+/// Owns a file descriptor of the operating system; closes it on destruction.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) noexcept : number_{number} {}
@@ -24,12 +24,13 @@ class Descriptor {
   int number_;
 };
 
-/// Opens what is at `path` for writing, as ::open with `flags` more, but never waits for the reader
-/// of a pipe. ConfigError for a pipe that nobody reads; otherwise not open, with errno, on failure.
+/// Opens the file at `path` for writing, like ::open with additional `flags`, but never waits for
+/// the reader of a pipe. ConfigError for a pipe without a reader; on other failures the result is
+/// not open, and errno is set.
 [[nodiscard]] Descriptor open_for_writing(const std::filesystem::path& path, int flags);
 
-/// Writes all of `text`; 0, or the number of the error. A pipe whose reader has gone is an error
-/// like others (EPIPE), and no SIGPIPE.
+/// Writes all of `text`. Returns 0 or the error number. A pipe whose reader has closed gives EPIPE,
+/// without SIGPIPE.
 [[nodiscard]] int write_all(const Descriptor& file, std::string_view text);
 
 }  // namespace tessera::tools

@@ -30,7 +30,7 @@ ExitStatus guarded(const std::function<void()>& body) {
   } catch (const FormatError& error) {
     return told(error.what(), ExitStatus::usage);
   } catch (const ContractError& error) {
-    // The command checks what it can; what is left is a rule of the library that the request broke.
+    // The command checks its options itself; otherwise the request broke a rule of the library.
     return told(with_options_for_fields(error.what()), ExitStatus::usage);
   } catch (const OutOfMemory& error) {
     return told(error.what(), ExitStatus::memory);

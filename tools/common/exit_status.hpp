@@ -4,7 +4,7 @@
 
 namespace tessera::tools {
 
-/// How the command ends. Scripts rely on these numbers.
+/// Exit status of the command. Scripts rely on these numbers.
 enum class ExitStatus : int {
   done = 0,
   other = 1,
@@ -14,13 +14,14 @@ enum class ExitStatus : int {
   // 128 + N: training ended early by signal N; its weights are written
 };
 
-/// Thrown where all has been said: ends the command with `status`. Not an error of its own, so no
-/// std::exception.
+/// Thrown once everything has been reported: ends the command with `status`. It is not an error, so
+/// it is not a std::exception.
 struct Ended {
   int status = 0;
 };
 
-/// Runs `body`. What it throws is told on standard error, in a line or two, and becomes the status.
+/// Runs `body`. Reports its exception on standard error, in a line or two, and turns it into a
+/// status.
 [[nodiscard]] ExitStatus guarded(const std::function<void()>& body);
 
 }  // namespace tessera::tools

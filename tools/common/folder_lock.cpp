@@ -44,7 +44,7 @@ std::string holder_of(const Descriptor& file) {
                   folder.string(), holder.empty() ? "" : fmt::format(" ({})", holder)));
 }
 
-/// Whether `file` is what the folder has by the name now: its holder removes it at the end.
+/// Whether `file` is still the file of that name in the folder: its holder removes it at the end.
 bool is_named(const Descriptor& folder, const Descriptor& file) {
   struct stat named{};
   struct stat opened{};
@@ -72,7 +72,8 @@ FolderLock::~FolderLock() {
 bool FolderLock::lock(const std::filesystem::path& folder) {
   constexpr int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   Descriptor file{::openat(folder_.get(), kName, flags, 0666)};
-  if (!file.is_open() && errno == EACCES) {  // another user's: a lock needs no right to write
+  if (!file.is_open() &&
+      errno == EACCES) {  // another user's file: a lock needs no write permission
     file = Descriptor{::openat(folder_.get(), kName, (flags & ~(O_RDWR | O_CREAT)) | O_RDONLY)};
   }
   struct stat opened{};
@@ -82,12 +83,14 @@ bool FolderLock::lock(const std::filesystem::path& folder) {
   if (!S_ISREG(opened.st_mode)) { fail(folder, "it is no file; remove it"); }
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) { refuse(folder, file); }
-    ::unlinkat(folder_.get(), kName, 0);  // no locks here
+    ::unlinkat(folder_.get(), kName, 0);  // the file system has no locks
     return true;
   }
   if (!is_named(folder_, file)) { return false; }
   const bool emptied = ::ftruncate(file.get(), 0) == 0;
-  if (emptied) { (void)write_all(file, this_process()); }  // on a full disk nobody is named
+  if (emptied) {
+    (void)write_all(file, this_process());
+  }  // with a full disk the file names no process
   file_ = std::move(file);
   return true;
 }

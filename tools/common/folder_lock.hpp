@@ -6,12 +6,12 @@
 
 namespace tessera::tools {
 
-/// Keeps other runs of the command out of a folder that this one writes to, for as long as it
-/// lives: a lock (flock) on the file .tessera.lock in it, which dies with the process and is
-/// removed at the end. What a killed run left hinders nobody. A folder that has several names is
-/// one.
+/// Keeps other runs of the command out of a folder that this run writes to. It holds a lock (flock)
+/// on the file .tessera.lock in the folder; the lock ends with the process, and the destructor
+/// removes the file. The file of a killed run locks nothing. A folder with several names has one
+/// lock.
 ///
-/// Errors: ConfigError that names the folder and the other run's process, at once.
+/// Errors: ConfigError at once, naming the folder and the process of the other run.
 class FolderLock {
  public:
   explicit FolderLock(const std::filesystem::path& folder);
@@ -19,11 +19,11 @@ class FolderLock {
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock();
 
-  /// False if the file system has no locks: nobody is kept out.
+  /// False if the file system has no locks: other runs are then not kept out.
   [[nodiscard]] bool holds() const noexcept { return file_.is_open(); }
 
  private:
-  /// False if the file was another's that has just ended.
+  /// Returns false if the file belonged to a run that has just ended.
   [[nodiscard]] bool lock(const std::filesystem::path& folder);
 
   Descriptor folder_;

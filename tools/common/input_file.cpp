@@ -18,7 +18,7 @@ constexpr off_t kMostBytes = off_t{64} << 20;
 
 class OpenFile {
  public:
-  // Not blocking, so that a pipe in place of a file is refused and not waited for.
+  // Opened without blocking, so that a pipe is refused instead of waited for.
   explicit OpenFile(const std::string& path)
       : number_{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {}
   OpenFile(const OpenFile&) = delete;

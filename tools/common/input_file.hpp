@@ -5,7 +5,7 @@
 
 namespace tessera::tools {
 
-/// The bytes of the file at `path`, which `option` names. Never waits.
+/// Reads the file at `path`, the value of `option`. Never waits.
 ///
 /// Errors: ConfigError that begins with `option` unless it is a regular file of at most 64 MiB that
 ///         can be read: a pipe or a device may have no end.

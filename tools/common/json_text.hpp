@@ -5,7 +5,7 @@
 
 namespace tessera::tools {
 
-/// `json` as text. Names of files need not be UTF-8: what is not becomes U+FFFD.
+/// `json` as text. File names need not be UTF-8: invalid bytes become U+FFFD.
 [[nodiscard]] inline std::string json_text(const nlohmann::ordered_json& json, int indent = -1) {
   return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

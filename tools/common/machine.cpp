@@ -14,7 +14,7 @@
 namespace tessera::tools {
 namespace {
 
-// cgroup v2, then v1; "max" or a missing file is no limit.
+// Reads cgroup v2, then v1; "max" or a missing file means no limit.
 std::size_t container_limit() {
   for (const char* path :
        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {

@@ -5,9 +5,9 @@
 
 namespace tessera::tools {
 
-/// The processor's name as the operating system gives it.
+/// The processor's name, as reported by the operating system.
 [[nodiscard]] std::string processor_name();
-/// What the machine, or its container, is called.
+/// The name of the machine, or of its container.
 [[nodiscard]] std::string machine_name();
 /// Processors that this process may use.
 [[nodiscard]] int usable_cores();

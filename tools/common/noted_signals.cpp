@@ -13,7 +13,7 @@ namespace {
 constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
 constexpr std::int64_t kEchoNs = 1'000'000'000;
 
-// What a handler of signals can reach.
+// The state that a signal handler can access.
 struct Noted {
   std::atomic<int> signal{0};
   std::atomic<std::int64_t> at_ns{0};
@@ -41,10 +41,10 @@ extern "C" void note_signal(int signal) {
     return;
   }
   const std::int64_t at_ns = state().at_ns;
-  // Another thread, on its way from one line to the next above, may not have said when it came.
+  // Another thread's handler may be between the two lines above and not have stored the time yet.
   if (at_ns == 0 || now_ns() - at_ns < kEchoNs) { return; }
   std::signal(signal, SIG_DFL);
-  std::raise(signal);  // as soon as this returns
+  std::raise(signal);  // takes effect when this returns
 }
 
 }  // namespace

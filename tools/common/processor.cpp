@@ -1,5 +1,5 @@
-// Compiled for the oldest processor (see CMakeLists.txt), so that it can say what is missing on
-// one.
+// Compiled for the oldest processor (see CMakeLists.txt), so that it can report what such a
+// processor lacks.
 #include "tools/common/processor.hpp"
 
 #include "tessera/base/error.hpp"

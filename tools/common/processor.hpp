@@ -4,7 +4,7 @@
 
 namespace tessera::tools {
 
-/// What this build was compiled for: "x86-64-v3".
+/// The level that this build was compiled for: "x86-64-v3".
 [[nodiscard]] std::string compiled_level();
 /// The highest x86-64 level of the processor: "x86-64-v4"; empty on other processors.
 [[nodiscard]] std::string processor_level();

@@ -7,8 +7,7 @@
 
 namespace tessera::tools {
 
-/// `title`, a bar that is filled as `done` of `all` says, and `rest`: in one line of the terminal
-/// that `file` is.
+/// `title`, a bar filled to `done` of `all`, and `rest`, in one line of the terminal `file`.
 [[nodiscard]] std::string progress_line(std::FILE* file, std::string_view title, std::uint64_t done,
                                         std::uint64_t all, std::string_view rest);
 

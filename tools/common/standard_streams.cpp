@@ -11,7 +11,8 @@
 namespace tessera::tools {
 namespace {
 
-/// While it lives, a write of this thread to a pipe without a reader is an error, and no signal.
+/// While it lives, this thread's write to a pipe without a reader gives an error instead of a
+/// signal.
 class WithoutBrokenPipes {
  public:
   WithoutBrokenPipes() noexcept {
@@ -37,7 +38,7 @@ class WithoutBrokenPipes {
 
 }  // namespace
 
-// open returns the lowest free number: 0 first.
+// open returns the lowest free number, so this starts at 0.
 void open_closed_descriptors() noexcept {
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(number, F_GETFD) < 0 && errno == EBADF) { (void)::open("/dev/null", O_RDWR); }

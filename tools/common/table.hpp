@@ -6,14 +6,14 @@
 
 namespace tessera::tools {
 
-/// Text in columns: the first aligned left, the others right, two blanks between.
+/// Text in columns, two spaces apart: the first aligned left, the others right.
 class Table {
  public:
   explicit Table(std::vector<std::string> head) { rows_.push_back(std::move(head)); }
 
   /// Adds a row with one cell for each column of the head.
   void add(std::vector<std::string> row);
-  /// One line a row, the head underlined.
+  /// One line per row, with the head underlined.
   [[nodiscard]] std::string text() const;
 
  private:

@@ -28,10 +28,10 @@ RunResult run(const Job& job, Strategy strategy) {
   return result;
 }
 
-/// `automatic` is another mode under some strategies than under others, and other modes add
-/// gradients in another order: the losses could not be compared.
+/// The mode for all strategies. `automatic` depends on the strategy, and modes add gradients in
+/// different orders, which would make the losses incomparable.
 AccumulateMode mode_of_all(const Settings& settings) {
-  // A pipeline defers it under all strategies.
+  // A pipeline defers reductions under all strategies.
   if (settings.accumulate == 1 || ranks_along(settings, "pipe") > 1) {
     return settings.accumulate_mode;
   }

@@ -4,8 +4,9 @@
 
 namespace tessera::tools {
 
-/// `tessera compare`: every strategy with one accumulate mode, which `automatic` settles. Error if
-/// losses that have to agree differ, or a rank held other than was planned.
+/// `tessera compare`: trains with every strategy in one accumulate mode, which replaces
+/// `automatic`. Error if losses that must agree differ, or if a rank held a different amount of
+/// memory than planned.
 void compare(const Settings& settings);
 
 }  // namespace tessera::tools

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Ranks beyond these are in the JSON; they resemble rank 1.
+// The JSON has all ranks; those beyond these resemble rank 1.
 constexpr std::size_t kRanksSideBySide = 8;
 
 Json json_of(const Settings& settings, const RankMemory& rank, const RankPlan& planned) {
@@ -175,7 +175,7 @@ std::string describe(const Job& job) {
                               : "");
 }
 
-/// The first step whose losses are not the same bits; empty if there is none.
+/// The first step whose losses differ in a bit; empty if none.
 std::optional<std::size_t> first_difference(const RunResult& a, const RunResult& b) {
   for (std::size_t i = 0; i < a.steps.size(); ++i) {
     if (!same_loss(a.steps[i].report.loss, b.steps[i].report.loss)) { return i; }
@@ -183,7 +183,7 @@ std::optional<std::size_t> first_difference(const RunResult& a, const RunResult&
   return {};
 }
 
-/// Largest difference of two runs' losses of a step, relative to the first.
+/// The largest difference between two runs' losses of a step, relative to the first run.
 double largest_difference(const RunResult& a, const RunResult& b) {
   double largest = 0;
   for (std::size_t i = 0; i < a.steps.size(); ++i) {

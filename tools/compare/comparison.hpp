@@ -12,13 +12,14 @@ namespace tessera::tools {
 [[nodiscard]] nlohmann::ordered_json comparison_json(const Job& job,
                                                      const std::vector<RunResult>& results);
 
-/// What each strategy costs, at most 100 columns wide: times and bytes, then each rank's peak.
+/// The cost of each strategy, at most 100 columns wide: times and bytes, then each rank's peak.
 [[nodiscard]] std::string comparison_text(const Job& job, const std::vector<RunResult>& results);
 
-/// One line: by how many threads of the host what is offloaded is updated. Empty: nothing is.
+/// One line: the number of host threads that update offloaded states. Empty without offload.
 [[nodiscard]] std::string host_threads_line(const Job& job, const RunResult& result);
 
-/// One line: whether all strategies gave the same losses to the bit, and if not, where they part.
+/// One line: whether all strategies gave the same losses to the bit, and if not, where they
+/// diverge.
 [[nodiscard]] std::string compare_losses(const std::vector<RunResult>& results);
 
 }  // namespace tessera::tools

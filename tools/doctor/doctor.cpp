@@ -23,18 +23,18 @@ void line(std::string_view what, std::string_view value) {
   fmt::print("  {:<18} {}\n", what, value);
 }
 
-/// Something that this build does not use, but a machine may have.
+/// Software that this build does not use, but that the machine may have.
 struct Part {
   std::string name;
   std::string found;  ///< what was found, empty if nothing
-  std::string how;    ///< to get it
+  std::string how;    ///< how to get it
 };
 
 std::string found_library(const std::string& library) {
   return has_library(library) ? library : "";
 }
 
-/// What a CUDA module is built from and needs to run.
+/// Lists what a CUDA module needs to be built and to run.
 void add_cuda_parts(const CudaMachine& cuda, std::vector<Part>& parts) {
   if (cuda.devices.empty()) {
     parts.push_back({"CUDA driver",

@@ -25,7 +25,7 @@ struct Choice {
   DeviceKind device = DeviceKind::cpu;
 };
 
-/// hybrid with both of its groups: copies on two ranks.
+/// Hybrid with both of its groups: copies on two ranks.
 Choice under(Strategy strategy) {
   Choice choice;
   choice.model.strategy = strategy;
@@ -33,13 +33,13 @@ Choice under(Strategy strategy) {
   return choice;
 }
 
-/// A line of a table: what it sets, beside the defaults.
+/// A row of a table: the options that it changes from the defaults.
 struct Feature {
   std::string name;
   std::function<void(Choice&)> set;
 };
 
-/// Reasons in the order in which they come up, told by number.
+/// Numbered reasons, in the order in which they come up.
 class Notes {
  public:
   std::string number(const std::string& text) {
@@ -77,7 +77,7 @@ void use(World& world, const Choice& choice) {
   gpt.step();
 }
 
-/// Empty if it works.
+/// Why the library refuses `choice`; empty if it works.
 std::string why_not(const Choice& choice) {
   try {
     const SimulatedRank rank{.ranks = 2, .backend = {.device = choice.device}};
@@ -220,7 +220,7 @@ std::string feature_table(Notes& notes) {
   return text;
 }
 
-/// The same under every strategy, or the first that differs.
+/// The answer under all strategies, or the first one that differs.
 std::string under_all(Choice choice, Notes& notes) {
   std::string answer;
   for (const Strategy strategy : all_strategies()) {
@@ -233,7 +233,7 @@ std::string under_all(Choice choice, Notes& notes) {
   return answer;
 }
 
-/// The lines of the tables whose answer differs on a CUDA device; a sentence if none does.
+/// The rows of the tables whose answer differs on a CUDA device, or a sentence if none does.
 std::string on_cuda(Notes& notes) {
   std::string differing;
   for (const Feature& feature : features()) {
@@ -272,7 +272,7 @@ std::string dtype_table(Notes& notes) {
   return text;
 }
 
-/// The job that a launcher would have started for such settings.
+/// The job that a launcher would have started for these settings.
 std::optional<LaunchedJob> job_of(const Settings& settings) {
   const bool processes = settings.comm == CommChoice::mpi || settings.comm == CommChoice::nccl;
   if (!processes) { return {}; }

@@ -4,9 +4,9 @@
 
 namespace tessera::tools {
 
-/// What works together and what is refused, as Markdown: docs/support.md. Every cell is asked of
-/// the library, which makes a model, trains or evaluates it on a rank that only counts, or of the
-/// command's own parser; a refusal stands there with the words that a user would read.
+/// Lists, as Markdown, the options that work together and those that are refused: docs/support.md.
+/// The answers come from the library, which makes a model and trains or evaluates it on a rank that
+/// only counts, or from the command's own parser. A refusal is quoted as a user would read it.
 [[nodiscard]] std::string support_table();
 
 }  // namespace tessera::tools

@@ -12,21 +12,21 @@
 
 namespace tessera::tools {
 
-/// An option of a command that has several actions, such as `tessera bench`: its words.
+/// An option of a command with several actions, such as `tessera bench`: its texts.
 struct ActionOptionWords {
   std::string_view name;
   std::string_view value;    ///< as help shows it; empty: a switch
-  std::string_view preset;   ///< what holds if the option is not given; empty: nothing
+  std::string_view preset;   ///< the default; empty: none
   std::string_view help;     ///< one line
-  std::string_view actions;  ///< names of the actions that have it
+  std::string_view actions;  ///< names of the actions that take it
 };
 
-/// Whether `action` has the option.
+/// Whether `action` takes the option.
 [[nodiscard]] inline bool has_action(const ActionOptionWords& option, std::string_view action) {
   return option.actions.find(action) != std::string_view::npos;
 }
 
-/// An option and what it does to `Settings`.
+/// An option and its effect on `Settings`.
 template <class Settings>
 struct ActionOption : ActionOptionWords {
   using Apply = std::function<void(Settings&, const std::string&)>;
@@ -37,14 +37,14 @@ struct ActionOption : ActionOptionWords {
   Apply apply;
 };
 
-/// What was typed behind the name of an action.
+/// The arguments after the name of an action.
 struct ActionWords {
   bool help = false;
   std::map<const ActionOptionWords*, std::string> given;  ///< with its value; empty for a switch
-  std::vector<std::string> rest;                          ///< words that are of no option
+  std::vector<std::string> rest;                          ///< words that belong to no option
 };
 
-/// Returns those of `all` that `action` has.
+/// Returns the options of `all` that `action` takes.
 template <class Settings>
 [[nodiscard]] std::vector<const ActionOptionWords*> options_of(
     const std::vector<ActionOption<Settings>>& all, std::string_view action) {
@@ -55,26 +55,26 @@ template <class Settings>
   return options;
 }
 
-/// The lines of help on `options`.
+/// The help lines for `options`.
 [[nodiscard]] std::string help_on(const std::vector<const ActionOptionWords*>& options);
 
 /// Parses `arguments`, which follow `command`, such as "tessera bench adamw". ConfigError for an
-/// option that lacks its value or is given twice.
+/// option that lacks its value or is repeated.
 [[nodiscard]] ActionWords parse_action(const std::string& command,
                                        const std::vector<const ActionOptionWords*>& options,
                                        std::span<const char* const> arguments);
 
-/// ConfigError: `command` has no option `argument`. It names the nearest.
+/// ConfigError: `command` has no option `argument`. Suggests the nearest.
 [[noreturn]] void refuse_option(const std::string& command,
                                 const std::vector<const ActionOptionWords*>& options,
                                 const std::string& argument);
 
-/// ConfigError: `command` has no action `name`. It names the nearest, or all `names`.
+/// ConfigError: `command` has no action `name`. Suggests the nearest, or lists all `names`.
 [[noreturn]] void refuse_action(const std::string& command, const std::vector<std::string>& names,
                                 const std::string& name);
 
-/// Applies those of `all` that `action` has to `settings`: what was typed, or else the preset.
-/// Names the option in what is refused.
+/// Applies the options of `all` that `action` takes to `settings`, with the typed value or else the
+/// preset. An error names the option.
 template <class Settings>
 void apply_options(const std::vector<ActionOption<Settings>>& all, std::string_view action,
                    const ActionWords& words, Settings& settings) {

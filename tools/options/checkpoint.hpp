@@ -7,17 +7,16 @@
 
 namespace tessera::tools {
 
-/// Whether the run goes on from a checkpoint.
+/// Whether the run continues from a checkpoint.
 [[nodiscard]] bool resumes(const Settings& settings);
 
-/// Whether checkpoints are written beside the steps. The only save of a run, at its end, is not.
+/// Whether checkpoints are written while the run makes steps. The save at its end does not count.
 [[nodiscard]] bool saves_beside_steps(const Settings& settings);
 
-/// What was typed, as the options of a Checkpointer, for settings with a `checkpoint` folder.
+/// The CheckpointerOptions for `settings` with a `checkpoint` folder.
 [[nodiscard]] CheckpointerOptions checkpointer_options(const Settings& settings);
 
-/// ConfigError for options of checkpoints that were typed and have no effect, or contradict each
-/// other.
+/// ConfigError for typed checkpoint options that have no effect or contradict each other.
 void check_checkpoint(const Settings& settings);
 
 /// " --checkpoint DIR --checkpoint-every 100", as a user would type it; empty without a folder.

@@ -91,7 +91,7 @@ Settings defaults_of_train() {
   return settings;
 }
 
-/// CLI11 splits the arguments; what they mean stands in the table.
+/// CLI11 only splits the arguments; the table of options interprets them.
 class Parser {
  public:
   explicit Parser(std::string command) : command_{std::move(command)}, app_{"", command_} {

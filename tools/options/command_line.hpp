@@ -7,15 +7,15 @@
 
 namespace tessera::tools {
 
-/// What to do.
+/// The request of a command line.
 struct Request {
   std::string command;  ///< "train", "compare", "doctor"; empty with `text`
   Settings settings;
-  std::string text;  ///< to be printed instead: help or version
+  std::string text;  ///< text to print instead: help or version
 };
 
-/// Reads the arguments after the program's name. ConfigError, in one or two lines, for whatever
-/// this build does not know or does not have.
+/// Parses the arguments after the program's name. ConfigError, in one or two lines, for anything
+/// that this build does not know or does not have.
 [[nodiscard]] Request parse_command_line(std::span<const char* const> arguments);
 
 }  // namespace tessera::tools

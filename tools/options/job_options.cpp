@@ -25,12 +25,12 @@ using Pair = std::pair<std::string, std::string>;
 
 constexpr std::size_t kMostNamed = 8;
 constexpr std::int64_t kTokensOfBlock = std::int64_t{1} << 18;
-constexpr std::int64_t kBlocksRead = 256;  // read of longer data: seconds, of the slowest disk
+constexpr std::int64_t kBlocksRead = 256;  // blocks of longer data: seconds even on a slow disk
 
-/// Rank 0 alone writes there, or it is compared in another way.
+/// Options that only rank 0 acts on, or that are compared in another way.
 constexpr std::array<std::string_view, 6> kOwn = {"--log",  "--json",  "--init",
                                                   "--comm", "--ranks", "--budget"};
-/// Whether is for all, where is not.
+/// Options of which only the presence is compared, not the path.
 constexpr std::array<std::string_view, 4> kPlaces = {"--checkpoint", "--resume-from", "--report",
                                                      "--trace"};
 
@@ -61,7 +61,7 @@ std::string content_of_prompt(const std::string& path) {
   return fmt::format("{} bytes of hash {}", text.size(), hash.text());
 }
 
-/// 3e-4 is 0.0003, and fsdp is zero3.
+/// The canonical form: 3e-4 becomes 0.0003, and fsdp becomes zero3.
 std::string plain(const std::string& text) {
   double number = 0;
   const char* const end = text.data() + text.size();
@@ -122,7 +122,7 @@ void check_same_options(const std::vector<std::string>& options) {
   for (const std::string& text : options) {
     all.push_back(nlohmann::json::parse(text).get<std::vector<Pair>>());
   }
-  // The command comes first, and decides which options there are.
+  // The command comes first: it determines which options exist.
   for (std::size_t i = 0; i < all.front().size(); ++i) {
     const auto value = [&](std::size_t rank) {
       return i < all[rank].size() ? all[rank][i].second : std::string{};

@@ -7,19 +7,18 @@
 
 namespace tessera::tools {
 
-/// Size and hash of all of `source`, or of evenly spaced blocks that are read within seconds.
+/// Size and hash of all of `source`, or of evenly spaced blocks that can be read within seconds.
 /// Empty for null.
 [[nodiscard]] std::string content_of(const TokenSource* source);
 
-/// What the processes of a job have to have alike, as this one has it: the command, its options by
-/// name with their values, size and hash of the data that it opened, and the step that it resumes
-/// from. Left out is what belongs
-/// to one process or machine: paths, --budget, where ranks run, what --init holds
-/// (check_same_init).
+/// What all processes of a job must have in common, as this process has it: the command, its
+/// options by name with their values, size and hash of the data that it opened, and the step that
+/// it resumes from. It omits what belongs to one process or machine: paths, --budget, where ranks
+/// run, and the contents of --init (check_same_init).
 [[nodiscard]] std::string job_options(const Job& job);
 
-/// ConfigError that names the option, the ranks and both values unless `options`, what job_options
-/// gives by rank, are the same.
+/// ConfigError that names the option, the ranks and both values unless all `options`, the results
+/// of job_options by rank, are equal.
 void check_same_options(const std::vector<std::string>& options);
 
 /// "rank 3", "ranks 1, 2, 5 and 9 more".

@@ -11,8 +11,8 @@
 
 namespace tessera::tools {
 
-/// The dimensions that were typed as "pipe=2,shard=4". Which names and sizes go is a rule of the
-/// library. ConfigError for a text of another form.
+/// The dimensions of a text such as "pipe=2,shard=4". The library checks names and sizes.
+/// ConfigError for a text of another form.
 [[nodiscard]] std::vector<MeshDim> parse_mesh(const std::string& text);
 /// The inverse of parse_mesh.
 [[nodiscard]] std::string mesh_words(const std::vector<MeshDim>& mesh);
@@ -31,17 +31,18 @@ namespace tessera::tools {
 /// The index of `rank` among the data ranks, from 0.
 [[nodiscard]] int data_index(const Settings& settings, int rank);
 
-/// The first and the last place of some ranks along a dimension of --mesh.
+/// The first and the last place of a group of ranks along a dimension of --mesh.
 struct PlaceRange {
   std::string dimension;
   int first = 0;
   int last = 0;
 };
-/// Where `ranks`, one or more, are along `pipe` and `tensor`, as far as there are several.
+/// The places of `ranks`, one or more, along `pipe` and `tensor`, for dimensions with several
+/// ranks.
 [[nodiscard]] std::vector<PlaceRange> places_of(const Settings& settings,
                                                 const std::vector<int>& ranks);
 
-/// A rank of each place along `pipe`, the first; none without `pipe`.
+/// The first rank of each place along `pipe`; empty without `pipe`.
 [[nodiscard]] std::vector<int> pipe_ranks(const Settings& settings);
 
 /// The number of stages that the schedule divides a model into; 1 without `pipe`.
@@ -51,18 +52,18 @@ struct PlaceRange {
 [[nodiscard]] std::function<pipeline::Schedule(int ranks, int micro_batches)> schedule_maker(
     const Settings& settings);
 
-/// What each rank along `pipe` does in a step of `settings`. ConfigError for micro-batches that the
-/// schedule cannot have.
+/// What each rank along `pipe` does in a step of `settings`. ConfigError if the schedule cannot
+/// have this number of micro-batches.
 [[nodiscard]] pipeline::Schedule schedule_of(const Settings& settings);
 
-/// ConfigError for an option of pipelines or of tensor parallelism that was typed and has no effect
-/// on the mesh, and for numbers that do not go together.
+/// ConfigError for a typed option of pipelines or tensor parallelism that has no effect on the
+/// mesh, and for numbers that contradict each other.
 void check_mesh_options(const Settings& settings);
 
-/// ", schedule 1f1b", ", schedule interleaved of 2 stages a rank, sequence parallel": what of these
-/// a run has; empty otherwise.
+/// ", schedule 1f1b", ", schedule interleaved of 2 stages a rank, sequence parallel": those that
+/// the run has; empty without any.
 [[nodiscard]] std::string describe_parallel(const Settings& settings);
-/// " --mesh pipe=2,shard=4 --schedule gpipe": what was typed or chosen of these; empty otherwise.
+/// " --mesh pipe=2,shard=4 --schedule gpipe": those that were typed or chosen; empty without any.
 [[nodiscard]] std::string parallel_words(const Settings& settings);
 
 }  // namespace tessera::tools

@@ -10,7 +10,7 @@
 namespace tessera::tools {
 namespace {
 
-/// What may be typed for another rule and does nothing under this one.
+/// Options of other rules that have no effect under this one.
 std::vector<std::string_view> without_effect(UpdateRule rule) {
   switch (rule) {
     case UpdateRule::sgd:
@@ -98,7 +98,7 @@ OptimizerOptions optimizer_options(const Settings& settings) {
 
 bool can_offload(const Settings& settings, Offload what) {
   const bool by_host = what == Offload::optimizer;
-  // Gradients that ranks along tensor or places along pipe add stay on the device.
+  // Gradients that ranks along tensor or places along pipe add up stay on the device.
   const bool adds = ranks_along(settings, "pipe") > 1 || settings.sequence_parallel;
   const bool not_by_host =
       adds || settings.master_weights != MasterWeights::fp32 || !settings.machine.empty();

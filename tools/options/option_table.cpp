@@ -27,12 +27,12 @@ constexpr std::string_view kEvery = "train compare plan scale sample";
 constexpr std::string_view kSample = "sample";
 constexpr std::string_view kRun = "train compare sample";
 
-constexpr std::int64_t kMostRanks = 65'536;  // of a job; threads may be fewer (settle)
+constexpr std::int64_t kMostRanks = 65'536;  // per job; threads may be fewer (settle)
 constexpr std::int64_t kMostPlannedRanks = std::int64_t{1} << 20;
-constexpr std::int64_t kMostParameters = std::int64_t{1} << 50;  // as ShardedModel has
-constexpr std::int64_t kMostLayers = 65'536;                     // as GPTConfig has
+constexpr std::int64_t kMostParameters = std::int64_t{1} << 50;  // the limit of ShardedModel
+constexpr std::int64_t kMostLayers = 65'536;                     // the limit of GPTConfig
 
-/// Stores a whole number in [least, most] in a member.
+/// Stores an integer in [least, most] in a member.
 template <auto Member>
 Apply whole(std::int64_t least, std::int64_t most) {
   return [=](Settings& settings, const std::string& text) {
@@ -41,7 +41,7 @@ Apply whole(std::int64_t least, std::int64_t most) {
   };
 }
 
-/// Stores any whole number that the member can hold: its range is a rule of the library.
+/// Stores any integer that the member can hold; the library checks the range.
 template <auto Member>
 Apply integer() {
   using Limits =
@@ -65,7 +65,7 @@ Apply number(NumberRange range) {
 
 constexpr NumberRange kFinite{.least = std::numeric_limits<float>::lowest()};
 
-/// Stores any finite number: its range is a rule of the library.
+/// Stores any finite number; the library checks the range.
 template <auto Member>
 Apply finite() {
   return number<Member>(kFinite);
@@ -687,7 +687,7 @@ std::vector<OptionRow> output_rows() {
   };
 }
 
-/// `text` in lines of at most `width`, those after the first indented.
+/// `text` in lines of at most `width`, indented from the second line on.
 std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
   std::string out;
   while (text.size() > width) {

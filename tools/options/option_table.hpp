@@ -9,24 +9,24 @@
 
 namespace tessera::tools {
 
-/// What an option does with its text. ConfigError says what is wrong with it; the option's name is
-/// put before.
+/// Parses an option's text into the settings. ConfigError says what is wrong with the text; the
+/// caller prepends the option's name.
 using Apply = std::function<void(Settings&, const std::string& text)>;
 
-/// One row of the table that the parser, the defaults and the help text all come from.
+/// One row of the table that defines the parser, the defaults and the help text.
 struct OptionRow {
   std::string_view name;      ///< "--layers"
   std::string_view group;     ///< "model", "data", ...
-  std::string_view value;     ///< what follows the name, as shown: "N"; empty for a switch
+  std::string_view value;     ///< shown after the name: "N"; empty for a switch
   std::string_view preset;    ///< the default, as a user would type it; empty: none
-  std::string_view help;      ///< empty: known, but not in this build, and not shown
-  std::string_view commands;  ///< names of the commands that have it
+  std::string_view help;      ///< empty: known, but not in this build, and hidden
+  std::string_view commands;  ///< names of the commands that take it
   Apply apply;                ///< empty: not in this build
 };
 
 [[nodiscard]] const std::vector<OptionRow>& option_table();
 
-/// Whether `command` has the option.
+/// Whether `command` takes the option.
 [[nodiscard]] bool applies_to(const OptionRow& row, std::string_view command);
 
 /// The text of `tessera COMMAND --help`.

@@ -10,7 +10,7 @@ namespace tessera::tools {
 namespace {
 
 /// Fields of the library's structs, and the options that set them. The library quotes fields in
-/// backticks; those that are no words of any language are known without.
+/// backticks; fields that cannot be ordinary words are recognised without.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 43> kFields = {{
     {"accumulate", "--accumulate"},
     {"accumulate_mode", "--accumulate-mode"},
@@ -57,7 +57,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 43> kFields 
     {"weight_decay", "--weight-decay"},
 }};
 
-/// Whether a word goes on there: a path may have a field's name in it.
+/// Whether `c` continues a word: a path may contain a field's name.
 bool belongs(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '/' ||
          c == '\'';

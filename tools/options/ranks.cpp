@@ -15,7 +15,7 @@
 namespace tessera::tools {
 namespace {
 
-// A launcher needs that long at most to end a job of which one process has failed.
+// The time that a launcher needs at most to end a job after one process has failed.
 constexpr std::chrono::seconds kTurn{3};
 
 constexpr std::string_view kGetMpi =
@@ -35,7 +35,7 @@ std::string started_by(const LaunchedJob& job) {
                      job.variable);
 }
 
-/// 0, the default, asks NCCL for nothing.
+/// The default 0 leaves the choice to NCCL.
 bool leaves_to_nccl(const Settings& settings, std::string_view option) {
   return (option == "--nccl-min-ctas" && settings.nccl.min_ctas == 0) ||
          (option == "--nccl-max-ctas" && settings.nccl.max_ctas == 0);
@@ -52,7 +52,7 @@ void check_nccl(const Settings& settings) {
   }
 }
 
-// Each process would train alone and write the others' files.
+// Otherwise each process would train alone and overwrite the others' files.
 void check_local(const Settings& settings, const std::optional<LaunchedJob>& job) {
   if (job && job->size > 1) {
     throw ConfigError(
@@ -171,7 +171,7 @@ void fail_together(World& world, const std::exception_ptr& error) {
   while (lowest < world.size() && failed[static_cast<std::size_t>(lowest)].empty()) { ++lowest; }
   if (lowest == world.size()) { return; }
   if (lowest == world.rank()) { std::rethrow_exception(error); }
-  world.barrier();  // throws as soon as that rank has
+  world.barrier();  // throws as soon as the failed rank does
 }
 
 void await_turn() {

@@ -10,36 +10,35 @@
 
 namespace tessera::tools {
 
-/// Ranks that are threads of one process, at most: each has two communication threads and a loader.
+/// The most ranks that are threads of one process: each has two communication threads and a loader.
 inline constexpr int kMostThreadRanks = 256;
 
-/// ConfigError that says what is missing if this machine has not the device of `settings`.
+/// ConfigError that says what is missing if this machine lacks the device of `settings`.
 void require_device(const Settings& settings);
 
-/// `asked` with `comm`, `ranks` and `shard_group` as they will be: what the options, `job` and the
-/// build make of them. ConfigError if they do not go together. Whether there is a CUDA device is
-/// not looked at.
+/// `asked` with `comm`, `ranks` and `shard_group` as they follow from the options, `job` and the
+/// build. ConfigError if they contradict each other. Does not check whether there is a CUDA device.
 [[nodiscard]] Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_mpi);
-/// The same for the job, the build and the devices that there are.
+/// The same for this process's job and build, including its devices.
 [[nodiscard]] Settings settle(const Settings& asked);
 
-/// Runs `body` as the ranks of settled `settings`: all of them, as threads, or this process's in
-/// its launcher's job. May be called again and again.
+/// Runs `body` on the ranks of settled `settings`: on all of them, as threads, or on this process's
+/// rank of its launcher's job. May be called repeatedly.
 void run_on_ranks(const Settings& settings, const std::function<void(World&)>& body);
 
-/// Whether this process has rank 0: it prints, and writes files. No other does.
+/// Whether this process has rank 0: only that process prints and writes files.
 [[nodiscard]] bool has_rank0();
 
-/// *Collective.* Returns if no rank has an `error`. Otherwise the lowest of those that have throws
-/// its own, and the others learn of it: what all of them find is reported once.
+/// *Collective.* Returns if no rank has an `error`. Otherwise the lowest rank with an error throws
+/// it, and the others throw an echo: an error that all of them find is reported once.
 void fail_together(World& world, const std::exception_ptr& error);
 
-/// Returns at once where rank 0 is, elsewhere after some seconds.
+/// Returns at once in the process with rank 0, after some seconds in the others.
 void await_turn();
 
-/// What `body` returns. What it throws is thrown at once where rank 0 is, and elsewhere only if the
-/// process is still there some seconds later: before the ranks can talk, each finds by itself what
-/// is wrong with the command line, and the end of one ends them all.
+/// Returns the result of `body`. Rethrows its exception at once in the process with rank 0, and in
+/// the others only if they still run some seconds later: until the ranks can communicate, each
+/// process finds errors of the command line itself, and the end of one process ends all.
 template <class Body>
 auto in_turn(const Body& body) {
   try {

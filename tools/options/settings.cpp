@@ -53,7 +53,7 @@ std::int64_t Settings::tokens_per_step() const {
 
 namespace {
 
-/// What gradients are reduced in: the narrower of two.
+/// The dtype in which gradients are reduced: the narrower of two.
 DType travelling(const Settings& settings) {
   const bool rounds = size_of(settings.reduce_dtype) < size_of(settings.gradient_dtype);
   return rounds ? settings.reduce_dtype : settings.gradient_dtype;

@@ -23,13 +23,13 @@
 
 namespace tessera::tools {
 
-/// A GPT and what it is called in tables and files.
+/// A GPT and its name in tables and files.
 struct NamedModel {
   std::string name;  ///< a preset's, or "custom"
   nn::GPTConfig config;
 };
 
-/// How the ranks of a run talk to each other.
+/// How the ranks of a run communicate.
 enum class CommChoice : std::uint8_t {
   automatic,  ///< in a launcher's job mpi (on a CPU) or nccl (on CUDA), else local
   local,      ///< ranks are threads of this process
@@ -52,22 +52,22 @@ enum class PipeSchedule : std::uint8_t {
 /// what later steps reuse.
 inline constexpr std::int64_t kStepsBeforeGraphs = 2;
 
-/// What the user asked for, one member an option. The defaults stand in the table of options
-/// (option_table.hpp), not here; what a command has no option for is as train has it.
+/// The user's request, one member per option. The defaults are in the table of options
+/// (option_table.hpp), not here; members without an option in a command have train's default.
 struct Settings {
   // model
   std::optional<std::string> model;
   std::optional<std::int64_t> layers, hidden, heads, vocab, seq;
-  std::optional<std::int64_t> params;  ///< of a stack of equal units, instead of a GPT
-  std::optional<std::int64_t> aspect;  ///< of a family: width for each layer
+  std::optional<std::int64_t> params;  ///< parameters of a stack of equal units, instead of a GPT
+  std::optional<std::int64_t> aspect;  ///< of a family: width per layer
   std::string init;
   // data
   std::string data;
   std::string tokens;
   // parallel
-  int ranks = 0;                        ///< 0: as many as the job has, or one
-  std::vector<int> rank_counts;         ///< several of them, to scale over
-  DeviceKind device = DeviceKind::cpu;  ///< that ranks run on, or that a plan is for
+  int ranks = 0;                        ///< 0: the size of the job, or one
+  std::vector<int> rank_counts;         ///< several counts, for scale
+  DeviceKind device = DeviceKind::cpu;  ///< device that ranks run on, or that is planned for
   CommChoice comm{};
   bool graph = false;  ///< steps from kStepsBeforeGraphs on are launched as CUDA graphs
   bool deterministic = false;
@@ -80,22 +80,22 @@ struct Settings {
   Strategy strategy{};
   std::vector<Strategy> strategies;
   int shard_group = 0;        ///< of hybrid; 0: the ranks of a machine, or no hybrid
-  std::vector<MeshDim> mesh;  ///< of every strategy; empty: what the strategy stands for
+  std::vector<MeshDim> mesh;  ///< of every strategy; empty: the strategy's own
   PipeSchedule pipe_schedule{};
-  int chunks = 0;  ///< stages a rank
+  int chunks = 0;  ///< stages per rank
   bool sequence_parallel = false;
-  int tensor_slices = 0;  ///< of a product beside its communication
+  int tensor_slices = 0;  ///< of a product, which overlap with its communication
   int prefetch = 0;
   std::optional<int> prefetch_backward;
   Reshard reshard{};
   std::int64_t persist_elems = 0;
-  std::optional<std::size_t> budget_bytes;  ///< that a rank may hold at most
+  std::optional<std::size_t> budget_bytes;  ///< the most that a rank may hold
   // training
   std::int64_t steps = 0;
   std::int64_t batch = 0;
   int accumulate = 0;
   AccumulateMode accumulate_mode{};
-  DType precision{};  ///< of parameters and what is computed
+  DType precision{};  ///< of parameters and computation
   DType gradient_dtype{};
   std::optional<DType> norm_dtype;  ///< of the norms' parameters, if not `precision`
   MasterWeights master_weights{};
@@ -107,8 +107,8 @@ struct Settings {
   float dropout = 0;
   nn::Boundaries boundaries{};
   Offload offload{};
-  float offload_keep = 0;  ///< of what `offload` takes off the device
-  int host_threads = 0;    ///< that update on the host; 0: the rank's part of the cores
+  float offload_keep = 0;  ///< fraction of what `offload` moves that stays on the device
+  int host_threads = 0;    ///< threads that update on the host; 0: the rank's share of the cores
   UpdateRule optimizer{};
   MomentFormat moments{};
   Rounding rounding{};  ///< of 16-bit parameters and moments
@@ -120,76 +120,78 @@ struct Settings {
   float beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0, clip = 0;
   std::uint64_t seed = 0;
   bool shuffle = true;
-  std::string eval_data;  ///< held out: its loss is measured now and then
+  std::string eval_data;  ///< held-out data whose loss is measured at intervals
   std::int64_t eval_every = 0;
   std::int64_t eval_batches = 0;
   // sampling
   std::string prompt;
   std::string prompt_file;
   std::vector<std::int32_t> prompt_tokens;
-  std::int64_t count = 0;  ///< tokens to draw for each sample
+  std::int64_t count = 0;  ///< tokens to draw per sample
   std::int64_t samples = 0;
   float temperature = 0;
   std::int64_t top_k = 0;
   float top_p = 1;
   // output
   std::string checkpoint;
-  std::int64_t checkpoint_every = 0;       ///< steps between saves; 0: none by steps
-  std::int64_t checkpoint_minutes = 0;     ///< minutes between saves; 0: none by time
-  int checkpoint_keep = 0;                 ///< the newest checkpoints that stay; 0: all
-  std::int64_t checkpoint_keep_every = 0;  ///< steps whose multiples stay as well; 0: none
-  bool checkpoint_sync = false;            ///< steps wait for the files
-  std::size_t shard_bytes = 0;             ///< of tensors in a file, at most
-  bool resume = false;                     ///< from the newest of `checkpoint`
-  std::string resume_from;                 ///< the folder of a step, or of a run
-  bool convert_moments = false;            ///< of another format than the checkpoint's
+  std::int64_t checkpoint_every = 0;    ///< steps between saves; 0: none by steps
+  std::int64_t checkpoint_minutes = 0;  ///< minutes between saves; 0: none by time
+  int checkpoint_keep = 0;              ///< number of newest checkpoints to keep; 0: all
+  std::int64_t checkpoint_keep_every =
+      0;  ///< checkpoints of multiples of these steps are kept as well; 0: none
+  bool checkpoint_sync = false;  ///< whether steps wait for the files
+  std::size_t shard_bytes = 0;   ///< the most bytes of tensors in a file
+  bool resume = false;           ///< whether to start from the newest of `checkpoint`
+  std::string resume_from;       ///< the folder of a step, or of a run
+  bool convert_moments =
+      false;  ///< whether to convert moments of another format than the checkpoint's
   std::string log;
   std::string json;
   std::string report;
   std::string trace;
-  std::string machine;       ///< the profile of the machine whose time is planned
-  std::string command_line;  ///< what was typed, for reports
+  std::string machine;       ///< path of the profile of the machine whose time is planned
+  std::string command_line;  ///< the command line, for reports
   bool measure = false;
   bool support = false;
 
   /// The names of the options that were typed, in the order of the table.
   std::vector<std::string_view> given;
-  /// The command and its options, in the order of the table, each with what was typed or is so
-  /// unless it is; empty for what is neither.
+  /// The command and its options, in the order of the table, each with its typed or default value;
+  /// empty if it has neither.
   std::vector<std::pair<std::string, std::string>> effective;
 
   [[nodiscard]] bool has(std::string_view option) const;
-  /// Whether some step is to be recorded.
+  /// Whether any step is recorded.
   [[nodiscard]] bool records() const noexcept { return !report.empty() || !trace.empty(); }
-  /// The model asked for: `--model`, or gpt-nano with the sizes that were given.
-  /// ConfigError if both were, if the name is unknown, or if the sizes do not go together.
+  /// The requested model: `--model`, or gpt-nano with the given sizes. ConfigError if both were
+  /// given, if the name is unknown, or if the sizes contradict each other.
   [[nodiscard]] NamedModel named_model() const;
-  /// ConfigError if it would end above where it starts.
+  /// ConfigError if the final rate would exceed the initial one.
   [[nodiscard]] Schedule schedule() const;
   [[nodiscard]] std::int64_t tokens_per_step() const;
 };
 
-/// "local", "mpi", "nccl": of settled settings.
+/// "local", "mpi" or "nccl", for settled settings.
 [[nodiscard]] std::string_view comm_name(const Settings& settings);
-/// " (mpi)", " (cuda, nccl)": where ranks run, unless they are threads on the CPU.
+/// " (mpi)", " (cuda, nccl)": where ranks run; empty for threads on the CPU.
 [[nodiscard]] std::string describe_ranks(const Settings& settings);
-/// "none", "optimizer", "activations" or "optimizer,activations", as --offload has it.
+/// "none", "optimizer", "activations" or "optimizer,activations", as for --offload.
 [[nodiscard]] std::string_view offload_name(const Settings& settings);
 /// " --offload optimizer --offload-keep 0.25": empty if nothing is offloaded.
 [[nodiscard]] std::string offload_words(const Settings& settings);
-/// ", recompute block, dropout 0.1": what of these was asked for; empty otherwise.
+/// ", recompute block, dropout 0.1": those that were requested; empty without any.
 [[nodiscard]] std::string describe_forward(const Settings& settings);
 /// "fp32", "bf16 (gradients fp32, reduced in bf16)".
 [[nodiscard]] std::string describe_precision(const Settings& settings);
-/// ConfigError for a reduce dtype that was given and changes nothing.
+/// ConfigError for a given reduce dtype that has no effect.
 void check_reduce_dtype(const Settings& settings);
 /// ConfigError if --host-threads was typed and the host updates nothing.
 void check_host_threads(const Settings& settings);
 /// ConfigError for a communicator that ranks on the device cannot have.
 void check_device(const Settings& settings);
-/// ConfigError for what no run could do and the library does not refuse: more ranks in one process
-/// than it can have, a communicator that the device cannot have, a reduce dtype that changes
-/// nothing.
+/// ConfigError for requests that no run can satisfy and the library does not refuse: more ranks in
+/// one process than it can have, a communicator that the device cannot have, a reduce dtype without
+/// effect.
 void check_planned(const Settings& settings);
 
 }  // namespace tessera::tools

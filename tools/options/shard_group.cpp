@@ -28,7 +28,7 @@ std::vector<int> divisors(int ranks) {
   return all;
 }
 
-/// What is to be typed where the launcher does not say what goes.
+/// Advice on what to type if the launcher does not tell which ranks share a machine.
 std::string remedy(int ranks) {
   return fmt::format("give --shard-group S, one of {}", fmt::join(divisors(ranks), ", "));
 }

@@ -35,7 +35,7 @@ std::string activations_remedy(const CategoryBytes& bytes, const Settings& setti
   return remedies + " or a smaller model";
 }
 
-/// Whether there is more than one copy of model states that are all sharded.
+/// Whether there are several copies of the model states, each of them fully sharded.
 bool shards_in_groups(const Settings& settings, Strategy strategy) {
   return gathers(strategy) && mesh_of(settings, strategy).size("replicate") > 1;
 }

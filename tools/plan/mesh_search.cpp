@@ -6,9 +6,9 @@
 namespace tessera::tools {
 namespace {
 
-constexpr std::int64_t kMostSamples = 1'000'000;  // as --batch allows
+constexpr std::int64_t kMostSamples = 1'000'000;  // the limit of --batch
 
-/// How many parts a layer, and a model, can be cut into.
+/// The numbers of parts that a layer, and a model, can be cut into.
 struct Parts {
   std::int64_t tensor = 1;
   std::int64_t pipe = 1;
@@ -23,7 +23,7 @@ Parts most_parts(const Settings& settings) {
 Settings split(const Settings& settings, int tensor, int pipe) {
   Settings split = settings;
   const int parts = tensor * pipe;
-  // Each data rank does what `parts` ranks did.
+  // Each data rank replaces `parts` ranks.
   if (!settings.params) { split.batch = settings.batch * parts; }
   const auto add = [&](const char* name, int size) {
     if (size > 1) { split.mesh.push_back({name, size}); }

@@ -30,7 +30,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a stack of units, which computes nothing, could not heed.
+// Refuses options that a stack of units cannot respect, because it computes nothing.
 void check_stack(const Settings& settings) {
   for (const char* option : {"--batch", "--seq"}) {
     if (settings.has(option) && settings.machine.empty()) {
@@ -64,12 +64,12 @@ void check_stack(const Settings& settings) {
   }
 }
 
-// Without strategies, all of them are planned, or searched.
+// Without strategies, the command plans or searches all of them.
 void check_strategies(const Settings& settings) {
   std::vector<Strategy> strategies = settings.strategies;
   if (!strategies.empty()) { check_gathering(settings, strategies); }
   strategies = strategies_on(settings, std::move(strategies));
-  if (strategies.empty()) { strategies = {Strategy::zero3}; }  // it has every option but one
+  if (strategies.empty()) { strategies = {Strategy::zero3}; }  // it supports every option but one
   check_planned_groups(settings, strategies, {settings.ranks});
 }
 
@@ -144,7 +144,7 @@ Json search_json(const SearchResult& result) {
   return json;
 }
 
-/// Why a mesh was chosen; empty where none was.
+/// The reasons for choosing a mesh; empty if none was chosen.
 std::string reasons_of_mesh(const Settings& settings, const SearchResult& result) {
   if (result.splits.empty()) { return {}; }
   if (settings.machine.empty()) {
@@ -163,9 +163,9 @@ std::string reasons_of_mesh(const Settings& settings, const SearchResult& result
   return table.text() + "(the fastest of them is chosen)\n";
 }
 
-/// What a search has added to what was asked, and what that costs.
+/// What a search added to the request, and its cost.
 struct Added {
-  std::string words;               ///< " --recompute gelu", or nothing
+  std::string words;               ///< " --recompute gelu", or empty
   std::vector<std::string> costs;  ///< "computes GELU's output again"
 };
 
@@ -211,7 +211,7 @@ Added added_by(const Settings& asked, const Planned& shown) {
   return added;
 }
 
-/// What the command is that follows.
+/// Introduces the command that follows.
 std::string finding(const Settings& settings, const Planned& found) {
   const std::string budget = format_bytes(*settings.budget_bytes);
   const Added added = added_by(settings, found);
@@ -222,7 +222,7 @@ std::string finding(const Settings& settings, const Planned& found) {
 
 void plan_search(const Settings& settings) {
   const SearchResult result = search(settings);
-  // Whatever else cannot be planned has been an error.
+  // Any other failure to plan was thrown as an error.
   const Planned& shown = result.found ? *result.found : result.nearest.value();
   fmt::print("{}\n{}\n", describe_plan(shown.choice.settings),
              plan_text(shown.choice.settings, {shown.plan}));

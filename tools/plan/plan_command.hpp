@@ -4,7 +4,7 @@
 
 namespace tessera::tools {
 
-/// `tessera plan`. OutOfMemory, after what was planned has been shown, if nothing fits the budget.
+/// `tessera plan`. Shows what was planned, then throws OutOfMemory if nothing fits the budget.
 void plan_command(const Settings& settings);
 
 }  // namespace tessera::tools

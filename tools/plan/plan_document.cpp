@@ -72,7 +72,7 @@ std::string model_line(const Settings& settings) {
                      config.heads, config.vocab, config.seq);
 }
 
-/// "0", "1-1023"; with a mesh that splits the model "pipe 0", "pipe 1 tensor 0-2".
+/// "0", "1-1023", or, with a mesh that splits the model, "pipe 0", "pipe 1 tensor 0-2".
 std::string ranks_of(const Settings& settings, const RankPlan& rank) {
   std::string text;
   for (const auto& [dimension, first, last] : places_of(settings, rank.ranks)) {
@@ -103,7 +103,8 @@ std::string verdict(const RankPlan& rank, std::size_t budget) {
   return peak <= budget ? "fits" : fmt::format("{} over", format_bytes(peak - budget));
 }
 
-/// Calls `add(strategy, rank)` for every row of a table; the strategy is empty below its first.
+/// Calls `add(strategy, rank)` for every row of a table; the strategy is empty in all but its first
+/// row.
 template <class Add>
 void for_each_row(const std::vector<StrategyPlan>& plans, const Add& add) {
   for (const StrategyPlan& plan : plans) {
@@ -157,7 +158,7 @@ std::string use_table(const Settings& settings, const std::vector<StrategyPlan>&
 
 namespace {
 
-/// A line on the strategy and rank that offload the most; empty if nothing is offloaded.
+/// A line on the strategy and rank that offload the most; empty without offload.
 std::string host_line(const std::vector<StrategyPlan>& plans) {
   std::size_t most = 0;
   for (const StrategyPlan& plan : plans) {

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// More would make a picture that nobody can read, and a file that nobody wants.
+// With more actions the picture would be unreadable and the file too large.
 constexpr std::size_t kMostActions = 4096;
 
 std::size_t actions_of(const pipeline::Schedule& schedule) {

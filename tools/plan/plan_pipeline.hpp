@@ -7,12 +7,12 @@
 
 namespace tessera::tools {
 
-/// What the schedule of a mesh with `pipe` says by itself, with equal stages whose backward pass
-/// takes twice as long as their forward pass: its name, bubble, what each rank has in flight, and
-/// each rank's actions in time, in units of a stage's forward pass.
+/// The schedule of a mesh with `pipe`, assuming equal stages whose backward pass takes twice as
+/// long as their forward pass: its name, bubble, what each rank has in flight, and each rank's
+/// actions over time, in units of a stage's forward pass.
 [[nodiscard]] nlohmann::ordered_json pipeline_json(const Settings& settings);
 
-/// The same in a line, without the actions; empty without `pipe`.
+/// The same in one line, without the actions; empty without `pipe`.
 [[nodiscard]] std::string pipeline_line(const Settings& settings);
 
 }  // namespace tessera::tools

@@ -22,8 +22,8 @@
 namespace tessera::tools {
 namespace {
 
-constexpr std::int64_t kMostOfEither = 1'000'000;  // as --batch and --accumulate allow
-constexpr std::size_t kMostTimed = 6;              // meshes: each takes seconds
+constexpr std::int64_t kMostOfEither = 1'000'000;  // the limits of --batch and --accumulate
+constexpr std::size_t kMostTimed = 6;              // meshes to time: each takes seconds
 
 bool in_stages(const Settings& settings) {
   return ranks_along(settings, "pipe") > 1;
@@ -38,8 +38,8 @@ std::int64_t reductions(Strategy strategy, const Settings& settings) {
 
 /// How often a step gathers each parameter among the ranks that share one copy of the states.
 std::int64_t gathers_of(Strategy strategy, const Settings& settings) {
-  if (!gathers(strategy)) { return 1; }  // once it has been updated
-  // What --persist saves is left out: it is for units too small to decide.
+  if (!gathers(strategy)) { return 1; }  // after the update
+  // Ignores the savings of --persist: it applies to units too small to decide.
   const std::int64_t in_a_micro_batch = settings.reshard == Reshard::after_backward ? 1 : 2;
   return in_a_micro_batch * settings.accumulate;
 }
@@ -58,8 +58,8 @@ void count_traffic(Choice& choice) {
   choice.within_group = within;
 }
 
-/// How many more micro-batches a pipeline needs to be idle for less than a fifth of a step: it
-/// takes four for each place along it, divided by the stages of a rank.
+/// How many more micro-batches a pipeline needs to be idle for less than a fifth of a step: the
+/// total needed is four per place along it, divided by the stages of a rank.
 std::int64_t micro_batches_lacking(const Settings& settings) {
   const int places = ranks_along(settings, "pipe");
   if (places == 1) { return 0; }
@@ -68,8 +68,8 @@ std::int64_t micro_batches_lacking(const Settings& settings) {
                                 ceil_div<std::int64_t>(4 * places, chunks) - settings.accumulate);
 }
 
-/// `settings` with the interleaved schedule of the fewest stages a rank that shortens the bubbles
-/// enough, or as far as four stages a rank do; nothing where they are short enough.
+/// `settings` with the interleaved schedule, with the fewest stages per rank that shorten the
+/// bubbles enough, at most four; empty if they are short enough already.
 std::optional<Settings> interleaved(Settings settings) {
   const int places = ranks_along(settings, "pipe");
   const bool can_be = in_stages(settings) && !settings.params && !settings.has("--schedule") &&
@@ -86,7 +86,7 @@ std::optional<Settings> interleaved(Settings settings) {
   return found;
 }
 
-/// Ways to cut a rank's samples of a step into micro-batches.
+/// The ways to cut a rank's samples of a step into micro-batches.
 std::vector<Settings> cuts(const Settings& settings) {
   if (settings.params) { return {settings}; }
   const std::int64_t samples = settings.batch * settings.accumulate;
@@ -108,7 +108,7 @@ std::vector<AccumulateMode> modes(const Settings& settings, Strategy strategy) {
   if (settings.has("--accumulate-mode") || settings.accumulate == 1 || in_stages(settings)) {
     return {settings.accumulate_mode};
   }
-  // Where whole gradients are kept anyway, reducing more often saves nothing.
+  // If whole gradients are kept anyway, reducing more often saves nothing.
   if (best == AccumulateMode::deferred) { return {AccumulateMode::automatic}; }
   return {AccumulateMode::automatic, AccumulateMode::deferred};
 }
@@ -118,7 +118,7 @@ std::vector<int> prefetches(const Settings& settings, Strategy strategy) {
   return {1, 0};
 }
 
-/// activation_bytes of choices, of which many have the same.
+/// Caches activation_bytes: many choices have the same.
 class KnownActivations {
  public:
   std::size_t of(const Settings& settings) {
@@ -135,20 +135,20 @@ class KnownActivations {
   std::map<Key, std::size_t> bytes_;
 };
 
-/// What has been planned, and does not fit.
+/// Choices that were planned and do not fit.
 struct Misses {
   std::vector<Choice> choices;
   KnownActivations activations;
 };
 
-/// The plan of `choice` if it fits; what shows without one comes first.
+/// The plan of `choice` if it fits. Tries what shows a misfit without a plan first.
 std::optional<StrategyPlan> plan_within(std::size_t limit, const Choice& choice,
                                         KnownActivations& activations) {
   if (activations.of(choice.settings) > limit) { return {}; }
   return plan_asked_within(limit, choice.settings, choice.strategy);
 }
 
-/// What became of a choice.
+/// The outcome of a choice.
 struct Trial {
   bool possible = true;
   std::optional<StrategyPlan> plan;  ///< if it fits
@@ -158,7 +158,7 @@ Trial try_choice(const Choice& choice, const Settings& asked, KnownActivations& 
   try {
     return {true, plan_within(*asked.budget_bytes, choice, activations)};
   } catch (const ConfigError&) {
-    // A micro-batch that was not asked for may be larger than can be.
+    // A micro-batch size that the user did not ask for may be too large to plan.
     if (choice.settings.batch <= asked.batch) { throw; }
     return {false, {}};
   }
@@ -167,14 +167,14 @@ Trial try_choice(const Choice& choice, const Settings& asked, KnownActivations& 
 constexpr std::int64_t kChunks = 8;
 constexpr std::int64_t kLeastChunkRows = 64;
 
-/// Rows of logits at a time; 0 if that would be all of them.
+/// Rows of logits per chunk; 0 if one chunk would hold them all.
 std::int64_t chunk_rows(const Settings& settings) {
   const std::int64_t rows = settings.batch * settings.named_model().config.seq;
   const std::int64_t chunk = round_up(ceil_div(rows, kChunks), kLeastChunkRows);
   return chunk < rows ? chunk : 0;
 }
 
-/// What activations can be traded for, the cheapest first.
+/// The recompute options to try, the cheapest first.
 std::vector<nn::Recompute> recomputes(const Settings& settings) {
   if (settings.params || settings.has("--recompute")) { return {settings.recompute}; }
   using nn::Recompute;
@@ -187,7 +187,7 @@ std::vector<HeadRows> heads(const Settings& settings) {
   return {HeadRows::as_asked, HeadRows::in_chunks};
 }
 
-/// Until one fits; adds those that do not to `misses`.
+/// Tries choices until one fits; adds the others to `misses`.
 void try_choices(const std::vector<Choice>& all, const Settings& settings, SearchResult& result,
                  Misses& misses) {
   for (const Choice& choice : all) {
@@ -212,7 +212,8 @@ void try_with_less_kept(Settings settings, SearchResult& result, Misses& misses)
   }
 }
 
-/// Whether model states alone, all of them sharded, leave room in the budget: how the model is
+/// Whether model states alone, all of them sharded, leave room in the budget: splitting the model
+/// does not change a rank's share of them.
 /// split does not change their part of a rank.
 bool states_fit(const Settings& settings) {
   Settings least = settings;
@@ -223,6 +224,7 @@ bool states_fit(const Settings& settings) {
 }
 
 /// Tries to split the model. With a profile of the machine it times the first few meshes that fit
+/// and takes the fastest; without one it takes the first that fits.
 /// and takes the fastest; without one it takes the first.
 void try_meshes(const Settings& settings, SearchResult& result, Misses& misses) {
   std::optional<MachineProfile> profile = profile_of(settings);
@@ -246,8 +248,8 @@ void try_meshes(const Settings& settings, SearchResult& result, Misses& misses) 
   result.found = std::ranges::min_element(result.splits, {}, &SplitCandidate::seconds)->planned;
 }
 
-/// The one of `misses` that needs the least, the first of equals. The last need less than most:
-/// what comes before them is soon known to need more.
+/// The choice of `misses` that needs the least memory, the first of equals. It starts with the last
+/// choices, which need less than most: earlier ones soon turn out to need more.
 Planned nearest_of(Misses& misses) {
   std::optional<Planned> nearest;
   std::size_t limit = std::numeric_limits<std::size_t>::max();
@@ -258,7 +260,7 @@ Planned nearest_of(Misses& misses) {
     nearest = Planned{*choice, std::move(*plan)};
   }
   if (nearest) { return *nearest; }
-  const Choice& first = misses.choices.front();  // beyond any machine, as the plan says
+  const Choice& first = misses.choices.front();  // too large for any machine, as the plan says
   return {first, plan_asked(first.settings, first.strategy)};
 }
 
@@ -358,7 +360,7 @@ SearchResult search(const Settings& settings) {
   try_with_less_kept(settings, result, misses);
   if (!result.found) { try_meshes(settings, result, misses); }
   for (const Offload what : {Offload::state, Offload::optimizer}) {
-    // On a CPU both are in the same memory, and what the host updates is copied less.
+    // On a CPU both are in the same memory, and states that the host updates are copied less.
     if (what == Offload::state && settings.device == DeviceKind::cpu) { continue; }
     if (result.found || settings.has("--offload") || !can_offload(settings, what)) { continue; }
     Settings offloaded = settings;

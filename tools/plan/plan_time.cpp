@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The first gathers without prefetch, the second is the first of many that are alike.
+// The first step gathers without prefetch; the second and all later ones are alike.
 constexpr int kTimedSteps = 4;
 constexpr int kMostTimedMicroBatches = 256;
 
@@ -50,7 +50,7 @@ void run_gpt(World& world, const Settings& settings, Strategy strategy) {
   });
 }
 
-/// What `times` passes over a unit's weights multiply: two FLOPs a weight and token each.
+/// The products of `times` passes over a unit's weights: two FLOPs per weight and token.
 trace::KernelWork unit_work(const Settings& settings, std::int64_t elems, int times) {
   const auto tokens = static_cast<double>(settings.batch * *settings.seq);
   const auto weights = static_cast<double>(elems);
@@ -139,7 +139,7 @@ void add_row(Table& table, Strategy strategy, const StepTime& time, double token
              std::string{bound_of(time.shares)}});
 }
 
-// What step_time would find out when the plan has been shown.
+// Reports errors of step_time before the plan is shown rather than after.
 void check_reach(const Settings& settings, const MachineProfile& profile) {
   if (profile.levels.empty() && settings.ranks > 1) {
     throw ConfigError(fmt::format(
@@ -156,7 +156,7 @@ void check_reach(const Settings& settings, const MachineProfile& profile) {
   }
   for (const DType dtype : {settings.precision, settings.norm_dtype.value_or(settings.precision),
                             settings.gradient_dtype, DType::fp32}) {
-    // Without matrix units only what multiplies counts.
+    // Without matrix units only multiplications count.
     const bool multiplies = profile.vector_flops_per_second == 0 || dtype == settings.precision;
     if (!multiplies || profile.flops_per_second.contains(dtype)) { continue; }
     throw ConfigError(fmt::format("--time {}: this profile has no flops_per_second of {}; add it",
@@ -230,15 +230,15 @@ void check_time(const Settings& settings) {
 
 namespace {
 
-/// Ranks that enqueue the same.
+/// Ranks that enqueue the same work.
 struct TimedRank {
   int rank = 0;
   int count = 1;
 };
 
-/// Under dp rank 0 does more than the others, and along pipe each place does something else. Along
-/// tensor all wait for the one with the largest part, which is the last (docs/plan-time.md). Under
-/// all else a rank does as much as any.
+/// Under dp rank 0 does more than the others, and along pipe each place does different work. Along
+/// tensor all wait for the rank with the largest part, the last one (docs/plan-time-split.md).
+/// Otherwise all ranks do the same amount.
 std::vector<TimedRank> timed_ranks(const Settings& settings, Strategy strategy) {
   if (strategy == Strategy::dp && settings.ranks > 1) { return {{0, 1}, {1, settings.ranks - 1}}; }
   if (settings.mesh.empty()) { return {{0, settings.ranks}}; }
@@ -269,7 +269,7 @@ StepTime plan_time(const Settings& settings, Strategy strategy, const MachinePro
 
 namespace {
 
-/// The time of the first rank, and by place along pipe where there are several.
+/// The time of the first rank, and for each place along pipe if there are several.
 Json time_json(const Settings& settings, const StepTime& time) {
   Json json = json_of(time);
   if (ranks_along(settings, "pipe") == 1) { return json; }
@@ -284,7 +284,7 @@ Json time_json(const Settings& settings, const StepTime& time) {
   return json;
 }
 
-/// "(zero3: waiting by place along pipe 4.1 %, 9.8 %)", as far as a line has room.
+/// "(zero3: waiting by place along pipe 4.1 %, 9.8 %)", shortened to fit a line.
 std::string place_line(Strategy strategy, const StepTime& time) {
   constexpr std::size_t most = 8;
   std::vector<std::string> parts;
@@ -316,7 +316,7 @@ StepTime over_all(StepTime time) {
 
 void plan_times(const Settings& settings, const std::vector<Strategy>& strategies, Json& json) {
   if (settings.machine.empty()) { return; }
-  check_time(settings);  // a search may have cut the batch
+  check_time(settings);  // a search may have changed the batch
   const MachineProfile profile = profile_of(settings).value();
   const double tokens =
       static_cast<double>(tokens_of_rank(settings)) * static_cast<double>(data_ranks(settings));

@@ -9,21 +9,21 @@
 
 namespace tessera::tools {
 
-/// ConfigError for a time that cannot be planned: a profile that cannot be read or is of another
-/// kind of machine, threads that share a rank's work, --params without the tokens of a step.
-/// Nothing where none is asked for.
+/// ConfigError for a time that cannot be planned: a profile that cannot be read or describes
+/// another kind of machine, threads that share a rank's work, --params without the tokens of a
+/// step. Does nothing without --time.
 void check_time(const Settings& settings);
 
-/// The machine of --time; empty if none was given. ConfigError for one that cannot be read.
+/// The profile of --time; empty without one. ConfigError if it cannot be read.
 [[nodiscard]] std::optional<MachineProfile> profile_of(const Settings& settings);
 
-/// The time of a step of `settings` under `strategy`: the run itself on the meta device for some
-/// steps, with a log of what it enqueues, on the machine that `profile` describes.
+/// The time of a step of `settings` under `strategy` on the machine that `profile` describes: runs
+/// some steps on the meta device, with a log of what they enqueue.
 [[nodiscard]] StepTime plan_time(const Settings& settings, Strategy strategy,
                                  const MachineProfile& profile);
 
-/// Prints the time of a step under each of `strategies` and adds it to `json`, the document of
-/// plan --json for the same strategies, if --time was given.
+/// With --time, prints the time of a step under each of `strategies` and adds it to `json`, the
+/// document of plan --json for the same strategies.
 void plan_times(const Settings& settings, const std::vector<Strategy>& strategies,
                 nlohmann::ordered_json& json);
 

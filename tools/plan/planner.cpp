@@ -22,21 +22,23 @@
 namespace tessera::tools {
 namespace {
 
-// The first finds nothing yet, the last reduces what was deferred; those between are alike.
+// The first micro-batch finds no earlier state, the last reduces deferred gradients; the others are
+// alike.
 constexpr int kPlannedMicroBatches = 3;
 
-/// Micro-batches of a step that holds as much as one of `settings.accumulate`.
+/// The number of micro-batches that holds as much as `settings.accumulate` of them.
 int planned_micro_batches(const Settings& settings) {
   const int stages = ranks_along(settings, "pipe");
   if (stages == 1) { return std::min(settings.accumulate, kPlannedMicroBatches); }
-  // GPipe holds all of them; of the others no rank is ahead by more than twice the ranks.
+  // GPipe holds all of them; under other schedules a rank is ahead by at most twice the number of
+  // ranks.
   const bool all = settings.pipe_schedule == PipeSchedule::gpipe;
   return all ? settings.accumulate : std::min(settings.accumulate, 2 * stages);
 }
 
 constexpr std::int64_t kStackUnits = 64;
 
-/// Tokens that nobody looks at: zeros, which the operating system gives without giving memory.
+/// Tokens that nobody reads: zeros, to which the operating system assigns no physical memory.
 class NoTokens {
  public:
   explicit NoTokens(std::size_t count)
@@ -75,7 +77,7 @@ void run_gpt(RankGpt& gpt, const Settings& settings, const nn::GPTConfig& config
   }
 }
 
-/// A stack's parameters have names of their own.
+/// A stack's parameters have their own names.
 CheckpointerOptions stack_checkpoints(const Settings& settings) {
   CheckpointerOptions options = checkpointer_options(settings);
   options.save.name = {};
@@ -94,10 +96,10 @@ void run_stack(ShardedModel& model, const Settings& settings, std::int64_t param
   model.step();
 }
 
-/// What a rank may hold at most; beyond that a plan ends with OutOfMemory.
+/// The most that a rank may hold; beyond it a plan ends with OutOfMemory.
 using Limit = std::optional<std::size_t>;
 
-/// Runs `body`, which gives back what of its memory is model state, on the distinct ranks.
+/// Runs `body`, which returns the part of its memory that is model state, on the distinct ranks.
 std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks, Limit limit,
                                  const std::function<ModelStateBytes(World&)>& body) {
   PlanOptions options;
@@ -105,7 +107,8 @@ std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks, Limit limi
   options.backend = {.device = settings.device, .comm = planned_comm(settings, ranks)};
   options.world = world_options(settings);
   options.world.trace = false;
-  options.world.budget_bytes = limit;  // else a plan says what is needed, whatever there is
+  options.world.budget_bytes =
+      limit;  // empty: the plan says what is needed, whatever the machine has
   options.mesh = settings.mesh;
   std::map<int, ModelStateBytes> states;
   const std::vector<PlannedRank> planned =
@@ -118,8 +121,8 @@ std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks, Limit limi
   return all;
 }
 
-// Activations come last, and are most of what models of many layers need: whether they fit is known
-// before the first of 10,000 layers has been declared.
+// Activations are planned last, and take most of the memory of models with many layers: this finds
+// out whether they fit before the first of 10,000 layers is declared.
 void require_room_for_activations(World& world, const Settings& settings,
                                   const nn::GPTConfig& config, Strategy strategy) {
   if (!world.memory().budget_bytes() || settings.steps == 0) { return; }
@@ -150,7 +153,7 @@ std::vector<RankPlan> plan_units(const Settings& settings, std::int64_t paramete
   });
 }
 
-/// What `plan` gives; empty if it does not fit, be it into a limit or into any machine.
+/// The result of `plan`; empty if it fits neither the limit nor any machine.
 template <class Plan>
 auto if_it_fits(const Plan& plan) -> std::optional<decltype(plan())> {
   try {

@@ -19,7 +19,7 @@ Room device_room(const Device& device, std::vector<int> ranks) {
           std::move(ranks)};
 }
 
-/// The ranks that say what this one does.
+/// The ranks whose text equals this rank's.
 std::vector<int> alike(World& world, const std::string& own) {
   const std::vector<std::string> texts = world.exchange(own);
   std::vector<int> ranks;
@@ -48,7 +48,7 @@ std::vector<Room> rooms_of_threads(const Settings& settings) {
   std::iota(all.begin(), all.end(), 0);
   std::vector<Room> rooms{machine_room(settings.device, all)};
   if (settings.device == DeviceKind::cpu) { return rooms; }
-  // Ranks take devices in turn, as WorldOptions::cuda_ordinal does.
+  // Ranks take devices in turn, like WorldOptions::cuda_ordinal.
   const auto devices = static_cast<int>(cuda_machine().devices.size());
   for (int ordinal = 0; ordinal < std::min(devices, settings.ranks); ++ordinal) {
     std::vector<int> ranks;
@@ -66,7 +66,7 @@ std::vector<Room> rooms_of_process(World& world) {
   if (device.kind() == DeviceKind::cpu) { return rooms; }
   const std::vector<int> sharing = alike(world, use_of(device)->id);
   rooms.push_back(device_room(device, sharing));
-  // What the ranks' worlds hold of it already, alike, is planned too.
+  // The plan includes what the ranks' worlds hold already, the same on each.
   rooms.back().free_bytes += static_cast<double>(sharing.size()) *
                              static_cast<double>(world.memory().report().live.total());
   return rooms;

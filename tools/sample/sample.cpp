@@ -31,7 +31,7 @@ using Texts = std::vector<std::vector<std::int32_t>>;
 struct SampleResult {
   Texts texts;
   std::vector<std::size_t> peak_bytes;  ///< by rank
-  std::vector<std::size_t> plannable;   ///< of these, what a plan can know
+  std::vector<std::size_t> plannable;   ///< the part of each that a plan can know
   double seconds = 0;
 };
 
@@ -52,7 +52,7 @@ SampleResult run_sampling(const Job& job, const nn::Generation& generation) {
   return result;
 }
 
-/// Formats tokens as bytes if the prompt was text, else as numbers.
+/// Formats tokens as bytes if the prompt was text, otherwise as numbers.
 std::string shown(const Settings& settings, const std::vector<std::int32_t>& tokens) {
   if (!settings.prompt_tokens.empty()) { return fmt::format("{}", fmt::join(tokens, ",")); }
   std::string text;

@@ -4,7 +4,7 @@
 
 namespace tessera::tools {
 
-/// `tessera sample`: text from a model's weights.
+/// `tessera sample`: samples text from a model's weights.
 void sample(const Settings& settings);
 
 }  // namespace tessera::tools

@@ -8,7 +8,7 @@
 namespace tessera::tools {
 namespace {
 
-// What a text may begin with if nobody says.
+// The default beginning of a text.
 constexpr std::string_view kPrompt = "\n";
 constexpr std::int64_t kBytes = 256;
 

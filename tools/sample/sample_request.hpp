@@ -5,8 +5,8 @@
 
 namespace tessera::tools {
 
-/// What `settings` ask to be drawn from a model of `config`. ConfigError for a prompt that does not
-/// go with it, and as nn::Sampler::validate.
+/// What `settings` ask to sample from a model of `config`. ConfigError for a prompt that does not
+/// suit the model, and as for nn::Sampler::validate.
 [[nodiscard]] nn::Generation generation_of(const Settings& settings, const nn::GPTConfig& config);
 
 }  // namespace tessera::tools

@@ -11,8 +11,8 @@ namespace tessera::tools {
 namespace {
 
 constexpr std::int64_t kMostFamilyLayers = 1024;
-constexpr std::int64_t kMostHidden = std::int64_t{1} << 20;  // as GPTConfig has
-// Half of what ShardedModel takes, as it counts padding too.
+constexpr std::int64_t kMostHidden = std::int64_t{1} << 20;  // the limit of GPTConfig
+// Half of ShardedModel's limit, which includes padding.
 constexpr std::int64_t kMostFamilyParameters = std::int64_t{1} << 49;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
@@ -32,7 +32,7 @@ const std::vector<KnownFamily>& families() {
 }
 
 const KnownFamily& known(const Settings& settings) {
-  // What a vocabulary of 50257 takes is no matter of seconds.
+  // A model with a vocabulary of 50257 does not run in seconds.
   const std::string name = settings.model.value_or(settings.measure ? "gpt-nano" : "gpt2");
   const auto found = std::ranges::find(
       families(), name, [](const KnownFamily& k) -> const auto& { return k.family.name; });

@@ -11,22 +11,23 @@
 
 namespace tessera::tools {
 
-/// Models that differ in size alone. Depth and width grow together: the member with index k has
+/// Models that differ only in size. Depth and width grow together: the member with index k has
 ///
 ///   layers = k,  hidden = head_size max(1, round(aspect k / head_size)),  heads = hidden /
 ///   head_size
 ///
-/// and all have one vocabulary and one sequence length. Each family is named after the published
-/// model that is its member: gpt2 has index 12 (124 M parameters), gpt-nano index 4.
+/// and all have the same vocabulary and sequence length. Each family is named after its published
+/// member: gpt2 has index 12 (124 M parameters), gpt-nano index 4.
 struct Family {
   std::string name;
   std::int64_t head_size = 64;
-  std::int64_t aspect = 64;  ///< width for each layer
+  std::int64_t aspect = 64;  ///< width per layer
   std::int64_t vocab = 50257;
   std::int64_t seq = 1024;
 
   [[nodiscard]] nn::GPTConfig member(std::int64_t index) const;
-  /// The index of the largest: 1024, or less where members would be larger than a model can be.
+  /// The index of the largest member: 1024, or less if members would exceed the largest possible
+  /// model.
   [[nodiscard]] std::int64_t last() const;
   /// "layers = k, hidden = 64 k, heads = k".
   [[nodiscard]] std::string rule() const;
@@ -34,12 +35,12 @@ struct Family {
 
 [[nodiscard]] const std::vector<std::string>& family_names();
 
-/// The family of `settings`: `--model` with `--aspect`, `--vocab` and `--seq` in place of its own.
-/// ConfigError if there is no such family, or if its smallest member is no model.
+/// The family of `settings`: `--model`, with `--aspect`, `--vocab` and `--seq` replacing its own
+/// values. ConfigError if there is no such family, or if its smallest member is not a valid model.
 [[nodiscard]] Family family_of(const Settings& settings);
 
-/// `--budget`; without it one for which models are of a size that people train, or with
-/// `--measure` one for which any machine runs them in seconds.
+/// `--budget`; by default a budget for models of a size that people train, or, with `--measure`,
+/// for models that any machine runs in seconds.
 [[nodiscard]] std::size_t scale_budget(const Settings& settings);
 
 }  // namespace tessera::tools

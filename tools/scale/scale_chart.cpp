@@ -9,7 +9,8 @@ namespace tessera::tools {
 namespace {
 
 constexpr int kRows = 15;
-constexpr std::size_t kColumnWidth = 9;  // five letters, or the digits of the most ranks
+constexpr std::size_t kColumnWidth =
+    9;  // five letters, or the digits of the largest number of ranks
 constexpr std::size_t kMostColumns = 10;
 constexpr std::size_t kLabelWidth = 7;
 
@@ -71,7 +72,7 @@ std::string cell(const ScaleResult& result, const Axis& axis, int ranks, int row
   return letters;
 }
 
-/// The chart of some numbers of ranks.
+/// The chart of some of the numbers of ranks.
 std::string panel(const ScaleResult& result, const Axis& axis, std::span<const int> ranks) {
   std::string text;
   for (int row = 0; row < axis.rows(); ++row) {

@@ -34,7 +34,7 @@ std::vector<int> counts_of_mesh(const Settings& settings) {
   return counts;
 }
 
-/// check_planned_groups for the mesh of every point.
+/// Calls check_planned_groups for the mesh of every point.
 void check_points(const Settings& settings) {
   if (settings.mesh.empty()) {
     return check_planned_groups(settings, settings.strategies, settings.rank_counts);
@@ -87,7 +87,7 @@ void write_outputs(const ScaleResult& result) {
   write_report("scale", json, settings, {});
 }
 
-/// OutOfMemory, with what takes the most, unless something fits.
+/// OutOfMemory, with the largest category, unless a model fits.
 void require_fit(const ScaleResult& result) {
   if (std::ranges::any_of(result.points, &ScalePoint::fits)) { return; }
   const ScalePoint& nearest = *std::ranges::min_element(result.points, {}, &ScalePoint::peak_bytes);
@@ -101,7 +101,7 @@ void require_fit(const ScaleResult& result) {
       describe(rank.memory.at_peak), rank.memory.peak_bytes));
 }
 
-/// How many points ran, and that they held what was planned. Error if not.
+/// Reports how many points ran and that they held what was planned. Error if they did not.
 void judge(const ScaleResult& result) {
   if (const std::string text = deviation(result.points); !text.empty()) {
     throw Error("measured memory differs from the plan: " + text.substr(0, text.size() - 1));

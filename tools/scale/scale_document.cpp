@@ -111,7 +111,7 @@ std::string table_of(const ScaleResult& result) {
   return table.text();
 }
 
-/// One line for each kind of reason, with the first that was given.
+/// One line per kind of reason, with the first such reason.
 std::string reasons(const ScaleResult& result) {
   std::map<std::string, const ScalePoint*> kinds;
   for (const ScalePoint& point : result.points) {

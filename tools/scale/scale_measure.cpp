@@ -16,8 +16,8 @@
 namespace tessera::tools {
 namespace {
 
-constexpr int kSteps = 2;  // the second would hold more, if anything grew
-// Some seconds on an ordinary core.
+constexpr int kSteps = 2;  // a second step would hold more if anything grew
+// A few seconds on an ordinary core.
 constexpr double kFlopsPerCore = 1e11;
 constexpr double kFlopsOfGpu = 1e14;
 
@@ -60,7 +60,7 @@ std::optional<Measurement> beyond(const Settings& settings, const ScalePoint& po
   return {};
 }
 
-/// Words of the vocabulary, others for each rank. Two of them, and every value is finite.
+/// Tokens of the vocabulary, different for each rank.
 std::vector<std::int32_t> tokens(const nn::GPTConfig& model, std::int64_t batch, int rank) {
   std::vector<std::int32_t> all(static_cast<std::size_t>(batch * model.seq));
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -82,7 +82,7 @@ std::size_t train(World& world, const Settings& settings, const ScalePoint& poin
     gpt.run([&](int /*micro_batch*/) { return nn::MicroBatch{words, words}; });
     gpt.update(settings.lr);
   }
-  (void)gpt.report();  // waits for what was computed
+  (void)gpt.report();  // waits for the computation
   return world.memory().report().peak_bytes;
 }
 
@@ -92,8 +92,9 @@ Measurement measure(const Settings& settings, const ScalePoint& point) {
   if (auto reason = beyond(settings, point)) { return *reason; }
   Settings run = settings_of_point(settings, point.strategy, point.ranks);
   run.comm = CommChoice::local;
-  run.budget_bytes.reset();  // a point fits it; what it really holds is what we want to see
-  run.report.clear();        // nothing of this run is recorded
+  run.budget_bytes
+      .reset();        // a point fits its budget; the measurement is to show what it holds without
+  run.report.clear();  // this run records nothing
   Measurement measured;
   measured.peak_bytes.resize(static_cast<std::size_t>(point.ranks));
   try {

@@ -22,7 +22,9 @@ class Search {
   ScalePoint point(Strategy strategy, int ranks, std::int64_t guess) const {
     std::optional<StrategyPlan> best;
     const auto fits_index = [&](std::int64_t index) {
-      if (index < least_) { return true; }  // too small for the pipeline, not for the budget
+      if (index < least_) {
+        return true;
+      }  // too small for the pipeline, not too large for the budget
       std::optional<StrategyPlan> plan = within_budget(strategy, ranks, index);
       const bool yes = plan.has_value();
       if (yes) { best = std::move(plan); }  // the last that fits is the largest
@@ -72,7 +74,7 @@ std::int64_t largest(std::int64_t last, std::int64_t guess,
   std::int64_t step = 1;
   while (high - low > 1) {
     (fits(at) ? low : high) = at;
-    if (low > 0 && high <= last) {  // between the two
+    if (low > 0 && high <= last) {  // the answer is between them
       at = low + (high - low) / 2;
       continue;
     }
@@ -105,7 +107,7 @@ std::vector<ScalePoint> scale_points(const Settings& settings, const Family& fam
   std::int64_t guess = 1;
   for (const Strategy strategy : settings.strategies) {
     for (const int ranks : settings.rank_counts) {
-      // Neighbours in the table are neighbours in size.
+      // Neighbours in the table have similar sizes: the last answer is the next guess.
       points.push_back(search.point(strategy, ranks, guess));
       guess = points.back().index;
     }

@@ -27,12 +27,12 @@ namespace tessera::tools {
 namespace {
 
 constexpr std::streamoff kBlock = std::streamoff{1} << 20;
-constexpr std::streamoff kBlocks = 256;  // read of a larger file: seconds, of the slowest disk
+constexpr std::streamoff kBlocks = 256;  // blocks of a larger file: seconds even on a slow disk
 constexpr std::size_t kMostTensorsNamed = 4;
-constexpr std::string_view kPrefix = "transformer.";  // of models that were saved with a head
+constexpr std::string_view kPrefix = "transformer.";  // in models that were saved with a head
 constexpr std::int64_t kBlockElems = std::int64_t{1} << 18;
 
-/// The names of the model's tensors, as its ranks ask for them.
+/// The names of the model's tensors, as its ranks request them.
 std::vector<std::string> names_of(const nn::GPTConfig& config) {
   std::vector<std::string> names;
   simulate_rank({}, [&](World& world) {
@@ -64,8 +64,8 @@ std::string prefix_in(const SafetensorsReader& reader) {
   return !plain && reader.entries().contains(layer_name(kPrefix, 0)) ? std::string{kPrefix} : "";
 }
 
-// Missing tensors and other shapes are found when the ranks read their parts; what they would not
-// see is a file of a deeper model.
+// When the ranks read their parts they find missing tensors and wrong shapes, but not a file of a
+// deeper model.
 void check_layers(const SafetensorsReader& reader, const std::string& prefix, std::int64_t wanted) {
   std::int64_t layers = 0;
   while (reader.entries().contains(layer_name(prefix, layers))) { ++layers; }
@@ -121,7 +121,7 @@ void tell_if_not_finite(const std::string& path, const std::vector<std::string>&
                   values, path, some_names(tensors)));
 }
 
-// The file, or those of a folder or an index.
+// The file at the path, or the files of a folder or an index.
 std::vector<std::filesystem::path> files_of(const std::filesystem::path& path) {
   std::error_code ignored;
   const bool several = path.extension() == ".json" || std::filesystem::is_directory(path, ignored);

@@ -8,41 +8,42 @@
 
 namespace tessera::tools {
 
-/// What --init names: of a run's folder, one with steps of checkpoints, the newest that is whole.
+/// The weights that --init names. For a run's folder with checkpoints of steps: the newest whole
+/// one.
 struct InitPath {
   std::string path;                        ///< the checkpoint, or `asked` itself
-  std::vector<std::string> messages = {};  ///< what the user is told, each a line
+  std::vector<std::string> messages = {};  ///< messages for the user, one line each
 };
-/// Errors: those of newest_checkpoint.
+/// Errors: as for newest_checkpoint.
 [[nodiscard]] InitPath find_init(const std::string& asked);
 
-/// A hash of the sizes and bytes of its files; of a file above 256 MiB, of 256 MiB at even
-/// distances. Empty if `path` is. FormatError if it cannot be read.
+/// A hash of the sizes and bytes of its files; of a file above 256 MiB, of 256 MiB in evenly spaced
+/// blocks. Empty if `path` is. FormatError if it cannot be read.
 [[nodiscard]] std::string fingerprint_of_weights(const std::string& path);
 
 /// What --init's file holds for a model.
 struct InitFile {
-  std::string prefix;                ///< of its tensors' names: none, or "transformer."
-  std::vector<std::string> tensors;  ///< those of them that the model takes
-  std::vector<std::string> extra;    ///< those that it has not
+  std::string prefix;                ///< of its tensors' names: empty, or "transformer."
+  std::vector<std::string> tensors;  ///< its tensors that the model has
+  std::vector<std::string> extra;    ///< its tensors that the model does not have
 };
-/// Reads the header alone. FormatError if it cannot be read, or holds another number of layers.
+/// Reads only the header. FormatError if it cannot be read, or has another number of layers.
 [[nodiscard]] InitFile examine_init(const std::string& path, const nn::GPTConfig& config);
 
-/// Reads the weights of a checkpoint, if `path` is one or a file in one, and compares their
-/// checksums. FormatError that names file, tensor and bytes of what is damaged.
+/// If `path` is a checkpoint or a file in one, reads its weights and compares their checksums.
+/// FormatError that names file, tensor and bytes of the damage.
 void verify_init(const std::string& path);
 
-/// Reads all that the model takes and says on standard error what a user would want to know: a
-/// prefix, tensors that are left out, values that are not finite.
+/// Reads all that the model takes, and reports on standard error what a user should know: a prefix,
+/// tensors that are ignored, values that are not finite.
 void tell_of_init(const std::string& path, const InitFile& file);
 
-/// Names as a file has them whose names begin with `prefix`.
+/// Maps a parameter's name to its name in a file whose names begin with `prefix`.
 [[nodiscard]] WeightName weight_name_after(const std::string& prefix);
 
-/// Each process of a job reads --init where it runs. ConfigError that names the ranks unless
-/// `fingerprints`, by rank, are the same: copies of the weights would differ from the first step
-/// on, and shards be of several models.
+/// Each process of a job reads its own copy of --init. ConfigError that names the ranks unless all
+/// `fingerprints`, by rank, are equal: otherwise copies of the weights would differ from the first
+/// step on, or shards would come from different models.
 void check_same_init(const Settings& settings, const std::vector<std::string>& fingerprints);
 
 }  // namespace tessera::tools

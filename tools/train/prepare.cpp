@@ -97,8 +97,8 @@ void require_room(const Job& job, const StrategyPlan& plan, const Room& room) {
       format_bytes(static_cast<std::size_t>(room.free_bytes)), device ? " free" : ""));
 }
 
-// Linux promises memory that it does not have, and kills the process when it is touched. Ranks on
-// other machines are judged there.
+// Linux overcommits memory, and kills the process that touches what is not there. Other machines
+// check their own ranks.
 void check_memory(const Job& job, const std::vector<Room>& rooms) {
   for (const StrategyPlan& plan : job.plans) {
     require_budget(plan, job.settings);
@@ -110,8 +110,8 @@ StrategyPlan plan_of_sampling(const Job& job, Strategy strategy) {
   return {strategy, plan_sampling(job.settings, job.model, strategy, job.settings.ranks)};
 }
 
-/// Chooses the checkpoint once more where rank 0 holds the folder of --checkpoint: until then
-/// another run may have saved there.
+/// Chooses the checkpoint again while the process with rank 0 holds the lock on the folder of
+/// --checkpoint: until then another run may have saved there.
 void choose_again(Job& job) {
   if (!resumes(job.settings)) { return; }
   job.resume = find_resume(job);
@@ -162,7 +162,7 @@ Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
   return job;
 }
 
-/// *Collective.* Runs `body`, which is not; a failure of one rank is the failure of all.
+/// *Collective.* Runs `body`, which is not collective; a failure on one rank is a failure on all.
 template <class Body>
 void together(World& world, const Body& body) {
   std::exception_ptr error;
@@ -182,7 +182,7 @@ Job prepare(const Settings& asked, const std::vector<Strategy>& strategies, Use 
     return job;
   }
   std::optional<Job> job;
-  Settings unlimited = settings;  // the budget is judged by the plan, which says more
+  Settings unlimited = settings;  // the plan checks the budget, with a better message
   unlimited.budget_bytes.reset();
   run_on_ranks(unlimited, [&](World& world) {
     const std::vector<Room> rooms = rooms_of_process(world);

@@ -52,7 +52,7 @@ void Progress::show(const StepRecord& record) {
 }
 
 void Progress::tell(std::string_view line) {
-  if (open_) { say("\r\033[K", file_); }  // the bar comes again with the next step
+  if (open_) { say("\r\033[K", file_); }  // the next step draws the bar again
   open_ = false;
   std::fflush(file_);
   tools::tell(line);

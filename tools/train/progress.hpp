@@ -10,17 +10,17 @@
 
 namespace tessera::tools {
 
-/// Shows how a run comes along: on a terminal a bar that is drawn over, elsewhere a plain line
-/// every tenth of the run and at least every half minute.
+/// Shows a run's progress: on a terminal a bar that is redrawn, elsewhere a plain line for every
+/// tenth of the run and at least every half minute.
 ///
 /// Threads: one at a time.
 class Progress {
  public:
   enum class Output { terminal, lines };
-  /// What `file` is.
+  /// The kind of output that `file` is.
   [[nodiscard]] static Output output_of(std::FILE* file);
 
-  /// `title` stands before each line; may be empty. Of `steps` steps, `steps_before` are made.
+  /// `title` precedes each line and may be empty. `steps_before` of `steps` steps are already made.
   Progress(std::FILE* file, Output output, std::string title, std::int64_t steps,
            std::int64_t steps_before = 0);
   /// Leaves the cursor on a new line.
@@ -29,9 +29,9 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void show(const StepRecord& record);
-  /// Says `line` on standard error.
+  /// Prints `line` on standard error.
   void tell(std::string_view line);
-  /// The same of a step that was skipped, if it was.
+  /// The same for a skipped step; does nothing if the step was applied.
   void tell_if_skipped(const StepReport& report);
 
  private:
@@ -50,8 +50,8 @@ class Progress {
   bool open_ = false;
 };
 
-/// What standard output is in `job`. A launcher gives its processes a terminal of its own whatever
-/// its output is: lines, then.
+/// The kind of standard output in `job`. A launcher gives its processes a terminal whatever its own
+/// output is, so they print lines.
 [[nodiscard]] Progress::Output progress_output(const Job& job);
 
 /// "0:07", "12:30", "3:05:00".

@@ -24,7 +24,7 @@ void require_held(Strategy strategy, std::size_t rank, std::string_view what, st
                           to_string(strategy), rank, held, what, planned, kOurs));
 }
 
-/// Whether gradients are added in another order than under the other strategies.
+/// Whether gradients are added in a different order than under the other strategies.
 bool regroups(const Settings& settings, Strategy strategy) {
   const MeshShape mesh = mesh_of(settings, strategy);
   return mesh.size("replicate") > 1 && mesh.size("shard") > 1;
@@ -73,7 +73,7 @@ void require_as_planned(const Job& job, const RunResult& result) {
   for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {
     const RankPlan& planned = job.planned(result.strategy, static_cast<int>(rank));
     const RankMemory& held = result.ranks[rank];
-    // Buffers that a checkpoint was read with are gone before the first step.
+    // Buffers for reading a checkpoint are released before the first step.
     const std::size_t read_with = job.resume ? held.loaded_host_bytes : 0;
     require_held(result.strategy, rank, " in its host pool", held.host_peak_bytes,
                  std::max(planned.host_peak_bytes, read_with));
@@ -92,7 +92,8 @@ void require_same_losses(const Settings& settings, const std::vector<RunResult>&
 }
 
 std::string divergence(const StepReport& last) {
-  const bool searches = last.next_loss_scale != last.loss_scale;  // for a scale that fits
+  const bool searches =
+      last.next_loss_scale != last.loss_scale;  // the run is searching for a scale that fits
   const bool stuck = last.skipped_in_a_row > (searches ? 1 : 0);
   const std::string skipped =
       last.skipped_in_a_row == 1

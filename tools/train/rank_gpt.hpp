@@ -12,31 +12,31 @@
 
 namespace tessera::tools {
 
-/// What was typed, as the options of a GPT.
+/// The GPTOptions for `settings`.
 [[nodiscard]] nn::GPTOptions gpt_options(const Settings& settings);
 
-/// One rank's GPT for evaluations alone.
+/// One rank's GPT for evaluation only.
 [[nodiscard]] Sharded<nn::GPT> sampling_gpt(World& world, const Settings& settings,
                                             const nn::GPTConfig& config, Strategy strategy);
 
-/// One rank's GPT as a run sets it up. All that the library holds for a run is allocated here,
-/// so running this on the meta device plans the run (planner.hpp).
+/// One rank's GPT as a run sets it up. All memory that the library holds for a run is allocated
+/// here, so running this on the meta device plans the run (planner.hpp).
 class RankGpt {
  public:
   RankGpt(World& world, const Settings& settings, const nn::GPTConfig& config, Strategy strategy);
 
-  /// Model state, from `initial`.
+  /// Allocates the model state, and sets it from `initial`.
   void materialize(const Initializer& initial);
-  /// The optimizer's state, if the run makes steps or checkpoints.
+  /// Allocates the optimizer's state, if the run makes steps or checkpoints.
   void optimize();
-  /// Activations and workspace, if the run makes steps.
+  /// Reserves activations and workspace, if the run makes steps.
   void reserve();
-  /// What saves the run's checkpoints, after `optimize`; null if it has none.
+  /// Creates the run's Checkpointer, after `optimize`; null if the run saves no checkpoints.
   [[nodiscard]] std::unique_ptr<Checkpointer> checkpointer();
-  /// The `accumulate` micro-batches of a step, which `data` gives in order (nn::GPT::run).
+  /// Runs the `accumulate` micro-batches of a step, which `data` returns in order (nn::GPT::run).
   void run(const std::function<nn::MicroBatch(int micro_batch)>& data) { gpt_.run(data); }
   void update(float lr);
-  /// Between steps: this rank's mean loss.
+  /// Computes this rank's mean loss, between steps.
   [[nodiscard]] double evaluate(std::span<const std::int32_t> inputs,
                                 std::span<const std::int32_t> targets);
 

@@ -22,22 +22,22 @@ using trace::Record;
 /// The scopes of one action.
 struct Pass {
   bool forward = false;
-  bool reads = false;  ///< opens units without their gradients, as the first half of backward does
+  bool reads = false;  ///< opens units without their gradients, like the first half of backward
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::set<std::string> units;
   std::optional<std::int64_t> layer;  ///< of the last block
 };
 
-/// 3 for "h.3"; none for what is no block.
+/// 3 for "h.3"; empty for a unit that is not a block.
 std::optional<std::int64_t> layer_of(const std::string& unit) {
   if (!unit.starts_with("h.")) { return {}; }
   return parse_whole(unit.substr(2), 0);
 }
 
-/// Whether `scope` is of another pass than the one before it: of another direction, of a unit that
-/// has been opened, of a layer that is no neighbour of the last, or at the end of the model where a
-/// pass begins.
+/// Whether `scope` starts a new pass: it has another direction than the scope before, its unit was
+/// already opened, its layer is not a neighbour of the last, or it is at the end of the model where
+/// a pass starts.
 bool begins_pass(const Pass& before, const Record& scope) {
   const bool forward = scope.what == "forward";
   if (before.forward != forward || before.units.contains(scope.unit)) { return true; }
@@ -46,7 +46,7 @@ bool begins_pass(const Pass& before, const Record& scope) {
   return layer && before.layer && *layer != *before.layer + (forward ? 1 : -1);
 }
 
-/// The scopes of a step in time, divided into passes.
+/// The scopes of a step, in order of time and divided into passes.
 std::vector<Pass> passes_of(const RankTrace& trace, std::int64_t step) {
   std::vector<const Record*> scopes;
   for (const Record& record : trace.records) {

@@ -7,10 +7,9 @@
 
 namespace tessera::tools {
 
-/// What the places along `pipe` did in the recorded step, as the page of a report draws it: by
-/// place the actions of its schedule, each from its first scope to its last, in microseconds. Null
-/// without `pipe`, where the recording lacks a place, and where its scopes are not those of the
-/// schedule.
+/// The actions of each place along `pipe` in the recorded step, for the page of a report: each
+/// action of the schedule from its first scope to its last, in microseconds. Null without `pipe`,
+/// if the recording lacks a place, or if its scopes do not match the schedule.
 [[nodiscard]] nlohmann::ordered_json recorded_pipeline(const Settings& settings,
                                                        const Recording& recording,
                                                        Strategy strategy);

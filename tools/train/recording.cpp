@@ -44,15 +44,15 @@ std::int64_t recorded_step(std::int64_t steps) noexcept {
 }
 
 Recording collect_recording(World& world, std::int64_t step, const std::vector<int>& ranks) {
-  // What this step has issued may still be under way.
+  // Work that this step enqueued may still be running.
   world.compute_stream().wait();
   world.gather_channel().stream.wait();
   world.reduce_channel().stream.wait();
-  world.quiesce();  // copies to and from the host pool
+  world.quiesce();  // waits for copies to and from the host pool
   trace::Recorder& recorder = *world.recorder();
   recorder.stop();
   Recording recording{.step = step, .ranks = {}};
-  // One after the other: an exchange brings every rank's text to every rank.
+  // One rank at a time: an exchange brings every rank's text to every rank.
   for (const int rank : ranks) {
     const bool mine = rank == world.rank();
     const auto texts = world.exchange(mine ? text_of(recorder.records()) : std::string{});

@@ -10,15 +10,16 @@ namespace tessera::tools {
 
 /// The first steps of a run, as its ranks recorded them (on rank 0; empty elsewhere).
 struct Recording {
-  std::int64_t step = 0;  ///< the last one: what a report shows
+  std::int64_t step = 0;  ///< the last recorded step, which a report shows
   std::vector<RankTrace> ranks;
 };
 
-/// The step that a run of `steps` shows: late enough for prefetch, and for every slot's second use.
+/// The step that a report of a run of `steps` shows: late enough for prefetch, and for the second
+/// use of every slot.
 [[nodiscard]] std::int64_t recorded_step(std::int64_t steps) noexcept;
 
-/// *Collective.* What `ranks`, in ascending order, have recorded, at the end of `step`; recording
-/// ends.
+/// *Collective.* Collects what `ranks`, in ascending order, have recorded, at the end of `step`,
+/// and ends the recording.
 [[nodiscard]] Recording collect_recording(World& world, std::int64_t step,
                                           const std::vector<int>& ranks);
 

@@ -47,7 +47,7 @@ std::string report_page(std::string_view kind, const Json& document, const Setti
                 {"version", TESSERA_VERSION}};
   whole.update(document);
   whole["timelines"] = timelines_of(results);
-  // Clocks of processes may differ.
+  // The clocks of processes may differ.
   const bool one_clock = document.value("comm", "") == "local";
   for (const RunResult& result : results) {
     if (!one_clock) { break; }

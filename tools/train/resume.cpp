@@ -21,14 +21,14 @@ constexpr std::string_view kStep = "step-";
 constexpr std::string_view kPart = ".part-";
 constexpr std::string_view kManifest = "manifest.json";
 
-/// Maps "step-00000012.part-1" in any folder to "step-00000012" there; other paths stay.
+/// Maps "step-00000012.part-1" in any folder to "step-00000012" there; other paths are unchanged.
 fs::path step_of_part(const fs::path& path) {
   const std::string name = path.filename().string();
   return path.parent_path() / name.substr(0, name.find(kPart));
 }
 
-/// The folders of steps in a run's folder, whole or not, ascending. A step that exists in
-/// parts counts under the name of the whole.
+/// The step folders in a run's folder, whole or not, ascending. A step that exists in parts is
+/// listed under the name of the whole.
 std::vector<fs::path> steps_in(const fs::path& folder) {
   std::set<fs::path> steps;
   std::error_code failed;
@@ -41,7 +41,7 @@ std::vector<fs::path> steps_in(const fs::path& folder) {
   return sorted;
 }
 
-/// Whether `path` is a checkpoint, whole or in parts that lie beside each other.
+/// Whether `path` is a checkpoint, whole or in parts side by side.
 bool is_checkpoint(const fs::path& path) {
   if (fs::is_regular_file(path / kManifest)) { return true; }
   const fs::path step = step_of_part(path);
@@ -116,7 +116,7 @@ fs::path free_name_after(const fs::path& path) {
   return name;
 }
 
-/// The folders of steps: of one that is there in parts, its parts.
+/// The folders of `steps`; for a step that exists in parts, its parts.
 std::vector<fs::path> folders_of(const std::vector<fs::path>& steps) {
   std::vector<fs::path> folders;
   for (const fs::path& step : steps) {
@@ -150,11 +150,12 @@ std::optional<std::int64_t> step_of(const fs::path& folder) {
 
 namespace {
 
-/// `resume` with what differs from the run that wrote it, and the position in the data.
+/// Adds to `resume` the differences from the run that wrote the checkpoint, and the position in the
+/// data.
 Resume completed(const Job& job, Resume resume) {
   const RunValues saved = summary_of(resume.path).values;
   const std::string path = resume.path.string();
-  (void)position_in(saved, path);  // first: says if another program has written it
+  (void)position_in(saved, path);  // first: it finds out whether another program has written it
   const Changes changes = changes_since(job, saved, path);
   for (const std::string& change : changes.options) {
     resume.messages.push_back(fmt::format("note: {}\n", change));

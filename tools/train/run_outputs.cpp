@@ -39,7 +39,7 @@ void make_folder(const std::string& folder) {
       fmt::format("--checkpoint: cannot make the folder {}: {}", folder, failed.message()));
 }
 
-/// Whether `path` is or would be a file in the folder, as far as data is read from there.
+/// Whether `path` is, or would be, a file directly in the folder: data is read only from those.
 bool lies_in(const fs::path& folder, const fs::path& path) {
   std::error_code ignored;
   const fs::path parent = path.parent_path();
@@ -47,7 +47,7 @@ bool lies_in(const fs::path& folder, const fs::path& path) {
          fs::equivalent(folder, parent.empty() ? fs::path{"."} : parent, ignored);
 }
 
-// What a run writes into a folder of data is data of the next one.
+// A file that a run writes into a folder of data would be data of the next run.
 void refuse_inputs(const Settings& settings, const Output& output) {
   for (const std::string& input :
        {settings.data, settings.tokens, settings.init, settings.eval_data, settings.prompt_file}) {
@@ -67,7 +67,7 @@ void refuse_inputs(const Settings& settings, const Output& output) {
 }
 
 void require_place(const Output& output) {
-  if (output.option == kLog) { return; }  // shows when it is opened
+  if (output.option == kLog) { return; }  // errors show when it is opened
   output.option == kCheckpoint ? require_file(output.option, output.path)
                                : require_writable(output.option, output.path);
 }

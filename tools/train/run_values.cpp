@@ -34,7 +34,7 @@ constexpr const char* kMesh = "mesh";
 struct RunOption {
   std::string_view name;   ///< as it is typed
   std::string value;       ///< in this run
-  std::string_view other;  ///< typing this one changes it too; may be empty
+  std::string_view other;  ///< an option that also changes it when typed; may be empty
 };
 
 std::string key_of(const RunOption& option) {
@@ -97,7 +97,7 @@ void add_precision(const Settings& settings, std::vector<RunOption>& options) {
   options.push_back({"--loss-scale", loss_scale_of(settings), "--precision"});
 }
 
-/// Options that a run may change if they are typed.
+/// Options that may change between runs if they are typed.
 std::vector<RunOption> training_options_of(const Job& job) {
   const Settings& settings = job.settings;
   std::vector<RunOption> options = {{"--seed", std::to_string(settings.seed), ""},
@@ -122,7 +122,7 @@ std::string words(const RunOption& option, const std::string& value) {
   return fmt::format("{} {}", option.name, value);
 }
 
-/// An option, and the value that the checkpoint has of it.
+/// An option, and its value in the checkpoint.
 struct Difference {
   RunOption option;
   std::string saved;
@@ -192,8 +192,7 @@ void require_typed(const Settings& settings, const std::vector<Difference>& all,
       resume_option(settings), path, words_of_checkpoint(silent), words_of_run(silent)));
 }
 
-/// Whether both names are of one place. A name in the checkpoint may be relative to another folder.
-/// The name of the data as a checkpoint has it. Bytes that are no UTF-8 are written as \xFF.
+/// The name of the data as a checkpoint stores it. Bytes that are not UTF-8 are written as \xFF.
 std::string data_name(const Settings& settings) {
   const std::string& name = settings.data.empty() ? settings.tokens : settings.data;
   try {
@@ -228,8 +227,8 @@ bool has_other_data(const Job& job, const RunValues& saved, const std::string& p
                   resume_option(job.settings), now, path, content->second, job.data_content));
 }
 
-/// "--mesh shard=4 from now on, no --mesh before"; empty where nothing changes. Any mesh goes
-/// on from any other.
+/// "--mesh shard=4 from now on, no --mesh before"; empty if nothing changes. A run with any mesh
+/// can continue from any other.
 std::string change_of_mesh(const Settings& settings, const RunValues& saved) {
   const auto value = saved.find(kMesh);
   const std::string before = value == saved.end() ? "" : value->second;

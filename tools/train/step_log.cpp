@@ -18,7 +18,7 @@
 namespace tessera::tools {
 namespace {
 
-/// Whether `line` is a log's, of a step after `step`.
+/// Whether `line` is a log line of a step after `step`.
 bool is_after(std::string_view line, std::int64_t step) {
   constexpr std::string_view begin = R"({"step":)";
   if (!line.starts_with(begin)) { return false; }
@@ -28,7 +28,8 @@ bool is_after(std::string_view line, std::int64_t step) {
   return error == std::errc{} && number > step;
 }
 
-/// The bytes of the whole lines in the log at `path` before the first of a step after `steps`.
+/// The number of bytes of whole lines in the log at `path` before the first line of a step after
+/// `steps`.
 off_t bytes_until(const std::filesystem::path& path, std::int64_t steps) {
   if (steps == 0) { return 0; }
   std::ifstream file{path, std::ios::binary};
@@ -53,7 +54,7 @@ StepLog::~StepLog() {
 
 void StepLog::begin(std::int64_t steps_before) {
   begun_ = true;
-  // Where it fails, so does the first line.
+  // If this fails, writing the first line fails too.
   if (is_file_) { (void)!::ftruncate(file_.get(), bytes_until(path_, steps_before)); }
 }
 
@@ -91,7 +92,7 @@ void StepLog::open() {
 }
 
 void StepLog::lock() {
-  // A file system without locks lets everybody write.
+  // On a file system without locks every run may write.
   if (::flock(file_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) { return; }
   throw ConfigError(fmt::format(
       "--log: another run writes to {}; wait for its end, or give each run a file of its own",

@@ -10,27 +10,28 @@
 
 namespace tessera::tools {
 
-/// The file of --log: whole lines, added as a run goes on, for those who follow it. A file is this
-/// run's alone (flock) until the end.
+/// The file of --log, to which a run appends whole lines that others may follow. A lock (flock)
+/// keeps the file for this run until its end.
 ///
-/// Errors: ConfigError for what cannot be opened, a link, a pipe that nobody reads, or a file that
-///         another run writes. Later failures end nothing: the first is told, what was written of
-///         its line is cut off, and the log stays as it is.
+/// Errors: ConfigError for a file that cannot be opened, a link, a pipe without a reader, or a file
+///         that another run writes. Later failures do not end the run: the first is reported, its
+///         partial line is cut off, and the log stays as it is.
 class StepLog {
  public:
-  /// Opens, and keeps what is in the file until begin().
+  /// Opens the file, and keeps its contents until begin().
   explicit StepLog(std::filesystem::path path);
   StepLog(const StepLog&) = delete;
   StepLog& operator=(const StepLog&) = delete;
   /// Removes the file if it is new and the run did not begin.
   ~StepLog();
 
-  /// The run begins after `steps_before` steps of an earlier one. Lines of later steps go, and so
-  /// does what a killed run has left of a line: from the beginning, all.
+  /// Starts the run's log after `steps_before` steps of an earlier run. Removes lines of later
+  /// steps and the partial line of a killed run; a run that starts at step 0 removes all lines.
   void begin(std::int64_t steps_before = 0);
-  /// Adds the line of `step`. What is to be told, once, if it cannot be written; empty otherwise.
+  /// Appends the line of `step`. Returns a message for the user, once, if it cannot be written;
+  /// otherwise empty.
   [[nodiscard]] std::string add(std::int64_t step, std::string_view line);
-  /// What the end of a run says of a log that is incomplete; empty otherwise.
+  /// The message at the end of a run if the log is incomplete; otherwise empty.
   [[nodiscard]] std::string complaint() const;
   [[nodiscard]] bool is_complete() const noexcept { return !missing_from_; }
 
@@ -40,7 +41,7 @@ class StepLog {
 
   std::filesystem::path path_;
   Descriptor file_;
-  bool is_file_ = false;  // and no stream
+  bool is_file_ = false;  // a regular file rather than a stream
   bool made_ = false;
   bool begun_ = false;
   std::optional<std::int64_t> missing_from_;

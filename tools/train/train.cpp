@@ -30,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A whole number as such: 1, not 1.0.
+/// A whole number without decimals: 1, not 1.0.
 nlohmann::ordered_json plain(float value) {
   if (value == std::floor(value)) { return static_cast<std::int64_t>(value); }
   return shortest(value);
@@ -55,7 +55,7 @@ std::string log_line(const StepRecord& record, const std::vector<std::size_t>& p
   return line.dump() + "\n";
 }
 
-/// Planned peaks, one for each rank.
+/// Planned peaks, one per rank.
 std::vector<std::size_t> planned_peaks(const Job& job) {
   std::vector<std::size_t> peaks;
   for (int rank = 0; rank < job.settings.ranks; ++rank) {
@@ -85,8 +85,8 @@ std::string title(const Job& job) {
 
 constexpr std::string_view kWeights = "model.safetensors";
 
-/// The weights of the newest checkpoint. Those of several files, and those of a part, have no name
-/// in the run's folder.
+/// The weights of the newest checkpoint. Weights in several files, and those of a part, have no
+/// single name in the run's folder.
 std::string weights_of(const Job& job, const RunResult& result) {
   const fs::path weights = result.checkpoint.path / kWeights;
   if (!fs::exists(weights)) { return weights.string() + ".index.json"; }
@@ -94,7 +94,7 @@ std::string weights_of(const Job& job, const RunResult& result) {
   return (result.checkpoint.warning.empty() && fs::exists(name) ? name : weights).string();
 }
 
-/// What has the name of the newest weights in the run's folder may be others.
+/// Warns if the file in the run's folder that should be the newest weights holds others.
 void warn_of_other_weights(const Job& job, const RunResult& result) {
   if (result.checkpoint.warning.empty()) { return; }
   tell(fmt::format("warning: --checkpoint: {} does not hold the newest weights: {}; use {}\n",
@@ -158,7 +158,7 @@ std::string stopped(const Job& job, const RunResult& result) {
                                        weights_of(job, result)));
 }
 
-/// Changes what an earlier run has left only when this one can go on.
+/// Changes what an earlier run left only once this run can start.
 void begin_outputs(const Job& job) {
   if (job.resume) {
     for (const std::string& message : set_damaged_aside(job)) { tell(message); }
@@ -166,7 +166,7 @@ void begin_outputs(const Job& job) {
   if (job.outputs->log) { job.outputs->log->begin(job.steps_before()); }
 }
 
-/// Trains, and tells of each step as it comes.
+/// Trains, and reports each step as it ends.
 RunResult trained(const Job& job) {
   const std::vector<std::size_t> planned = planned_peaks(job);
   Progress progress{stdout, progress_output(job), "", job.settings.steps, job.steps_before()};
@@ -204,14 +204,14 @@ nlohmann::ordered_json train_document(const Job& job, const RunResult& result) {
   return document;
 }
 
-/// Says what the run goes on from. Of all ranks.
+/// Reports what the run continues from, on behalf of all ranks.
 void tell_of_resume(const Job& job) {
   if (!job.resume || !has_rank0()) { return; }
   for (const std::string& message : job.resume->messages) { tell(message); }
   say(fmt::format("resumed from {}, after step {}\n", job.resume->path.string(), job.resume->step));
 }
 
-/// Says what the run is, and trains.
+/// Reports what the run is, and trains.
 RunResult begun(const Job& job) {
   tell_of_resume(job);
   if (has_rank0()) { say(title(job)); }
@@ -227,8 +227,8 @@ void say_that_all_is_done(const Job& job) {
 }  // namespace
 
 void train(const Settings& settings) {
-  // A reader of the log or of standard output may go, or die of the signal that ends this run, too:
-  // its weights are written all the same.
+  // The reader of the log or of standard output may end, perhaps by the signal that ends this run:
+  // the weights must still be written.
   std::signal(SIGPIPE, SIG_IGN);
   Job job = prepare(settings, {settings.strategy});
   if (job.is_done()) { return say_that_all_is_done(job); }
@@ -246,8 +246,8 @@ void train(const Settings& settings) {
   write_trace(job.settings, result);
   warn_if_diverged("", result);
   require_as_planned(job, result);
-  // The process with rank 0 alone: a launcher ends a job of which one process has failed, and the
-  // others have nothing left to do.
+  // Only the process with rank 0 returns the signal's status: a launcher ends a job as soon as one
+  // process fails, and the others have nothing left to do.
   if (result.stopped_by != 0) { throw Ended{128 + result.stopped_by}; }
   if (job.outputs->log && !job.outputs->log->is_complete()) {
     throw Ended{static_cast<int>(ExitStatus::other)};

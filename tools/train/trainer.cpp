@@ -68,13 +68,13 @@ std::vector<RankMemory> exchange_memory(World& world, const ModelStateBytes& sta
   return all;
 }
 
-/// What --resume has chosen is not what was saved.
+/// The checkpoint that --resume chose is damaged.
 class DamagedCheckpoint : public FormatError {
  public:
   using FormatError::FormatError;
 };
 
-/// Processes choose by themselves what they go on from.
+/// Each process chooses the checkpoint it continues from, so they must compare.
 void require_same_step(World& world, const Job& job) {
   const auto steps = every_rank(world, static_cast<std::size_t>(job.steps_before()));
   if (std::ranges::adjacent_find(steps, std::not_equal_to{}) == steps.end()) { return; }
@@ -103,15 +103,17 @@ class RankTrainer {
     const Settings& settings = job_.settings;
     TokenLoader loader{job_.source, job_.model.config.seq, sampler_options(settings, world_),
                        job_.resume ? job_.resume->data_steps : 0};
-    std::optional<StepUnderWay> former;  // told of when the next is under way
+    std::optional<StepUnderWay> former;  // reported once the next step is enqueued
     for (std::int64_t step = first_; step < settings.steps && stopped_by_ == 0; ++step) {
       StepUnderWay now{step};
       try {
         enqueue(loader, now);
         save_if_due(step + 1);
         tell_of(former, on_step);
-        if (step + 1 == settings.steps) { stopped_by_ = 0; }  // nothing is left to be stopped
-      } catch (const NumericError&) {                         // of this step
+        if (step + 1 == settings.steps) {
+          stopped_by_ = 0;
+        }  // the run is complete: nothing is left to stop
+      } catch (const NumericError&) {  // of this step
         tell_of(former, on_step);
         throw;
       }
@@ -129,7 +131,7 @@ class RankTrainer {
     }
   }
 
-  /// Saves the state of the end, unless that has been done.
+  /// Saves the final state, unless it has been saved.
   void save_end() {
     if (!checkpointer_) { return; }
     const std::int64_t steps = gpt_.model().steps();
@@ -138,7 +140,7 @@ class RankTrainer {
     checkpointer_->save(extras_after(steps));
     checkpointer_->finish();
   }
-  /// Waits for the save that is under way.
+  /// Waits for the save in progress.
   void finish_saves() {
     if (checkpointer_) {
       keep_failure([&] { checkpointer_->finish(); });
@@ -149,10 +151,10 @@ class RankTrainer {
   [[nodiscard]] Recording take_recording() noexcept { return std::move(recording_); }
   /// The signal that ended training before its last step; 0 if none did.
   [[nodiscard]] int stopped_by() const noexcept { return stopped_by_; }
-  /// Why a checkpoint could not be written, if no step has told of it.
+  /// Why a checkpoint could not be written, if no step has reported it.
   [[nodiscard]] const std::string& not_saved() const noexcept { return not_saved_; }
   [[nodiscard]] int saves_failed() const noexcept { return saves_failed_; }
-  /// What this rank has held in its host pool until the run could begin.
+  /// The most that this rank's host pool held before the first step.
   [[nodiscard]] std::size_t loaded_host_bytes() const noexcept { return loaded_host_bytes_; }
   /// The newest checkpoint of this run; empty if there is none.
   [[nodiscard]] SaveReport checkpoint() const {
@@ -161,7 +163,7 @@ class RankTrainer {
   }
 
  private:
-  /// When the device began with a step, and when it had ended it.
+  /// When the device started a step, and when it ended it.
   struct StepClock {
     explicit StepClock(Device& device)
         : begin{device.make_timed_event()}, end{device.make_timed_event()} {}
@@ -169,14 +171,14 @@ class RankTrainer {
     OwnedEvent end;
   };
 
-  /// One that has been enqueued.
+  /// A step that has been enqueued.
   struct StepUnderWay {
     std::int64_t step;                     ///< from 0
     std::vector<TokenBatch> batches = {};  ///< kept until the step has read them
     std::size_t peak_bytes = 0;
   };
 
-  /// All ranks learn of damage, and of the same.
+  /// All ranks learn of damage, and all of the same damage.
   void load_checkpoint() {
     try {
       load(gpt_.model(), job_.resume->path, {},
@@ -189,7 +191,7 @@ class RankTrainer {
 
   [[nodiscard]] Initializer initial_weights() {
     const std::string& init = job_.settings.init;
-    if (job_.resume) { return init::constant(0.0F); }  // the checkpoint has them
+    if (job_.resume) { return init::constant(0.0F); }  // the checkpoint has the values
     return init.empty() ? gpt_.initializer()
                         : weights_from(init, weight_name_after(job_.init_prefix));
   }
@@ -204,7 +206,8 @@ class RankTrainer {
     keep_failure([&] { checkpointer_->after_step([&] { return extras_after(steps); }); });
   }
 
-  /// What cannot be written is told of, and the run goes on; after all else it cannot.
+  /// Keeps a failure to write for the next report, and lets the run continue. Errors of the job are
+  /// rethrown.
   template <class Action>
   void keep_failure(const Action& action) {
     try {
@@ -236,8 +239,8 @@ class RankTrainer {
     now.peak_bytes = world_.memory().report().peak_bytes;
   }
 
-  // A device that works beside the host has the next step in hand while the host tells of one, so
-  // that telling costs it nothing. A rank on the CPU would only tell later.
+  // A device that works beside the host has the next step queued while the host reports one, so
+  // reporting costs it no time. On a CPU rank it would only delay the report.
   [[nodiscard]] bool waits_after(std::int64_t step) const {
     return world_.device().kind() == DeviceKind::cpu || step - first_ < kStepsBeforeGraphs ||
            step + 1 == job_.settings.steps || stopped_by_ != 0 || evaluates_after(step) ||
@@ -263,7 +266,7 @@ class RankTrainer {
     return ranks;
   }
 
-  /// Reports the step before the last if that has not been done.
+  /// Reports the step before the last, unless that has been done.
   void tell_of(std::optional<StepUnderWay>& former,
                const std::function<void(const StepRecord&)>& on_step) {
     if (!former) { return; }
@@ -287,8 +290,8 @@ class RankTrainer {
     return record;
   }
 
-  /// Every rank's bytes, and with them whether its process was asked to stop: all learn it after
-  /// the same step, in what they exchange anyway.
+  /// Every rank's bytes, and whether its process was asked to stop: sent in the same exchange, so
+  /// that all ranks learn it after the same step.
   [[nodiscard]] std::vector<std::size_t> agree_on_end(const StepUnderWay& step) {
     const bool last = step.step + 1 == job_.settings.steps;
     const int noted = last ? 0 : NotedSignals::noted();
@@ -302,13 +305,13 @@ class RankTrainer {
     return peaks;
   }
 
-  /// Two steps at most are under way.
+  /// At most two steps are in progress.
   [[nodiscard]] const StepClock& clock_of(std::int64_t step) const {
     return clocks_[static_cast<std::size_t>(step % 2)];
   }
 
-  // The first windows of the held-out data, dealt out as those of a step are: the same every time,
-  // and for any number of ranks with the same global batch.
+  // Evaluates the first windows of the held-out data, distributed like those of a step: the same
+  // every time, and for any number of ranks with the same global batch.
   double held_out_loss() {
     const Settings& settings = job_.settings;
     SamplerOptions options = sampler_options(settings, world_);
@@ -331,12 +334,12 @@ class RankTrainer {
   RankGpt gpt_;
   std::array<StepClock, 2> clocks_;
   std::int64_t first_;                          // steps that were made before this run
-  std::unique_ptr<Checkpointer> checkpointer_;  // after the model it refers to
+  std::unique_ptr<Checkpointer> checkpointer_;  // declared after the model that it refers to
   int saves_failed_ = 0;
   std::size_t loaded_host_bytes_ = 0;
-  std::string not_saved_;  // of a checkpoint, and not told of yet
+  std::string not_saved_;  // of a checkpoint, and not reported yet
   Recording recording_;
-  int stopped_by_ = 0;  // agreed on by all ranks
+  int stopped_by_ = 0;  // agreed by all ranks
 };
 
 }  // namespace

@@ -25,20 +25,20 @@ namespace {
 
 namespace graph = cudnn_frontend::graph;
 
-constexpr int kLeastVersion = 91501;  // before, graphs of odd lengths could not be replayed
+constexpr int kLeastVersion = 91501;  // earlier versions cannot replay graphs of odd lengths
 constexpr std::size_t kMostPlans = 64;
 constexpr std::uintptr_t kWorkspaceAlignment = 256;
 
 enum class Pass : std::uint8_t { forward, backward };
 
-/// What one call computes: of `samples` samples `heads` of their heads.
+/// One call of cuDNN: `heads` heads of each of `samples` samples.
 struct Piece {
   Pass pass;
   DType dtype;
   std::int64_t samples;
   std::int64_t heads;
-  AttentionShape shape;  // of the whole
-  SumOrder order;        // of backward's
+  AttentionShape shape;  // of the whole attention
+  SumOrder order;        // of the backward
 
   [[nodiscard]] std::int64_t hidden() const noexcept { return shape.heads * shape.head_size; }
   [[nodiscard]] auto key() const noexcept {
@@ -75,7 +75,7 @@ void check(cudnnStatus_t status, const char* call) {
 /// The tensors of a graph, by number.
 enum Id : std::int64_t { kQ = 1, kK, kV, kY, kLogSumExp, kDy, kDq, kDk, kDv };
 
-/// [samples, heads, seq, head_size], where the rows of a sample lie `row_elems` apart and the heads
+/// A tensor [samples, heads, seq, head_size]: the rows of a sample lie `row_elems` apart, the heads
 /// of a row side by side.
 void describe(graph::Tensor_attributes& tensor, Id id, const Piece& piece, std::int64_t row_elems) {
   const AttentionShape& shape = piece.shape;
@@ -84,7 +84,8 @@ void describe(graph::Tensor_attributes& tensor, Id id, const Piece& piece, std::
       .set_stride({shape.seq * row_elems, shape.head_size, row_elems, 1});
 }
 
-/// [samples, heads, seq, 1] in fp32. cuDNN wants it without gaps: some heads are of one sample.
+/// A tensor [samples, heads, seq, 1] in fp32. cuDNN wants it without gaps, so a piece with only
+/// some of the heads covers one sample.
 void describe_log_sum_exp(graph::Tensor_attributes& tensor, const Piece& piece) {
   const std::int64_t seq = piece.shape.seq;
   tensor.set_uid(kLogSumExp)
@@ -181,7 +182,7 @@ int major_of(int ordinal) {
 
 using Arrays = std::unordered_map<std::int64_t, void*>;
 
-/// cuDNN on one stream: its handle, and the plans of the last shapes.
+/// cuDNN on one stream: its handle, and the plans of recent shapes.
 class Cudnn final : public tessera::cuda::StreamExtension {
  public:
   Cudnn() {
@@ -200,7 +201,7 @@ class Cudnn final : public tessera::cuda::StreamExtension {
                           (round_up(address, kWorkspaceAlignment) - address);
     check(cudnnSetStream(handle_, stream), "cudnnSetStream");
     const auto execute = [&] { check(plan.graph->execute(handle_, arrays, aligned), piece); };
-    // Its kernels are loaded when they are first launched.
+    // The first launch loads cuDNN's kernels.
     plan.has_run ? execute() : tessera::cuda::start_library(execute);
     plan.has_run = true;
   }
@@ -222,8 +223,8 @@ class Cudnn final : public tessera::cuda::StreamExtension {
   LruCache<decltype(Piece{}.key()), Plan> plans_{kMostPlans};
 };
 
-/// The most heads to compute at a time in a workspace of `bytes`: the figure of cudnn_rule.hpp, or
-/// fewer if this version of cuDNN needs more memory for them.
+/// The most heads that fit at a time into a workspace of `bytes`: the count of cudnn_rule.hpp, or
+/// fewer if this version of cuDNN needs more memory per head.
 Piece largest_piece(Cudnn& cudnn, Pass pass, const AttentionShape& shape, DType dtype,
                     std::size_t bytes, const StreamKernels& on) {
   const SumOrder order = pass == Pass::forward
@@ -248,7 +249,8 @@ Piece largest_piece(Cudnn& cudnn, Pass pass, const AttentionShape& shape, DType 
   return piece;
 }
 
-/// Calls body(piece, sample, head) for pieces that begin there and are all heads of all samples.
+/// Calls body(piece, sample, head) for pieces that start at (sample, head) and together cover all
+/// heads of all samples.
 template <class Body>
 void for_pieces(const Piece& largest, Body&& body) {
   const AttentionShape& shape = largest.shape;
@@ -262,7 +264,7 @@ void for_pieces(const Piece& largest, Body&& body) {
   }
 }
 
-/// Where arrays of a whole begin for the piece at (sample, head).
+/// The arrays of the whole attention, offset to the piece that starts at (sample, head).
 struct Corner {
   const Piece& piece;
   std::int64_t sample;
@@ -279,7 +281,7 @@ struct Corner {
   }
 
  private:
-  // cuDNN takes what it reads and what it writes as pointers of one type.
+  // cuDNN takes inputs and outputs as pointers of one type.
   [[nodiscard]] void* at(ConstValues values, std::int64_t elems) const {
     return const_cast<void*>(values.at(elems + head * piece.shape.head_size).data);
   }

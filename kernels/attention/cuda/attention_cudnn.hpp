@@ -4,18 +4,18 @@
 
 namespace tessera::kernels::cuda {
 
-/// Whether cuDNN's fused attention computes this: in a module that has cuDNN, what suits_cudnn,
-/// with nothing dropped, and with all arrays at multiples of 16 bytes; backward where
-/// has_deterministic_cudnn, or the stream's order of sums may be any. Never by failure: what cuDNN
-/// then cannot do is an error.
+/// Whether cuDNN's fused attention computes this: the module has cuDNN, suits_cudnn holds, nothing
+/// is dropped, and all arrays start at multiples of 16 bytes. Backward also needs
+/// has_deterministic_cudnn, or a stream whose order of sums may be any. There is no fallback at run
+/// time: a failure of cuDNN is an error.
 [[nodiscard]] bool cudnn_computes(const AttentionForward& args, Stream stream);
 [[nodiscard]] bool cudnn_computes(const AttentionBackward& args, Stream stream);
 
-/// Attention as its header says, with its log_sum_exp, in the deterministic form unless the
-/// stream's order of sums may be any; args.workspace has cudnn_workspace_bytes, or, backward,
-/// args.workspace_elems. The handle and the plans of the last 64 shapes are kept with the stream,
-/// and what they take of the device when they are made is noted as a library's. Errors: DeviceError
-/// with cuDNN's reason, and how to do without it.
+/// Attention as declared in its header, with its log_sum_exp, deterministic unless the stream's
+/// order of sums may be any. args.workspace holds cudnn_workspace_bytes, or, backward,
+/// args.workspace_elems. The stream keeps the handle and the plans of the last 64 shapes; the
+/// device memory that creating them takes is recorded as a library's. Errors: DeviceError with
+/// cuDNN's reason, and how to do without cuDNN.
 void cudnn_attention_forward(const AttentionForward& args, Stream stream);
 void cudnn_attention_backward(const AttentionBackward& args, Stream stream);
 

@@ -1,4 +1,4 @@
-// What records choices of algorithms, and checks them, asks the module.
+// What the tools that record and check choices of algorithms ask the CUDA module.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 

@@ -12,7 +12,7 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr std::uintptr_t kMostAlignment = 16;
-constexpr std::uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;  // and none, 0
+constexpr std::uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;  // or none, 0
 
 void check(cublasStatus_t status, const char* call, const std::string& what) {
   if (status == CUBLAS_STATUS_SUCCESS) { return; }
@@ -20,7 +20,7 @@ void check(cublasStatus_t status, const char* call, const std::string& what) {
                                 cublasLtGetStatusString(status), cublasLtGetStatusName(status))};
 }
 
-// What fails here fails for want of sense, not of a device: the attributes are ours.
+// A failure here means an invalid plan, not a failed device: we set the attributes.
 void check(cublasStatus_t status, const char* call) {
   check(status, call, "a plan of a product");
 }
@@ -66,12 +66,12 @@ cublasLtEpilogue_t epilogue_of(const MatMul& p) noexcept {
     case Epilogue::none:
       break;
   }
-  // What is computed is the transpose, with B first: it is cuBLASLt's A.
+  // cuBLASLt computes the transpose, with B first: B is its A.
   if (p.bias_gradient) { return CUBLASLT_EPILOGUE_BGRADA; }
   return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/// Whether it reads a bias, or writes the gradient of one.
+/// Whether the epilogue reads a bias or writes the gradient of one.
 bool has_bias(cublasLtEpilogue_t epilogue) noexcept {
   return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
          epilogue == CUBLASLT_EPILOGUE_BGRADA;
@@ -82,12 +82,13 @@ bool has_gelu(cublasLtEpilogue_t epilogue) noexcept {
          epilogue == CUBLASLT_EPILOGUE_DGELU;
 }
 
-/// What cuBLASLt calls C, and we the residual: it is added to the product. Our C is its D.
+/// The matrix that is added to the product: the residual, or our C, which is cuBLASLt's D. cuBLASLt
+/// calls it C.
 const void* added_to(const MatMul& p) noexcept {
   return p.residual ? p.residual.data : p.c.data;
 }
 
-/// A stored row-major matrix of rows x columns: to cuBLASLt, columns x rows.
+/// Layout of a stored row-major matrix of rows x columns: to cuBLASLt, columns x rows.
 cublasLtMatrixLayoutOpaque_t make_layout(DType dtype, std::int64_t rows, std::int64_t columns,
                                          std::int64_t stride) {
   cublasLtMatrixLayoutOpaque_t layout{};
@@ -172,8 +173,8 @@ CublasLt::Plan CublasLt::describe(const GemmKey& key) {
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, operation_of(key.transpose_b));
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, operation_of(key.transpose_a));
   set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, key.epilogue);
-  // The heuristic takes the alignment of what these point to from them, and looks at no more.
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that nobody follows
+  // The heuristic reads only the alignment of these pointers.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that is never dereferenced
   const void* const aligned = reinterpret_cast<const void*>(kMostAlignment);
   if (has_bias(key.epilogue)) { set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned); }
   if (has_gelu(key.epilogue)) {
@@ -204,7 +205,7 @@ std::optional<CublasLt::Plan> CublasLt::make_plan(const Gemm& gemm, const GemmKe
   return plan;
 }
 
-// What cuBLASLt takes may still add sums as they come, in another order in every run.
+// An algorithm that cuBLASLt accepts may still add sums in any order, differently in every run.
 void CublasLt::take(const ProductAlgorithm& chosen, const Gemm& gemm, Plan& plan) const {
   std::ranges::copy(chosen, plan.algorithm.data);
   cublasLtMatmulHeuristicResult_t found{};

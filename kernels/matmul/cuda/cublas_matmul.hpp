@@ -25,37 +25,36 @@ namespace tessera::kernels::cuda {
 ///   sums      of columns, wherever C may be added to: cuBLASLt writes them in C's dtype, fp32
 [[nodiscard]] bool is_one_call(const MatMul& product) noexcept;
 
-/// A product as it is given to cuBLASLt. No size is zero.
+/// A product as it is passed to cuBLASLt. No size is zero.
 struct Gemm {
-  MatMul product;  ///< is_one_call; `bias_gradient` is overwritten, and of fp32
+  MatMul product;  ///< is_one_call holds; `bias_gradient` is fp32 and overwritten
   StreamWorkspace workspace;
   const ProductChoices* choices = nullptr;  ///< null: the heuristic's first; the same in every call
 };
 
-/// The workspace of products, of one size on every stream of a rank: the choice of an algorithm
-/// depends on its size.
+/// The workspace of products. Its size is the same on every stream of a rank, because the choice of
+/// an algorithm depends on it.
 [[nodiscard]] StreamWorkspace product_workspace(Stream stream);
 
-/// `product`, which is_one_call, with the workspace and the stream's choices. Sums of columns go to
-/// the workspace's first bytes, where `Gemm::product.bias_gradient` points.
+/// `product`, for which is_one_call holds, with the stream's workspace and choices. Sums of columns
+/// go to the start of the workspace, where `Gemm::product.bias_gradient` points.
 [[nodiscard]] Gemm gemm_of(const MatMul& product, Stream stream);
 
 /// cuBLASLt on one stream: its handle, and the plans of the last products.
 ///
-/// An algorithm is one of the stream's choices, or is chosen by cuBLASLt's heuristic for what
-/// GemmKey holds, and for nothing else: alignments count up to 16 bytes only (what its kernels need
-/// at most, and all buffers have), so that a matrix may lie elsewhere. Sums split over k are added
-/// up in fp32 in the workspace in an order of their own; schemes that add into C as they come are
-/// ruled out.
+/// An algorithm is one of the stream's choices, or is chosen by cuBLASLt's heuristic, given the
+/// contents of GemmKey and nothing else. Alignments count only up to 16 bytes (the most that its
+/// kernels need, and all buffers have), so a matrix may move. Sums split over k are added in fp32
+/// in the workspace, in a fixed order; schemes that add into C in any order are ruled out.
 class CublasLt final : public tessera::cuda::StreamExtension {
  public:
   CublasLt();
   ~CublasLt() override;
 
-  /// Enqueues `gemm`. False, and nothing is enqueued, if cuBLASLt has no algorithm for it.
-  /// ConfigError for a choice that is no algorithm for it.
+  /// Enqueues `gemm`. Returns false and enqueues nothing if cuBLASLt has no algorithm for it.
+  /// ConfigError if a choice is not an algorithm for it.
   [[nodiscard]] bool multiply(const Gemm& gemm, cudaStream_t stream);
-  /// Up to `most` algorithms, the heuristic's first choice first.
+  /// Returns up to `most` algorithms, the heuristic's first choice first.
   [[nodiscard]] std::vector<ProductAlgorithm> offers(const Gemm& gemm, int most) const;
 
  private:
@@ -75,7 +74,7 @@ class CublasLt final : public tessera::cuda::StreamExtension {
     std::uint32_t a_alignment;
     std::uint32_t b_alignment;
     std::uint32_t c_alignment;
-    std::uint32_t added_alignment;  ///< of what is added: the residual, or C
+    std::uint32_t added_alignment;  ///< of the matrix that is added: the residual, or C
     auto operator<=>(const GemmKey&) const = default;
   };
   /// A product in cuBLASLt's terms. Our rows are its columns, so it computes the transpose of C,
@@ -89,7 +88,7 @@ class CublasLt final : public tessera::cuda::StreamExtension {
   };
 
   [[nodiscard]] static GemmKey key_of(const Gemm& gemm) noexcept;
-  /// All of a plan but its algorithm.
+  /// Returns a plan without its algorithm.
   [[nodiscard]] static Plan describe(const GemmKey& key);
   [[nodiscard]] Plan* plan_of(const Gemm& gemm);
   [[nodiscard]] std::optional<Plan> make_plan(const Gemm& gemm, const GemmKey& key) const;

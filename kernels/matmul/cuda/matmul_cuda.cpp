@@ -26,7 +26,7 @@ bool multiply(const Gemm& gemm, Stream stream) {
       fmt::format("cuBLASLt has no algorithm on this device for {}", name_of(product))};
 }
 
-/// C = or += `from`, rounded once.
+/// Overwrites C with `from` or adds it, rounded once.
 void round_into(Values c, const float* from, std::int64_t elems, Write write, Stream stream) {
   if (write == Write::add) {
     accumulate(c, from, elems, stream);
@@ -35,7 +35,7 @@ void round_into(Values c, const float* from, std::int64_t elems, Write write, St
   }
 }
 
-/// Rows [first, first + rows) of the product, in fp32 at `at`, then rounded into C.
+/// Computes rows [first, first + rows) of the product in fp32 at `at`, then rounds them into C.
 void multiply_rows(const MatMul& p, std::int64_t first, std::int64_t rows, float* at,
                    StreamWorkspace workspace, Stream stream) {
   Gemm gemm{p, workspace};
@@ -54,15 +54,15 @@ void multiply_rows(const MatMul& p, std::int64_t first, std::int64_t rows, float
   }
 }
 
-/// For a C that cuBLASLt does not write, or rounds twice: half of the workspace holds rows of it in
-/// fp32, the other half is cuBLASLt's.
+/// For a C that cuBLASLt does not write, or rounds twice: half of the workspace holds rows of C in
+/// fp32, cuBLASLt uses the other half.
 void multiply_through_workspace(const MatMul& p, Stream stream) {
   const StreamWorkspace whole = product_workspace(stream);
   const std::size_t half = whole.bytes / 2;
   const StreamWorkspace rest{static_cast<std::byte*>(whole.data) + half, half};
   std::int64_t rows = static_cast<std::int64_t>(half / sizeof(float)) / p.n;
   expects(rows > 0, "matmul: a row of C is too long to be rounded in the stream's workspace");
-  if (rows > 64) { rows -= rows % 64; }  // pieces of A begin on a multiple of 16 bytes, as A does
+  if (rows > 64) { rows -= rows % 64; }  // pieces of A start at multiples of 16 bytes, as A does
   for (std::int64_t first = 0; first < p.m; first += rows) {
     multiply_rows(p, first, std::min(rows, p.m - first), static_cast<float*>(whole.data), rest,
                   stream);
@@ -82,8 +82,8 @@ void multiply_then_gelu(const MatMul& p, Stream stream) {
   }
 }
 
-/// cuBLASLt writes sums of columns, and we add them: they lie in the workspace's first bytes until
-/// then.
+/// cuBLASLt writes sums of columns, and we add them: until then they are at the start of the
+/// workspace.
 bool multiply_in_one_call(const MatMul& p, Stream stream) {
   if (p.m == 0 || p.k == 0 || !is_one_call(p)) { return false; }
   const Gemm gemm = gemm_of(p, stream);
@@ -147,7 +147,8 @@ Gemm gemm_of(const MatMul& product, Stream stream) {
   return gemm;
 }
 
-// All in one call, or else the last step taken off, and what is left before it.
+// Computes the product in one call, or removes its last step, computes the rest, and then does that
+// step.
 void matmul(const MatMul& p, Stream stream) {
   check_matmul(p);
   expects(p.a.dtype == p.b.dtype, "matmul: on CUDA the factors A and B are of one dtype");

@@ -10,19 +10,19 @@
 #include "tessera/base/math.hpp"
 
 // Sums over the rows of a matrix, column by column. Blocks sum chunks of rows into the stream's
-// workspace, a second kernel adds the chunks' sums: every sum in fp32, in an order that depends on
-// the sizes alone.
+// workspace, and a second kernel adds the chunks' sums. Every sum is in fp32, in an order that
+// depends only on the sizes.
 namespace tessera::kernels::cuda {
 
-inline constexpr int kSumLanes = 32;  // threads of a block side by side in a row
-inline constexpr int kSumRows = 8;    // and below each other
+inline constexpr int kSumLanes = 32;  // threads of a block along a row
+inline constexpr int kSumRows = 8;    // rows of threads in a block
 inline constexpr int kSumThreads = kSumLanes * kSumRows;
-inline constexpr int kAddRows = 16;  // below each other where chunks are added
+inline constexpr int kAddRows = 16;  // rows of threads where chunks are added
 inline constexpr int kAddThreads = kSumLanes * kAddRows;
-inline constexpr std::int64_t kChunkRows = 64;    // at least: eight rows a thread
-inline constexpr std::int64_t kMostChunks = 128;  // some hundred blocks even of 768 columns
+inline constexpr std::int64_t kChunkRows = 64;    // at least: eight rows per thread
+inline constexpr std::int64_t kMostChunks = 128;  // some hundred blocks even for 768 columns
 
-/// The columns that a launch sums, and the place of the chunks' sums: [K, chunks, columns].
+/// The columns that a launch sums, and the location of the chunks' sums: [K, chunks, columns].
 struct ColumnCut {
   std::int64_t first;  ///< column
   std::int64_t columns;
@@ -32,8 +32,8 @@ struct ColumnCut {
   float* partials;
 };
 
-/// Sums of a block's rows of threads, each of which holds `Count` sums: to(i, sum) for each i of
-/// them that is this thread's.
+/// Sums over a block's rows of threads, each thread with `Count` sums: calls to(i, sum) for each i
+/// that is assigned to this thread.
 template <int Rows, int Count, class To>
 __device__ inline void sum_thread_rows(const float (&sums)[Count], To to) {
   __shared__ float shared[Rows][Count][kSumLanes];
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kSumThreads) column_partials_kernel(Terms term
   const std::int64_t last = first + cut.chunk_rows < cut.rows ? first + cut.chunk_rows : cut.rows;
   float sums[K * N] = {};
   if (column < cut.columns) {
-    // Unrolled, so that several rows are on their way at once.
+    // Unrolled, so that several rows are in flight at once.
 #pragma unroll 4
     for (std::int64_t r = first + threadIdx.x / kSumLanes; r < last; r += kSumRows) {
       terms.add(r, cut.first + column, sums);
@@ -76,8 +76,8 @@ __global__ void __launch_bounds__(kSumThreads) column_partials_kernel(Terms term
 
 template <int K>
 struct ColumnSums {
-  Values at[K];              ///< null: not wanted
-  bool overwritten[K] = {};  ///< the old values are not read
+  Values at[K];              ///< null: not requested
+  bool overwritten[K] = {};  ///< whether the old values are ignored
 };
 
 template <int K>
@@ -115,14 +115,14 @@ void add_partials(const ColumnSums<K>& to, const ColumnCut& cut, Stream stream) 
 
 /// to[k][c] += (or =) the sum over r in [0, rows) of what `terms.add(r, c, sums)` adds to
 /// sums[k * kColumns + j] for column c + j; c is a multiple of Terms::kColumns, k < Terms::kSums.
-/// Each `to` is rounded once. The chunks' sums take what is left of `workspace`.
+/// Each `to` is rounded once. The chunks' sums use the rest of `workspace`.
 template <class Terms>
 void add_column_sums(const Terms& terms, const ColumnSums<Terms::kSums>& to, std::int64_t rows,
                      std::int64_t columns, WorkspaceCut workspace, Stream stream) {
   constexpr std::int64_t K = Terms::kSums;
   const bool adds = std::ranges::none_of(to.overwritten, std::identity{});
   if (rows == 0 && adds) { return; }
-  const std::int64_t least{1};  // of no rows, whose sum is zero
+  const std::int64_t least{1};  // also for no rows, whose sum is zero
   const std::int64_t most_chunks = std::clamp(ceil_div(rows, kChunkRows), least, kMostChunks);
   const std::int64_t chunk_rows = std::max(ceil_div(rows, most_chunks), least);
   const std::int64_t chunks = std::max(ceil_div(rows, chunk_rows), least);

@@ -7,14 +7,14 @@
 
 namespace tessera::kernels::cuda {
 
-/// How a kernel goes over arrays that it accesses 16 bytes at a time: some single elements up to
-/// the first place where every array stands on a multiple of 16 bytes, tiles of `Tile` elements
-/// from there on, and what is left as single elements.
+/// How a kernel divides arrays that it accesses 16 bytes at a time: single elements up to the first
+/// index at which every array is at a multiple of 16 bytes, tiles of `Tile` elements from there on,
+/// and the rest as single elements.
 template <int Tile>
 struct Cut {
   std::int64_t head = 0;
   std::int64_t tiles = 0;
-  std::int64_t singles = 0;  ///< those before the tiles and those behind
+  std::int64_t singles = 0;  ///< elements before and after the tiles
 
   __host__ __device__ std::int64_t tile(std::int64_t i) const { return head + i * Tile; }
   __host__ __device__ std::int64_t single(std::int64_t i) const {
@@ -22,12 +22,11 @@ struct Cut {
   }
 };
 
-/// Cuts arrays of `elems`, all indexed alike; null ones are not looked at. Arrays that nowhere
-/// stand on such multiples together are single elements throughout: parts of buffers that are cut
-/// alike always do.
+/// Cuts arrays of `elems` with a common index; null arrays are ignored. If no index aligns all
+/// arrays, all elements are single. Parts of buffers that are cut alike always have such an index.
 template <int Tile>
 [[nodiscard]] Cut<Tile> cut(std::int64_t elems, std::span<const ConstValues> arrays) noexcept {
-  constexpr std::int64_t most_head = 8;  // elements of two bytes in 16 bytes
+  constexpr std::int64_t most_head = 8;  // two-byte elements in 16 bytes
   for (std::int64_t head = 0; head < most_head && head <= elems; ++head) {
     bool aligned = true;
     for (const ConstValues& array : arrays) {

@@ -11,7 +11,7 @@
 #include "kernels/support/typed.hpp"
 #include "tessera/base/values.hpp"
 
-// Elements of any dtype in CUDA kernels, as the fp32 numbers that they are, 16 bytes at a time.
+// Elements of any dtype in CUDA kernels, converted to and from fp32, 16 bytes at a time.
 namespace tessera::kernels::cuda {
 
 using tessera::cuda::cuda_stream;
@@ -21,7 +21,7 @@ using tessera::cuda::grid_for;
 using tessera::cuda::index_stride;
 using tessera::cuda::launch;
 
-/// What CUDA calls the type of a dtype.
+/// CUDA's type for a dtype.
 template <class T>
 struct Device;
 template <>
@@ -37,7 +37,7 @@ struct Device<float16> {
   using Type = __half;
 };
 
-/// Exactly.
+/// Converts exactly.
 __device__ inline float to_float(float x) {
   return x;
 }
@@ -60,7 +60,7 @@ __device__ inline T from_float(float x) {
   }
 }
 
-/// Calls body(std::type_identity<T>{}) on the host with T what CUDA calls the type of `dtype`.
+/// Calls body(std::type_identity<T>{}) on the host, where T is CUDA's type for `dtype`.
 template <class Body>
 void with_device_type(DType dtype, Body&& body) {
   with_type(dtype, [&]<class T>(std::type_identity<T>) {
@@ -76,8 +76,8 @@ void with_device_types(DType first, DType second, Body&& body) {
   });
 }
 
-/// N neighbouring elements, read and written as one access of N * sizeof(T) bytes (16 at most) at
-/// an address that is a multiple of that size.
+/// N neighbouring elements, read and written in one access of N * sizeof(T) bytes (at most 16) at a
+/// multiple of that size.
 template <class T, int N>
 struct alignas(N * sizeof(T)) Pack {
   T at[N];

@@ -6,7 +6,7 @@
 
 #include "kernels/support/cuda/cuda_element.cuh"
 
-// A thread's share of a row: some neighbouring elements at a time, as floats.
+// A thread's elements of a row, some neighbours at a time, as floats.
 namespace tessera::kernels::cuda {
 
 /// Elements of one 16-byte access.
@@ -16,14 +16,15 @@ inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 template <class A, class B>
 inline constexpr int kPackOf = std::max(kPack<A>, kPack<B>);
 
-/// How the rows of some matrices are accessed. Which thread sees which elements is the same both
-/// ways: no sum depends on an address.
+/// How the rows of matrices are accessed. Both ways assign the same elements to each thread: no sum
+/// depends on an address.
 enum class Access : std::uint8_t {
-  packs,   ///< 16 bytes at a time: every row starts at a multiple of them and is whole packs
+  packs,   ///< 16 bytes at a time: every row starts at a multiple of 16 bytes and consists of whole
+           ///< packs
   singles  ///< element by element
 };
 
-/// The access to matrices with rows of `columns` elements by threads that take `pack` elements at a
+/// The access to matrices with rows of `columns` elements by threads that read `pack` elements at a
 /// time. Null arrays are ignored.
 [[nodiscard]] inline Access access_of(int pack, std::int64_t columns,
                                       std::initializer_list<ConstValues> arrays) noexcept {
@@ -34,7 +35,8 @@ enum class Access : std::uint8_t {
   return all && columns % pack == 0 ? Access::packs : Access::singles;
 }
 
-/// to[j] = from[j] for j < N; zero from j = `count` > 0 on. In packs, `count` is at least N.
+/// to[j] = from[j] for j < `count`, else 0, for j < N; `count` > 0. With packs, `count` is at least
+/// N.
 template <int N, class T>
 __device__ inline void load_floats(const T* from, Access access, std::int64_t count,
                                    float (&to)[N]) {

@@ -12,8 +12,8 @@ struct Inputs {
   const T* at[K];
 };
 
-// Both loops have a pack of every array in flight in each of the 2,048 threads that a
-// multiprocessor holds: 32 KB of each, more than its share of what the memory needs to be busy.
+// Both loops have a pack of every array in flight in each of the 2,048 threads of a multiprocessor:
+// 32 KB of each array, more than its share of what keeps the memory busy.
 template <class Function, class T, int K>
 __global__ void map_kernel(Inputs<T, K> in, T* y, std::int64_t packs, std::int64_t elems) {
   constexpr int N = kPack<T>;
@@ -40,7 +40,7 @@ __global__ void map_kernel(Inputs<T, K> in, T* y, std::int64_t packs, std::int64
 }
 
 /// y[i] = Function{}({in[0][i], in[1][i], ...}), computed in fp32. y may be one of the inputs; the
-/// bits of an element depend on its inputs alone.
+/// bits of an element depend only on its inputs.
 template <class Function, class T, int K>
 void map(const Inputs<T, K>& in, T* y, std::int64_t elems, Stream stream) {
   bool aligned = is_aligned<kPack<T>>(y);

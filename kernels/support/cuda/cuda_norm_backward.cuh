@@ -8,20 +8,20 @@
 #include "kernels/support/cuda/cuda_column_sum.cuh"
 #include "kernels/support/cuda/cuda_rows.cuh"
 
-// The backward pass of a normalisation of rows, in one read of x and dy: the sums of a row that its
-// dx needs, and the sums of the columns that are the parameters' gradients. 2 reads of matrices,
-// and one of dx and one write of it.
+// The backward pass of a normalisation of rows, in one read of x and dy: it computes the sums of a
+// row that dx needs, and the sums of the columns that are the parameters' gradients. It reads x, dy
+// and dx once and writes dx once.
 //
-// A row has a warp, or a block where a warp's registers cannot hold it. All that a thread needs of
-// the row - x, dy and the dx that is there - it has asked for before it waits for any of it, and
-// keeps as it lies in memory; its columns' sums it keeps in registers over all rows of its block.
-// Rows that are too long for a block's registers are read twice (norm_long_rows).
+// A warp processes a row, or a block if a warp's registers cannot hold it. A thread issues all its
+// loads of the row - x, dy and the old dx - before it waits for any, and keeps them in their dtype;
+// it keeps its columns' sums in registers over all rows of its block. Rows that exceed a block's
+// registers are read twice (norm_long_rows).
 namespace tessera::kernels::cuda {
 
-/// What is taken from a row before it is scaled: its mean (a layer norm), or nothing (an RMS norm).
+/// What is subtracted from a row before it is scaled: its mean (layer norm), or nothing (RMS norm).
 enum class Centring : std::uint8_t { none, mean };
 
-/// Sums of a column: of the weight's gradient, and of the bias's where there is one.
+/// Sums per column: the weight's gradient, and the bias's if there is one.
 template <Centring centring>
 inline constexpr int kNormSums = centring == Centring::mean ? 2 : 1;
 
@@ -29,39 +29,38 @@ template <class T>
 struct NormBackward {
   const T* x;
   ConstValues weight;
-  const float* mean;   ///< null: without centring
+  const float* mean;   ///< null: no centring
   const float* scale;  ///< of each row
   const T* dy;
   T* dx;
   std::int64_t rows;
   std::int64_t columns;
   Access access;
-  // What norm_backward makes of that.
+  // Set by norm_backward.
   double inverse_columns = 0.0;
-  int group = 0;       ///< threads of a row
-  ColumnCut chunks{};  ///< one for each block; no partials: no column sums are wanted
+  int group = 0;       ///< threads per row
+  ColumnCut chunks{};  ///< one per block; without partials no column sums are requested
 };
 
-/// Factors of a row: the mean and scale that normalise x, and the means of its products with the
-/// gradient.
+/// Factors of a row: the mean and scale that normalise x, and the means that dx subtracts.
 struct RowFactors {
   float mean = 0.0F;
   float scale = 0.0F;
-  float dnormal = 0.0F;  ///< the mean of dnormal: what the mean's gradient takes away
-  float scaled = 0.0F;   ///< of dnormal * normal: what the scale's takes away
+  float dnormal = 0.0F;  ///< mean of dnormal: subtracted because the mean depends on x
+  float scaled = 0.0F;   ///< mean of dnormal * normal: subtracted because the scale depends on x
 };
 
 template <Centring centring>
 __device__ inline float normal_of(float x, const RowFactors& row) {
   return centring == Centring::mean ? (x - row.mean) * row.scale : x * row.scale;
 }
-/// dx as it is after it was `before`.
+/// The new dx, given the old one, `before`.
 template <Centring centring>
 __device__ inline float dx_after(float before, float normal, float dnormal, const RowFactors& row) {
   const float centred = centring == Centring::mean ? dnormal - row.dnormal : dnormal;
   return fmaf(row.scale, fmaf(-normal, row.scaled, centred), before);
 }
-/// A column's terms; `sums` is [kNormSums][Stride].
+/// Adds an element's terms to its column's sums; `sums` is [kNormSums][Stride].
 template <Centring centring, int Stride>
 __device__ inline void add_gradients(float dy, float normal, float* sums) {
   sums[0] = fmaf(dy, normal, sums[0]);
@@ -72,28 +71,28 @@ __device__ inline RowFactors row_factors(const NormBackward<T>& args, std::int64
   return {centring == Centring::mean ? args.mean[row] : 0.0F, args.scale[row]};
 }
 
-/// Elements of a row in a thread's registers: two counts to choose from, so that few lanes are
-/// idle.
+/// Elements of a row in a thread's registers: there are two counts to choose from, so that few
+/// lanes are idle.
 inline constexpr int kFewNormElems = 24;
 inline constexpr int kMoreNormElems = 32;
-inline constexpr int kMostNormWarps = 8;  // of a row
-inline constexpr int kNormWarps = 4;      // of a block, if rows have so few
+inline constexpr int kMostNormWarps = 8;  // per row
+inline constexpr int kNormWarps = 4;      // per block, if a row takes fewer
 
-// Threads of all blocks together: as many as a GPU of 132 multiprocessors holds at once. A
-// constant, so that every GPU adds in the same order. The partial sums then take 16 MiB at most.
+// Threads of all blocks together: as many as a GPU of 132 multiprocessors holds at once. The number
+// is constant, so that every GPU adds in the same order. The partial sums then take at most 16 MiB.
 inline constexpr std::int64_t kNormGridThreads = 65536;
 inline constexpr std::int64_t kNormChunkRows = 32;  // at least, for each set of partial sums
 
-/// How rows of some length are shared out.
+/// How rows of some length are distributed over threads.
 struct NormShape {
-  int elems;  ///< of a thread; 0: the rows are too long
-  int warps;  ///< of a row
-  int rows;   ///< of a block at once
+  int elems;  ///< per thread; 0: the rows are too long
+  int warps;  ///< per row
+  int rows;   ///< per block at once
 
   [[nodiscard]] int threads() const { return warps * rows * kWarp; }
-  /// Elements that the registers of a row's threads hold.
+  /// Elements that fit into the registers of a row's threads.
   [[nodiscard]] int room() const { return elems * warps * kWarp; }
-  /// The weight; afterwards the column sums of all rows of the block but the first.
+  /// Room for the weight, and later for the column sums of all the block's rows but the first.
   [[nodiscard]] unsigned shared_bytes() const {
     return static_cast<unsigned>(std::max(rows - 1, 1) * room()) * sizeof(float);
   }
@@ -114,8 +113,8 @@ struct NormShape {
   return {elems, count, std::max(kNormWarps / count, 1)};
 }
 
-/// Numbers of a row's threads in shared memory, N for each pack: four neighbours at a time, so that
-/// lanes meet no bank twice.
+/// Numbers of a row's threads in shared memory, N per pack, stored four neighbours at a time to
+/// avoid bank conflicts.
 template <int N>
 struct SharedRow {
   float* at;
@@ -143,10 +142,10 @@ struct SharedRow {
   }
 };
 
-/// The means of two sums of a row's threads, in all of them. Called by all threads of a block,
-/// whose rows have `group` threads each.
+/// Computes the means of two sums over a row's threads, and leaves them in all of them. Called by
+/// all threads of a block, whose rows have `group` threads each.
 struct RowMeans {
-  double (&shared)[2][2][kMostNormWarps];  ///< of every other call, the sums of the block's warps
+  double (&shared)[2][2][kMostNormWarps];  ///< sums of the block's warps, for alternating calls
   int group;
   double inverse_columns;
   int turn = 0;
@@ -174,7 +173,7 @@ struct RowMeans {
   }
 };
 
-/// Registers of a thread, at most: so many that 16 warps are on a multiprocessor, or 12, or 8.
+/// The most registers per thread that let a multiprocessor hold 16 warps, or 12, or 8.
 template <Centring centring, class T, int Elems>
 inline constexpr int kNormRegisters = sizeof(T) == 4                      ? 255
                                       : kNormSums<centring> * Elems <= 48 ? 128
@@ -190,7 +189,7 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
   auto* const given = static_cast<float*>(tessera::cuda::dynamic_shared());
   const int group = args.group;
   const int index = static_cast<int>(threadIdx.x) % group;
-  const int own = static_cast<int>(threadIdx.x) / group;  // of the block's rows
+  const int own = static_cast<int>(threadIdx.x) / group;  // index among the block's rows
   const int rows = static_cast<int>(blockDim.x) / group;
   const std::int64_t columns = args.columns;
   const auto column = [&](int k) { return static_cast<std::int64_t>(N) * (index + k * group); };
@@ -214,7 +213,7 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
   float sums[K * Elems] = {};
   for (std::int64_t base = first; base < last; base += rows) {
     const std::int64_t r = base + own;
-    const std::int64_t count = r < last ? columns : 0;  // none: waits with the others
+    const std::int64_t count = r < last ? columns : 0;  // no row: waits with the others
     const std::int64_t at = r * columns;
     Row x;
     Row dy;
@@ -229,7 +228,7 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
     float scaled = 0.0F;
 #pragma unroll
     for (int k = 0; k < Row::kPacks; ++k) {
-      if (std::int64_t{N} * k * group >= columns) { break; }  // all threads alike
+      if (std::int64_t{N} * k * group >= columns) { break; }  // the same for all threads
       float normal[N];
       float gradient[N];
       float weight[N];
@@ -250,7 +249,7 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
     dy.forget_floats();
 #pragma unroll
     for (int k = 0; k < Row::kPacks; ++k) {
-      if (std::int64_t{N} * k * group >= columns) { break; }  // all threads alike
+      if (std::int64_t{N} * k * group >= columns) { break; }  // the same for all threads
       float normal[N];
       float gradient[N];
       float weight[N];
@@ -274,7 +273,7 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
 #pragma unroll
   for (int s = 0; s < K; ++s) {
     if (rows > 1) {
-      __syncthreads();  // what is there is no longer needed
+      __syncthreads();  // nothing in it is needed any more
       const SharedRow<N> others{given + std::int64_t{own - 1} * group * Elems, index, group};
 #pragma unroll
       for (int k = 0; k < Row::kPacks; ++k) {
@@ -303,7 +302,7 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
   }
 }
 
-/// Computes the means that dx needs for rows that exceed a block's registers, a block a row.
+/// Computes the means that dx needs for rows that exceed a block's registers, one block per row.
 template <Centring centring, class T>
 __global__ void __launch_bounds__(kMostRowThreads)
     row_means_kernel(NormBackward<T> args, const float* weight, float2* means) {
@@ -337,7 +336,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
   }
 }
 
-/// The second time over such rows: dx, and the column sums (add_column_sums).
+/// The second read of such rows: computes dx and the column sums (add_column_sums).
 template <Centring centring, class T>
 struct LongRows {
   static constexpr int kSums = kNormSums<centring>;
@@ -384,11 +383,11 @@ void norm_long_rows(NormBackward<T> args, const ColumnSums<kNormSums<centring>>&
                   args.columns, workspace, stream);
 }
 
-/// Adds to dx, and adds or writes to[0] and to[1], the gradients of the weight and the bias (null:
-/// not wanted).
+/// Adds to dx, and adds to or overwrites to[0] and to[1], the gradients of the weight and the bias
+/// (null: not requested).
 template <Centring centring, class T>
 void norm_backward(NormBackward<T> args, const ColumnSums<kNormSums<centring>>& to, Stream stream) {
-  if (args.rows == 0) {  // sums that are written are zero
+  if (args.rows == 0) {  // sums to overwrite become zero
     return add_column_sums(LongRows<centring, T>{args, nullptr, nullptr}, to, 0, args.columns,
                            WorkspaceCut{stream}, stream);
   }

@@ -2,13 +2,13 @@
 
 #include "kernels/support/cuda/cuda_element.cuh"
 
-// Sums and maxima over threads, in an order that depends on their number alone. Each is left, with
-// the same bits, in every thread.
+// Sums and maxima over threads, in an order that depends only on their number. Every thread gets
+// the result, with the same bits.
 namespace tessera::kernels::cuda {
 
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFF;
-inline constexpr int kMostWarps = 32;  // of a block
+inline constexpr int kMostWarps = 32;  // per block
 
 template <class T>
 __device__ inline T warp_sum(T x) {
@@ -16,7 +16,7 @@ __device__ inline T warp_sum(T x) {
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) { x += __shfl_xor_sync(kAllLanes, x, lanes); }
   return x;
 }
-/// NaNs are passed over.
+/// The largest x of a warp; NaNs are ignored.
 __device__ inline float warp_max(float x) {
 #pragma unroll
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
@@ -25,7 +25,8 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
-/// Called by all threads of a block, which are whole warps. `shared` may be used again after it.
+/// Called by all threads of a block, which consists of whole warps. `shared` may be reused on
+/// return.
 template <class T>
 __device__ inline T block_sum(T x, T (&shared)[kMostWarps]) {
   x = warp_sum(x);

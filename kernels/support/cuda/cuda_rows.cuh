@@ -9,20 +9,20 @@
 #include "kernels/support/cuda/cuda_workspace.hpp"
 #include "tessera/base/math.hpp"
 
-// Kernels that sum over a row and then go over it again, as normalisations do: each row has a warp
-// or a block, whose threads hold the row in registers.
+// For kernels that sum over a row and then process it again, such as normalisations: each row has a
+// warp or a block, whose threads hold the row in registers.
 namespace tessera::kernels::cuda {
 
-inline constexpr int kMostRowThreads = 512;  // of a row
-// Blocks of kMostRowThreads that a multiprocessor should hold: 32 warps, 64 registers a thread.
+inline constexpr int kMostRowThreads = 512;  // per row
+// Blocks of kMostRowThreads that a multiprocessor should hold: 32 warps, 64 registers per thread.
 inline constexpr int kRowBlocks = 2;
-inline constexpr int kWarpRows = 4;  // rows of a block where a warp has a row to itself
+inline constexpr int kWarpRows = 4;  // rows per block if each row has one warp
 // Elements of a row that a thread holds in registers: four packs.
 template <class T>
 inline constexpr int kForwardElems = 4 * kPack<T>;
 
-// Threads that share a row: one warp if it can hold the row, else as many as can; of rows too long
-// for that, what is beyond is read again.
+// Threads per row: one warp if it can hold the row, else as many as can. If the row is too long for
+// a block, the excess is read again.
 inline int row_threads(std::int64_t columns, int thread_elems) {
   int threads = kWarp;
   while (threads < kMostRowThreads && std::int64_t{threads} * thread_elems < columns) {
@@ -37,8 +37,8 @@ inline Grid row_grid(std::int64_t rows, int threads) {
                   static_cast<unsigned>(threads * block_rows));
 }
 
-/// A thread's elements of a row as they lie in memory; 0 beyond the row's end. Thread i of a row's
-/// `group` has the packs i, i + group, i + 2 * group ...
+/// A thread's elements of a row in their dtype; 0 beyond the row's end. Thread i of a row's `group`
+/// holds the packs i, i + group, i + 2 * group ...
 template <class T, int Elems>
 struct Held {
   static constexpr int N = kPack<T>;
@@ -65,8 +65,8 @@ struct Held {
       }
     }
   }
-  /// Has the compiler make numbers of the words again, and read shared memory again, where it would
-  /// keep both in registers from before.
+  /// Makes the compiler convert the words again and reread shared memory, instead of keeping both
+  /// in registers.
   __device__ void forget_floats() {
 #pragma unroll
     for (uint4& w : words) {
@@ -80,8 +80,8 @@ struct Held {
   }
 };
 
-/// The threads of one row of `columns` elements of T, and what they hold of it. What is beyond that
-/// is read again each time.
+/// The threads of one row of `columns` elements of T, and the elements that they hold. The rest of
+/// the row is read again each time.
 template <class T>
 struct RowThreads {
   static constexpr int N = kPack<T>;
@@ -109,7 +109,7 @@ struct RowThreads {
     row = from;
     held.load(from, access, columns, index, threads);
   }
-  /// body(values, column) for all packs of this thread; values are 0 beyond the row's end.
+  /// Calls body(values, column) for all packs of this thread; values are 0 beyond the row's end.
   template <class Body>
   __device__ void for_packs(Body body) const {
     const auto column = [&](int k) { return static_cast<std::int64_t>(N) * (index + k * threads); };
@@ -126,7 +126,7 @@ struct RowThreads {
       body(values, c);
     }
   }
-  /// The mean of what the row's threads have summed up, in all of them.
+  /// The mean, in all of the row's threads, from each thread's sum.
   [[nodiscard]] __device__ float mean(float sum, double inverse_columns,
                                       double (&shared)[kMostWarps]) {
     held.forget_floats();
@@ -136,7 +136,7 @@ struct RowThreads {
   }
 };
 
-/// A parameter of any dtype in fp32, where it lies or in the workspace.
+/// A parameter of any dtype in fp32: in place, or converted into the workspace.
 inline ConstValues in_fp32(ConstValues parameter, std::int64_t columns, WorkspaceCut& workspace,
                            Stream stream) {
   if (parameter.dtype == DType::fp32) { return parameter; }
@@ -145,8 +145,8 @@ inline ConstValues in_fp32(ConstValues parameter, std::int64_t columns, Workspac
   return wide;
 }
 
-/// Parameters of a row as the kernels take them: of the activations' dtype or in fp32. A parameter
-/// of the other 16 bits, which nobody trains with, is widened into the workspace, so that there are
+/// Parameters of a row as the kernels take them: in the activations' dtype or in fp32. A parameter
+/// of the other 16-bit dtype, which no training uses, is widened into the workspace. This leaves
 /// five pairs of types to compile instead of nine.
 inline ConstValues widened(ConstValues parameter, DType activations, std::int64_t columns,
                            WorkspaceCut& workspace, Stream stream) {
@@ -154,7 +154,7 @@ inline ConstValues widened(ConstValues parameter, DType activations, std::int64_
                                         : in_fp32(parameter, columns, workspace, stream);
 }
 
-/// body(T, Weight) of such types.
+/// Calls body(T, Weight) with these types.
 template <class Body>
 void with_types_of_rows(DType activations, DType parameters, Body body) {
   with_device_type(activations, [&]<class T>(std::type_identity<T> type) {

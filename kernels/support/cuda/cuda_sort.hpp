@@ -8,9 +8,9 @@
 
 namespace tessera::kernels::cuda {
 
-/// How many tokens the stream's workspace has room to sort at once: a million in 32 MiB.
+/// How many tokens can be sorted at once in the stream's workspace: a million in 32 MiB.
 [[nodiscard]] inline std::int64_t most_sorted(Stream stream) noexcept {
-  constexpr std::size_t token_bytes = 32;  // three arrays, and what the sort works in
+  constexpr std::size_t token_bytes = 32;  // three arrays, and the sort's scratch memory
   const std::size_t most = stream.state()->workspace().bytes / token_bytes;
   return static_cast<std::int64_t>(std::clamp<std::size_t>(most, 1, std::size_t{1} << 30U));
 }
@@ -18,7 +18,7 @@ namespace tessera::kernels::cuda {
 /// Sorted tokens, in the stream's workspace.
 struct SortedTokens {
   const std::int32_t* tokens;     ///< ascending
-  const std::int32_t* positions;  ///< where each stood; those of equal tokens ascending
+  const std::int32_t* positions;  ///< original positions, ascending among equal tokens
 };
 
 /// Sorts `elems` tokens, none of them negative, 1 <= elems <= most_sorted(stream).

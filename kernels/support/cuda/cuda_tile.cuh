@@ -8,31 +8,31 @@
 #include "kernels/support/cuda/cuda_element.cuh"
 #include "kernels/support/cuda/cuda_mma.cuh"
 
-// Loops over arrays of several dtypes at once, in which every access is one of 16 bytes a thread
-// and every warp's access covers whole sectors of 32 bytes.
+// Loops over arrays of several dtypes at once. Each thread accesses 16 bytes at a time, and every
+// access of a warp covers whole sectors of 32 bytes.
 //
-// A warp goes over tiles of 256 elements, eight a thread: of a 16-bit array one access, of an fp32
-// array two. Were a thread's eight elements neighbours, its two fp32 accesses would cover half a
-// sector each, and the second-level cache would be asked for every sector twice. So two
+// A warp processes tiles of 256 elements, eight per thread: one access to a 16-bit array, two to an
+// fp32 array. If a thread's eight elements were neighbours, each of its two fp32 accesses would
+// cover half a sector, and the second-level cache would serve every sector twice. So two
 // neighbouring threads share 16 elements: the first has elements 0 to 3 and 8 to 11, the second 4
-// to 7 and 12 to 15. Each of their fp32 accesses is a whole sector. Of a 16-bit array each accesses
-// eight neighbours, and they exchange four through registers.
+// to 7 and 12 to 15. Each fp32 access of the pair is then a whole sector. In a 16-bit array each
+// thread accesses eight neighbours, and the two exchange four through registers.
 //
-// The dtypes are known when the kernel runs, not when it is compiled: the branches are the same for
-// all threads and do not wait for memory, and a rule of four arrays is one kernel instead of fifty.
+// Dtypes are run-time arguments rather than template arguments: all threads take the same branches,
+// which do not wait for memory, and a rule of four arrays is one kernel instead of fifty.
 namespace tessera::kernels::cuda {
 
 inline constexpr int kTile = 256;
 
-/// The place in its tile of the calling thread's element i, which is in [0, 8). Those from 0 to 3
-/// are neighbours and begin at a multiple of four, as are those from 4 to 7.
+/// The index in its tile of the calling thread's element i, for i in [0, 8). Elements 0 to 3 are
+/// neighbours and start at a multiple of four, and so do elements 4 to 7.
 __device__ inline int place(int i) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   return 16 * (lane / 2) + 4 * (lane % 2) + 8 * (i / 4) + i % 4;
 }
 
-/// A thread's eight elements as numbers, and as they lie in memory: eight words of fp32; four words
-/// of 16 bits, of eight neighbours.
+/// A thread's eight elements, as numbers or as stored: eight words of fp32, or four words with
+/// eight 16-bit neighbours.
 struct Eight {
   float at[8];
 };
@@ -50,7 +50,7 @@ __device__ inline void set_words(Bits& bits, int first, uint4 words) {
   bits.at[first + 3] = words.w;
 }
 
-/// Issues the loads of the calling thread's elements of the tile that begins at element `tile`.
+/// Issues the loads of the calling thread's elements of the tile that starts at element `tile`.
 __device__ inline Bits load_tile(const void* data, DType dtype, std::int64_t tile) {
   Bits bits;
   if (dtype == DType::fp32) {
@@ -98,7 +98,7 @@ __device__ inline std::uint16_t narrow_bits(float x, DType dtype) {
   return std::bit_cast<std::uint16_t>(from_float<__half>(x));
 }
 
-/// What load_tile has read, as numbers. All of a warp call it together.
+/// Converts what load_tile has read to numbers. All lanes of a warp call it together.
 __device__ inline Eight unpack(Bits bits, DType dtype) {
   Eight out;
   if (dtype == DType::fp32) {
@@ -113,7 +113,7 @@ __device__ inline Eight unpack(Bits bits, DType dtype) {
   return out;
 }
 
-/// For store_tile: `values`, and if `dtype` has 16 bits narrow(i, x) is what element i becomes. All
+/// Packs `values` for store_tile; for a 16-bit `dtype` narrow(i, x) converts element i. All lanes
 /// of a warp call it together.
 template <class Narrow>
 __device__ Bits pack(const Eight& values, DType dtype, const Narrow& narrow) {
@@ -131,14 +131,14 @@ __device__ Bits pack(const Eight& values, DType dtype, const Narrow& narrow) {
   return bits;
 }
 
-/// Rounded to nearest.
+/// Stores a tile, rounded to nearest.
 __device__ inline void store_nearest(void* data, DType dtype, std::int64_t tile,
                                      const Eight& values) {
   const auto narrow = [dtype](int, float x) { return narrow_bits(x, dtype); };
   store_tile(data, dtype, tile, pack(values, dtype, narrow));
 }
 
-/// Single elements.
+/// Loads a single element.
 __device__ inline float load_one(const void* data, DType dtype, std::int64_t i) {
   if (dtype == DType::fp32) { return static_cast<const float*>(data)[i]; }
   return widen_bits(static_cast<const std::uint16_t*>(data)[i], dtype);
@@ -151,12 +151,12 @@ __device__ inline void store_one(void* data, DType dtype, std::int64_t i, float 
   }
 }
 
-/// Goes over a cut with all threads of the grid, whose blocks are of whole warps. `work` has
+/// Processes a cut with all threads of the grid, whose blocks consist of whole warps. `work` has
 ///
 ///   struct Loaded;
-///   Loaded load(std::int64_t tile) const;                 // what it reads of the tile there
-///   void finish(std::int64_t tile, const Loaded&) const;  // and what it makes of it
-///   void one(std::int64_t i) const;                       // a single element
+///   Loaded load(std::int64_t tile) const;                 // reads its part of the tile
+///   void finish(std::int64_t tile, const Loaded&) const;  // computes and stores the results
+///   void one(std::int64_t i) const;                       // processes a single element
 ///
 /// A warp loads `AtOnce` tiles before it finishes the first.
 template <int AtOnce, class Work>
@@ -183,15 +183,15 @@ __global__ void over_tiles(Cut<kTile> cut, Work work) {
   go_over<AtOnce>(cut, work);
 }
 
-/// For go_over.
+/// The grid for go_over.
 [[nodiscard]] inline Grid grid_for(const Cut<kTile>& cut,
                                    unsigned threads = tessera::cuda::kBlockThreads) noexcept {
   return grid_for(std::max(cut.tiles * 32, cut.singles), threads);
 }
 
-/// Launches a kernel that does `work`, which reads and writes `arrays`, two tiles at once: of a
-/// 16-bit array 32 bytes a thread are under way. With 1,024 threads resident on each of an H200's
-/// 132 multiprocessors that is 4.3 MB, and 4.8 TB/s at a latency of 0.7 us take 3.4 MB.
+/// Launches a kernel that does `work`, which reads and writes `arrays`, two tiles at once: each
+/// thread has 32 bytes of a 16-bit array in flight. With 1,024 threads resident on each of an
+/// H200's 132 multiprocessors that is 4.3 MB; 4.8 TB/s at a latency of 0.7 us need 3.4 MB.
 template <class Work>
 void launch_over(const Work& work, std::int64_t elems, std::span<const ConstValues> arrays,
                  Stream stream) {

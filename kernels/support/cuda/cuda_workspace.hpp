@@ -9,13 +9,14 @@
 
 namespace tessera::kernels::cuda {
 
-/// A stream's workspace, cut into arrays from its start on. They are the kernel's own until it
-/// returns: what is enqueued next on the stream may write there.
+/// A stream's workspace, cut into arrays from its start on. A kernel's function owns them until it
+/// returns: later work on the stream may overwrite them.
 class WorkspaceCut {
  public:
   explicit WorkspaceCut(Stream stream) noexcept : space_{stream.state()->workspace()} {}
 
-  /// Aligned to 256 bytes. ContractError if so much is not left, or none was lent to the stream.
+  /// Returns an array aligned to 256 bytes. ContractError if too little is left, or if the stream
+  /// has no workspace.
   template <class T>
   [[nodiscard]] T* take(std::int64_t elems) {
     const std::size_t bytes = (static_cast<std::size_t>(elems) * sizeof(T) + 255) / 256 * 256;

@@ -8,12 +8,12 @@
 #include "kernels/update/cuda/cuda_update.cuh"
 #include "kernels/update/moment_code.hpp"
 
-// One pass over a run with quantised moments: 16 bytes of AdamW an element, 2 of them moments each
-// way, beside 28 in fp32.
+// One pass over a run with quantised moments: AdamW moves 16 bytes per element, where fp32 takes
+// 28; the moments take 2 of them each way.
 //
-// A block of codes is a warp's tile, eight elements a thread, in the places of cuda_tile.cuh: its
-// codes are two accesses of four bytes, its largest magnitude a reduction over the warp. A thread
-// draws two Philox counters for its eight elements, which both moments share.
+// A block of codes is a warp's tile, with eight elements per thread, placed as in cuda_tile.cuh: a
+// thread accesses its codes in two accesses of four bytes, and the warp reduces the largest
+// magnitude. A thread draws two Philox counters for its eight elements, which both moments share.
 namespace tessera::kernels::cuda {
 
 static_assert(kMomentBlock == kTile);
@@ -47,7 +47,7 @@ __device__ Eight decode(const EightCodes& codes, float scale) {
   return values;
 }
 
-/// The codes of a block's values, and its scale. All of a warp call it together.
+/// Computes the codes and the scale of a block's values. All lanes of a warp call it together.
 template <class Code, int Shift>
 __device__ EightCodes encode(const Eight& values, const EightWords& words, float& scale) {
   std::uint32_t largest = 0;
@@ -65,7 +65,7 @@ __device__ EightCodes encode(const Eight& values, const EightWords& words, float
   return codes;
 }
 
-/// How a warp reaches the elements of a block: of a whole one 16 bytes at a time.
+/// How a warp accesses the elements of a whole block: 16 bytes at a time.
 struct WholeBlock {
   __device__ static Eight load(const void* data, DType dtype, std::int64_t tile) {
     return unpack(load_tile(data, dtype, tile), dtype);
@@ -86,8 +86,8 @@ struct WholeBlock {
   }
 };
 
-/// A last or unaligned block, element by element. Elements beyond its end are zero, and every rule
-/// keeps them zero.
+/// Accesses a last or unaligned block element by element. Elements beyond its end are zero, and
+/// every rule keeps them zero.
 struct PartOfBlock {
   std::int64_t elems;
 
@@ -133,7 +133,7 @@ struct QuantisedWork {
   Store<rounding> store;
   Rule rule;
 
-  /// The block that begins at element `tile`.
+  /// Updates the block that starts at element `tile`.
   template <class Access>
   __device__ void block(std::int64_t tile, const Access& access) const {
     const std::int64_t index = tile / kMomentBlock;
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kUpdateThreads)
   });
 }
 
-/// Whole blocks are tiles, unless arrays stand askew.
+/// Cuts a run into tiles of whole blocks; single elements only if arrays are not aligned alike.
 [[nodiscard]] inline Cut<kTile> cut_blocks(const UpdateRun& run) {
   const bool aligned = cut_run(run).head == 0 &&
                        reinterpret_cast<std::uintptr_t>(run.first_quantised.values) % 4 == 0 &&
@@ -206,8 +206,8 @@ template <class Rule>
                  : update_kernel<Rule, Rounding::stochastic>;
 }
 
-/// Enqueues a step over the runs: one launch for neighbours that take the same kernel, as far as a
-/// table holds them.
+/// Enqueues a step over the runs: one launch for consecutive runs that take the same kernel, as
+/// many as fit into a table.
 template <class Hyper, class KernelOf>
 void step(std::span<const RuledRun<Hyper>> runs, const KernelOf& kernel_of_run,
           const StepScalars* scalars, Stream stream) {

@@ -9,16 +9,16 @@
 #include "kernels/update/stochastic.hpp"
 #include "kernels/update/update_run.hpp"
 
-// One pass over every run of a table. Bytes of an element, read and written: 28 of AdamW in fp32
-// throughout, or with a gradient and a copy of 16 bits; 30 with a gradient of fp32 and a copy. A
-// remainder instead of the master takes 2 less: parameter and remainder are read and written, 8
+// One pass over every run of a table. AdamW reads and writes, per element: 28 bytes with all arrays
+// in fp32, or with a 16-bit gradient and a 16-bit copy; 30 with an fp32 gradient and a copy. A
+// remainder instead of the master takes 2 fewer: parameter and remainder are read and written, 8
 // bytes instead of 10.
 //
-// A thread has the loads of all arrays under way before it uses the first: 128 bytes of AdamW in
-// fp32 (4 arrays, 8 elements), 112 with a 16-bit gradient. It takes up to 128 registers, 168 with
+// A thread issues the loads of all arrays before it uses the first: 128 bytes for AdamW in fp32 (4
+// arrays, 8 elements), 112 with a 16-bit gradient. It takes up to 128 registers, 168 with
 // stochastic rounding, so four blocks of 128 threads are resident, or three, and a multiprocessor
-// waits for 42 to 64 KiB. That is more than the 25 KiB that an H200's 4.8 TB/s ask of each of
-// 132 at a latency of 0.7 us: while some warps compute, enough others wait.
+// has 42 to 64 KiB in flight. That exceeds the 25 KiB per multiprocessor that an H200 needs (4.8
+// TB/s at a latency of 0.7 us, over 132): while some warps compute, enough others wait.
 namespace tessera::kernels::cuda {
 
 /// The random words of a thread's eight elements in one array.
@@ -26,13 +26,13 @@ struct EightWords {
   std::uint32_t at[8];
 };
 
-/// Random words of the elements from place(0) and from place(4) on. The tile begins at element
+/// Random words of the elements from place(0) and from place(4) on. The tile starts at element
 /// `tile` of the parameter.
 __device__ inline EightWords words_of(const StochasticKey& key, std::int64_t tile) {
   EightWords words;
   for (int group = 0; group < 2; ++group) {
     const std::int64_t first = tile + place(4 * group);
-    if (first % 4 == 0) {  // as it is where runs start at multiples of four: one counter for four
+    if (first % 4 == 0) {  // as in runs that start at multiples of four: one counter for four words
       const auto four = philox4x32(key.counter(static_cast<std::uint64_t>(first) / 4), key.key());
       for (int i = 0; i < 4; ++i) { words.at[4 * group + i] = four[static_cast<std::size_t>(i)]; }
     } else {
@@ -42,7 +42,7 @@ __device__ inline EightWords words_of(const StochasticKey& key, std::int64_t til
   return words;
 }
 
-/// Stores what became of an array of a run, rounded as the run says.
+/// Stores the new values of an array of a run, rounded as the run says.
 template <Rounding rounding>
 struct Store {
   UpdateRun run;

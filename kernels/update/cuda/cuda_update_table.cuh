@@ -8,12 +8,13 @@
 #include "kernels/update/update_run.hpp"
 #include "tessera/base/math.hpp"
 
-// The runs of one launch. A model's step has some nine runs a layer, most of them a few thousand
-// elements: a launch for each would take longer than the small ones' memory.
+// The runs of one launch. A model's step has about nine runs per layer, most of them of a few
+// thousand elements: launching each separately would take longer than the small ones' memory
+// traffic.
 namespace tessera::kernels::cuda {
 
 inline constexpr unsigned kUpdateThreads = 128;
-/// What a block goes over at once: a tile a warp, and a single element a thread.
+/// Units that a block processes at once: a tile per warp, or a single element per thread.
 inline constexpr int kChunkTiles = kUpdateThreads / 32;
 
 [[nodiscard]] inline std::int64_t chunks_of(const Cut<kTile>& cut) noexcept {
@@ -21,8 +22,8 @@ inline constexpr int kChunkTiles = kUpdateThreads / 32;
                   ceil_div<std::int64_t>(cut.singles, kUpdateThreads));
 }
 
-/// Goes over chunk `chunk` of a cut with the threads of a block. Without a loop: were there one,
-/// the compiler would keep what the table says of a run in registers, half as many again.
+/// Processes chunk `chunk` of a cut with the threads of a block. There is no loop: with one, the
+/// compiler would keep the table's entry of the run in registers, half as many again.
 template <class Work>
 __device__ void go_over_chunk(const Cut<kTile>& cut, std::int64_t chunk, const Work& work) {
   const std::int64_t t = chunk * kChunkTiles + threadIdx.x / 32;
@@ -31,7 +32,7 @@ __device__ void go_over_chunk(const Cut<kTile>& cut, std::int64_t chunk, const W
   if (i < cut.singles) { work.one(cut.single(i)); }
 }
 
-/// Handed over with the launch: a kernel's parameters may take 32,764 bytes.
+/// Passed with the launch: kernel parameters may take up to 32,764 bytes.
 template <class Hyper>
 struct UpdateTable {
   struct Entry {
@@ -42,13 +43,13 @@ struct UpdateTable {
   static constexpr int kMost = 32'000 / static_cast<int>(sizeof(Entry) + sizeof(std::int64_t));
 
   Entry at[kMost];
-  std::int64_t ends[kMost];  ///< chunks of the runs up to this one, itself among them
+  std::int64_t ends[kMost];  ///< running count of chunks, including this run
   int count = 0;
 
   __host__ __device__ std::int64_t chunks() const { return count == 0 ? 0 : ends[count - 1]; }
 };
 
-/// For each_chunk.
+/// The grid for each_chunk.
 template <class Hyper>
 [[nodiscard]] Grid grid_for(const UpdateTable<Hyper>& table) noexcept {
   return {.blocks = static_cast<unsigned>(std::min(table.chunks(), tessera::cuda::kMostBlocks)),
@@ -56,11 +57,11 @@ template <class Hyper>
           .strides = true};
 }
 
-/// visit(entry, rule, chunk) for each chunk of each run that is the calling block's, with all of
-/// its threads. Nothing if StepScalars::apply is 0.
+/// Calls visit(entry, rule, chunk), with all threads of the calling block, for each chunk of each
+/// run that is assigned to it. Does nothing if StepScalars::apply is 0.
 ///
-/// `Rule::Factors`, of plain numbers, is what a step multiplies by: made once in a block for each
-/// run, by Rule::factors(hyper, scalars).
+/// `Rule::Factors`, a struct of plain numbers, holds the factors of a step: each block computes
+/// them once per run, by Rule::factors(hyper, scalars).
 template <class Rule, class Visit>
 __device__ void each_chunk(const UpdateTable<typename Rule::Hyper>& table,
                            const StepScalars* scalars, const Visit& visit) {

@@ -6,11 +6,11 @@
 #include "kernels/support/master_parts.hpp"
 #include "kernels/update/update_run.hpp"
 
-// The weights of a run on a GPU, whether their masters are whole or in two halves.
+// The weights of a run on a GPU, with masters whole or in two halves.
 namespace tessera::kernels::cuda {
 
 /// Issues the loads of a tile's weights: the masters, or parameters in the first four words and
-/// remainders in the others, which are as many bytes.
+/// remainders in the other four, of the same total size.
 __device__ inline Bits load_weights(const UpdateRun& run, std::int64_t tile) {
   if (run.remainder == nullptr) { return load_tile(run.master, DType::fp32, tile); }
   Bits halves = load_tile(run.parameter.data, DType::bf16, tile);
@@ -19,7 +19,7 @@ __device__ inline Bits load_weights(const UpdateRun& run, std::int64_t tile) {
   return halves;
 }
 
-/// What load_weights has read, as numbers. All of a warp call it together.
+/// Converts what load_weights has read to numbers. All lanes of a warp call it together.
 __device__ inline Eight unpack_weights(const UpdateRun& run, Bits bits) {
   if (run.remainder == nullptr) { return unpack(bits, DType::fp32); }
   Bits remainder;
@@ -40,7 +40,7 @@ __device__ inline std::uint16_t narrow_parameter(float x, DType dtype) {
   return dtype == DType::bf16 ? parameter_bits(x) : narrow_bits(x, dtype);
 }
 
-/// A tile of parameters, rounded to nearest. All of a warp call it together.
+/// Stores a tile of parameters, rounded to nearest. All lanes of a warp call it together.
 __device__ inline void store_parameters(Values to, std::int64_t tile, const Eight& weights) {
   const auto narrow = [&](int, float x) { return narrow_parameter(x, to.dtype); };
   store_tile(to.data, to.dtype, tile, pack(weights, to.dtype, narrow));
