@@ -15,10 +15,10 @@ namespace tessera::kernels::cuda {
 // a head that is too long even alone. The other backward adds the gradients of queries in fp32 in
 // any order, and holds only these.
 
-/// The most memory that cuDNN may work in, including everything else it needs, unless the
-/// stream sets another limit. One head alone may
-/// take more, and does for sequences of more than 8,064 tokens. With 32,640 tokens, whose
-/// activations are many times as large, it takes almost all of kMostCudnnHeadBytes.
+/// The most memory that cuDNN may work in, including everything else it needs, unless the stream
+/// sets another limit. One head alone may take more, and does for sequences of more than 8,064
+/// tokens. With 32,640 tokens, whose activations are many times as large, it takes almost all of
+/// kMostCudnnHeadBytes.
 inline constexpr std::size_t kMostCudnnBytes = StreamKernels{}.attention_bytes;
 inline constexpr std::size_t kMostCudnnHeadBytes = std::size_t{2} << 30U;
 inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
