@@ -3,7 +3,7 @@
 namespace tessera::bench {
 namespace {
 
-// Ranks, bytes.
+// Arguments: ranks, bytes.
 void local_all_gather(benchmark::State& state) {
   run(state, Collective::all_gather);
 }

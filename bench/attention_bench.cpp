@@ -4,7 +4,7 @@
 namespace tessera::bench {
 namespace {
 
-// Batch, sequence, heads, size of a head: as in the GPT of docs/benchmarks, and in GPT-2.
+// Arguments: batch, sequence, heads, head size, as in the GPT of docs/benchmarks and in GPT-2.
 void attention_of(benchmark::State& state, Direction direction) {
   run(state,
       attention(direction, {state.range(0), state.range(1), state.range(2), state.range(3)}));

@@ -12,7 +12,7 @@ void count(benchmark::State& state, const Comparison& comparison) {
   state.counters["bytes"] = comparison.ours.bytes;
   state.counters["flops"] = comparison.ours.flops;
   state.counters[unit] = comparison.ours.rate(comparison.work);
-  // The highest of several limits.
+  // Shows the highest of several limits.
   const auto best = std::max_element(comparison.limits.begin(), comparison.limits.end(),
                                      [&](const Timed& a, const Timed& b) {
                                        return a.rate(comparison.work) < b.rate(comparison.work);

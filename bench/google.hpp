@@ -7,11 +7,11 @@
 
 namespace tessera::bench {
 
-/// Times `contest.ours` as Google Benchmark wants, then ours and the limits in turn, and shows
+/// Times `contest.ours` as Google Benchmark requires, then ours and the limits in turn, and shows
 /// bytes, FLOPs, rate, limit and the ratio as counters.
 void run(benchmark::State& state, const Contest& contest);
 
-/// The collective over `local` with state.range(0) ranks and state.range(1) bytes.
+/// Runs the collective over `local` with state.range(0) ranks and state.range(1) bytes.
 void run(benchmark::State& state, Collective collective);
 
 }  // namespace tessera::bench

@@ -4,7 +4,7 @@
 namespace tessera::bench {
 namespace {
 
-// m, n, k of a layer: y = x w, dw += x' dy, dx = dy w'.
+// Arguments: m, n, k of a layer: y = x w, dw += x' dy, dx = dy w'.
 void matmul_of(benchmark::State& state, kernels::Transpose a, kernels::Transpose b,
                kernels::Write write) {
   run(state, matmul(state.range(0), state.range(1), state.range(2), a, b, write));

@@ -3,7 +3,7 @@
 namespace tessera::bench {
 namespace {
 
-// Ranks, bytes.
+// Arguments: ranks, bytes.
 void local_reduce_scatter(benchmark::State& state) {
   run(state, Collective::reduce_scatter);
 }

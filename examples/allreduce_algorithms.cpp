@@ -1,7 +1,7 @@
-// Four ways to all-reduce, so that every rank ends with the sum of what all have. Each is run with
-// 2 ... N ranks, threads that receive from each other in rounds: the bytes through the busiest
-// rank, steps and rounds are counted and held against formulas, time is measured, beside that of a
-// network of links. Exit status 1 if a count or a sum is wrong.
+// Four all-reduce algorithms, which leave the sum of all ranks' data on every rank. Each runs on 2
+// ... N ranks, threads that receive from each other in rounds. The program counts the bytes through
+// the busiest rank, steps and rounds and compares them with formulas; it measures the time, and
+// computes the time on a network of links. Exit status 1 if a count or a sum is wrong.
 // docs/lessons/allreduce_algorithms.md
 //
 //   allreduce_algorithms [largest number of ranks = 16, from 2 to 16]
@@ -39,7 +39,7 @@ struct Result {
   int ranks = 0;
   std::size_t bytes = 0;  // of each rank's data
   std::array<Cost, kAlgorithms.size()> costs;
-  std::array<double, kAlgorithms.size() + 1> here_s{};  // the last: of the library's all-reduce
+  std::array<double, kAlgorithms.size() + 1> here_s{};  // the last: the library's all-reduce
   std::atomic<bool> right = true;
 };
 
@@ -56,7 +56,7 @@ bool is_sum(const std::vector<float>& data, int ranks) {
   return true;
 }
 
-// Runs `all_reduce` some times on fresh data. The median of the seconds that it took this rank.
+// Runs `all_reduce` some times on fresh data. Returns this rank's median time in seconds.
 template <class AllReduce>
 double time(tessera::World& world, Ranks& ranks, Result& result, const AllReduce& all_reduce) {
   std::vector<double> seconds;
@@ -91,7 +91,7 @@ void measure(tessera::World& world, Ranks& ranks, Result& result) {
   }
 }
 
-// The library's own sends what all-to-all does.
+// The library's all-reduce sends what all-to-all sends.
 void measure_library(tessera::World& world, Ranks& ranks, Result& result) {
   std::vector<float>& mine = ranks.of(world.rank());
   const tessera::View data{mine.data(), static_cast<std::int64_t>(mine.size()),
@@ -109,7 +109,8 @@ void measure_library(tessera::World& world, Ranks& ranks, Result& result) {
   if (tessera::peer_traffic(world) != expected) { result.right = false; }
 }
 
-// Takes about `elems` floats a rank, rounded so that pieces are whole, and the library's too.
+// Takes about `elems` floats per rank, rounded so that pieces are whole, and so that the library's
+// pieces are whole too.
 void run(Result& result, int ranks, std::size_t elems) {
   const std::size_t multiple = 64 * static_cast<std::size_t>(ranks);
   Ranks memory{ranks, (elems + multiple - 1) / multiple * multiple};

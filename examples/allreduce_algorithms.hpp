@@ -1,6 +1,6 @@
 #pragma once
 
-// Ranks that receive from each other in rounds, counted, and four ways for them to all-reduce.
+// Ranks that receive from each other in rounds, with counters, and four all-reduce algorithms.
 
 #include <algorithm>
 #include <atomic>
@@ -10,23 +10,22 @@
 #include <functional>
 #include <vector>
 
-/// What a way to all-reduce took.
+/// The cost of an all-reduce.
 struct Cost {
-  std::size_t bytes = 0;  ///< sent and received by the rank with the most
-  int steps = 0;          ///< messages one after the other, where a rank sends and receives one at
-                          ///< a time
-  int rounds = 0;         ///< that had to wait for each other
-  double link_s = 0;      ///< on a network on which a step of b bytes takes latency + b / bandwidth
+  std::size_t bytes = 0;  ///< sent and received by the busiest rank
+  int steps = 0;          ///< messages in sequence, if a rank sends and receives one at a time
+  int rounds = 0;         ///< rounds that had to wait for each other
+  double link_s = 0;      ///< on a network where a step of b bytes takes latency + b / bandwidth
 };
 
-/// A network on which every rank has one link, for both directions at once.
+/// A network with one full-duplex link per rank.
 struct Link {
   double latency_s = 10e-6;
   double bytes_per_s = 10e9;
 };
 
 /// `size` ranks with `elems` floats each, a multiple of `size`. In a round a rank receives what the
-/// others have had since the round began. Nobody writes then what another reads.
+/// others held when the round began: nobody writes in a round what another rank reads in it.
 class Ranks {
  public:
   Ranks(int size, std::size_t elems) : data_(at(size)), ports_(at(size)), rounds_{size, End{this}} {
@@ -46,10 +45,10 @@ class Ranks {
     std::transform(of(from).begin() + first, of(from).begin() + last, of(rank).begin() + first,
                    of(rank).begin() + first, std::plus<>{});
   }
-  /// Every rank calls it, and goes on when all have.
+  /// Called by every rank; returns when all have called it.
   void end_round() { rounds_.arrive_and_wait(); }
 
-  /// Since the last reset; while no round is under way.
+  /// The cost since the last reset. Call it between rounds.
   [[nodiscard]] Cost cost() const {
     Cost cost = cost_;
     for (const Port& port : ports_) { cost.bytes = std::max(cost.bytes, port.total_bytes); }
@@ -61,7 +60,7 @@ class Ranks {
   }
 
  private:
-  struct Port {  // of a rank, in the round that is under way
+  struct Port {  // counters of a rank in the current round
     std::atomic<std::size_t> out_bytes = 0, in_bytes = 0;
     std::atomic<int> out = 0, in = 0;  // messages
     std::size_t total_bytes = 0;
@@ -111,10 +110,10 @@ class Ranks {
   std::barrier<End> rounds_;
 };
 
-// Each is called by every rank, and leaves the sum of all data in everyone's. Its formula says what
-// that takes n ranks with `bytes` each.
+// Every rank calls each of these functions, which leaves the sum of all data on every rank. Its
+// formula gives the cost for n ranks with `bytes` each.
 
-/// Reduce and broadcast: all to rank 0, which adds, and back.
+/// Reduce and broadcast: all send to rank 0, which adds and sends the sum back.
 inline void star(Ranks& ranks, int rank) {
   for (int from = 1; rank == 0 && from < ranks.size(); ++from) { ranks.add(0, from); }
   ranks.end_round();
@@ -145,8 +144,8 @@ inline Cost tree_formula(int n, std::size_t bytes) {
   return {.bytes = bytes * static_cast<std::size_t>(levels), .steps = levels, .rounds = levels};
 }
 
-/// Reduce-scatter and all-gather: rank r adds up piece r of everyone's, then everyone fetches every
-/// piece.
+/// Reduce-scatter and all-gather: rank r adds up piece r of all ranks, then every rank fetches
+/// every piece.
 inline void all_to_all(Ranks& ranks, int rank) {
   const int n = ranks.size();
   for (int k = 1; k < n; ++k) { ranks.add(rank, (rank + k) % n, rank, n); }
@@ -155,13 +154,13 @@ inline void all_to_all(Ranks& ranks, int rank) {
   ranks.end_round();
 }
 inline Cost all_to_all_formula(int n, std::size_t bytes) {
-  const int messages = 2 * (n - 1);  // of a piece, out; and as many in
+  const int messages = 2 * (n - 1);  // of one piece each, sent; as many are received
   const std::size_t both_ways = 2 * static_cast<std::size_t>(messages);
   return {.bytes = bytes / static_cast<std::size_t>(n) * both_ways, .steps = messages, .rounds = 2};
 }
 
-/// The same, but everyone receives from its left neighbour alone: a piece collects its sum on its
-/// way round, and goes round once more.
+/// The same, but every rank receives only from its left neighbour: a piece collects its sum on one
+/// way round the ring, and is distributed on a second.
 inline void ring(Ranks& ranks, int rank) {
   const int n = ranks.size();
   const int left = (rank + n - 1) % n;
@@ -180,7 +179,7 @@ inline Cost ring_formula(int n, std::size_t bytes) {
   return cost;
 }
 
-/// Bytes of data from which on the ring is faster than the tree over such links: where
+/// Bytes of data from which on the ring is faster than the tree over such links, where
 /// 2 (n-1) (latency + bytes / n / bandwidth) = 2 levels (latency + bytes / bandwidth).
 inline double ring_wins_from(int n, const Link& link) {
   const double levels = static_cast<double>(tree_formula(n, 0).steps) / 2;

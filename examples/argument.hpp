@@ -7,7 +7,7 @@
 
 #include "tessera/base/error.hpp"
 
-/// The program's only argument, a number from `low` to `high`; `fallback` if there is none.
+/// Returns the program's only argument, a number from `low` to `high`, or `fallback` without one.
 /// ConfigError for anything else.
 inline int only_argument(int argc, char** argv, int low, int high, int fallback) {
   if (argc < 2) { return fallback; }

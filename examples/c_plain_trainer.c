@@ -1,5 +1,5 @@
-// A trainer in plain C: own loops, own memory, no library. It learns which character follows eight
-// others, from a few lines of text, with a hand-written backward pass and AdamW.
+// A trainer in plain C, with its own loops and memory and no library. It learns which character
+// follows eight others in a few lines of text, with a hand-written backward pass and AdamW.
 //
 //   c_plain_trainer [steps = 50]
 //
@@ -15,7 +15,7 @@ static const char text[] =
     "A mosaic is made of small tiles, and no tile shows the picture. Each is cut to its place, "
     "laid beside its neighbours, and forgotten; step back, and a face looks at you.";
 
-// Characters are looked up in a table, and three layers follow.
+// A table of characters, followed by three layers.
 static const int ins[LAYERS] = {CONTEXT * WIDTH, HIDDEN, HIDDEN};
 static const int outs[LAYERS] = {HIDDEN, HIDDEN, CHARS};
 static const float lr = 0.01F, beta1 = 0.9F, beta2 = 0.95F, eps = 1e-8F;
@@ -34,7 +34,7 @@ typedef struct {
   Parameter biases[LAYERS];
 } Model;
 
-// What a rank computes with: y[0] is the table's output, y[LAYERS] are the logits.
+// The activations of a rank: y[0] is the table's output, y[LAYERS] are the logits.
 typedef struct {
   unsigned char chars[BATCH][CONTEXT];
   unsigned char targets[BATCH];
@@ -42,7 +42,7 @@ typedef struct {
   float dy[LAYERS + 1][BATCH * CHARS];
 } Activations;
 
-// The initial value of an element, made of its place alone.
+// The initial value of an element, which depends only on its place.
 static float initial(int parameter, int64_t element) {
   uint64_t x = (uint64_t)element * 0x9E3779B97F4A7C15U + (uint64_t)parameter * 0xD1B54A32D192ED03U;
   x = (x ^ (x >> 29)) * 0xBF58476D1CE4E5B9U;
@@ -70,7 +70,7 @@ static void table_backward(const Activations* a, float* dtable, int rows) {
       dtable[a->chars[r][i / WIDTH] * WIDTH + i % WIDTH] += a->dy[0][r * CONTEXT * WIDTH + i];
 }
 
-// y = x w + b, then tanh but for the logits.
+// y = x w + b, then tanh, except for the logits.
 static void layer_forward(Activations* a, int l, const float* w, const float* b, int rows) {
   for (int r = 0; r < rows; ++r)
     for (int o = 0; o < outs[l]; ++o) {
@@ -137,7 +137,7 @@ static double power(double b, int t) {
   return result;
 }
 
-// One step of AdamW without decay, after which the gradient is zero again.
+// One AdamW step without decay; it zeroes the gradient.
 static void update(Parameter* p, int step) {
   const float lr_t = (float)((double)lr / (1.0 - power(beta1, step)));
   const float v_scale = (float)(1.0 / sqrt(1.0 - power(beta2, step)));

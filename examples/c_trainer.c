@@ -1,5 +1,5 @@
-// The trainer of c_plain_trainer.c under Tessera: the same loops, while parameters, gradients and
-// AdamW's moments are sharded over ranks. The batch is the same for any number of them.
+// The trainer of c_plain_trainer.c with Tessera: the same loops, but parameters, gradients and
+// AdamW's moments are sharded over ranks. The batch does not depend on the number of ranks.
 //
 //   c_trainer [steps = 50] [strategy = zero3] [ranks = 2]     ranks are threads
 //   mpirun -n 2 c_trainer [steps] [strategy] 0                ranks are processes
@@ -15,7 +15,7 @@ static const char text[] =
     "A mosaic is made of small tiles, and no tile shows the picture. Each is cut to its place, "
     "laid beside its neighbours, and forgotten; step back, and a face looks at you.";
 
-// Characters are looked up in a table, and three layers follow.
+// A table of characters, followed by three layers.
 static const int ins[LAYERS] = {CONTEXT * WIDTH, HIDDEN, HIDDEN};
 static const int outs[LAYERS] = {HIDDEN, HIDDEN, CHARS};
 
@@ -24,7 +24,7 @@ typedef struct {
   tessera_strategy strategy;
 } Options;
 
-// What a rank computes with: y[0] is the table's output, y[LAYERS] are the logits.
+// The activations of a rank: y[0] is the table's output, y[LAYERS] are the logits.
 typedef struct {
   unsigned char chars[BATCH][CONTEXT];
   unsigned char targets[BATCH];
@@ -32,7 +32,7 @@ typedef struct {
   float dy[LAYERS + 1][BATCH * CHARS];
 } Activations;
 
-// The initial value of an element, made of its place alone.
+// The initial value of an element, which depends only on its place.
 static float initial(int parameter, int64_t element) {
   uint64_t x = (uint64_t)element * 0x9E3779B97F4A7C15U + (uint64_t)parameter * 0xD1B54A32D192ED03U;
   x = (x ^ (x >> 29)) * 0xBF58476D1CE4E5B9U;
@@ -60,7 +60,7 @@ static void table_backward(const Activations* a, float* dtable, int rows) {
       dtable[a->chars[r][i / WIDTH] * WIDTH + i % WIDTH] += a->dy[0][r * CONTEXT * WIDTH + i];
 }
 
-// y = x w + b, then tanh but for the logits.
+// y = x w + b, then tanh, except for the logits.
 static void layer_forward(Activations* a, int l, const float* w, const float* b, int rows) {
   for (int r = 0; r < rows; ++r)
     for (int o = 0; o < outs[l]; ++o) {

@@ -1,7 +1,8 @@
-// One layer on several ranks: y = gelu(x A) B with the columns of A and the rows of B shared out,
-// by hand, with plain loops and the library's collectives. Prints who holds what, what travels in
-// one step forward and backward, measured and by formula, and how far the results are from those of
-// one rank. Exit status 1 if a byte is not its formula's, or a result is too far off.
+// One layer on several ranks: y = gelu(x A) B, with the columns of A and the rows of B divided over
+// the ranks, by hand, with plain loops and the library's collectives. Prints what each rank holds,
+// what a step sends forward and backward, measured and by formula, and how far the results are from
+// those of one rank. Exit status 1 if a measured byte count differs from its formula, or if a
+// result is too far off.
 // docs/lessons/column_and_row.md
 //
 //   column_and_row [ranks = 4, from 1 to 8]
@@ -29,9 +30,9 @@ using tessera::View;
 
 constexpr std::int64_t kRows = 840;   // tokens; 1 to 8 ranks divide it
 constexpr std::int64_t kHidden = 60;  // columns of x and y
-constexpr std::int64_t kInner = 250;  // columns of A; few numbers of ranks divide it
+constexpr std::int64_t kInner = 250;  // columns of A; divisible by few numbers of ranks
 
-// Row-major, with plain loops.
+// A row-major matrix, with plain loops.
 struct Matrix {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -69,7 +70,7 @@ Matrix operator*(const Matrix& a, const Matrix& b) {
   return product;
 }
 
-// Some columns, or some rows.
+// Copies some columns; rows_of copies some rows.
 Matrix columns_of(const Matrix& m, const Range& some) {
   Matrix part{m.rows, some.elems};
   for (std::int64_t r = 0; r < m.rows; ++r) {
@@ -81,7 +82,7 @@ Matrix rows_of(const Matrix& m, const Range& some) {
   return transposed(columns_of(transposed(m), some));
 }
 
-// Any smooth bend will do; this one is GELU's short form.
+// Any smooth nonlinearity will do; this is the sigmoid approximation of GELU.
 Matrix bent(Matrix z) {
   for (float& v : z.values) { v = v / (1.0F + std::exp(-1.702F * v)); }
   return z;
@@ -104,7 +105,7 @@ Matrix drawn(std::int64_t rows, std::int64_t columns, std::uint32_t seed) {
   return m;
 }
 
-// The weights and inputs of every rank, and the result of one rank alone.
+// The weights and inputs of every rank, and the result of one rank.
 struct Whole {
   Matrix x = drawn(kRows, kHidden, 1), a = drawn(kHidden, kInner, 2), b = drawn(kInner, kHidden, 3);
   Matrix dy = drawn(kRows, kHidden, 4);
@@ -113,7 +114,7 @@ struct Whole {
   Matrix dx = dz * transposed(a), da = transposed(x) * dz, db = transposed(h) * dy;
 };
 
-// The ranks that share the layer, and what travels between them.
+// The ranks that share the layer, and the record of what they send.
 class Ranks {
  public:
   explicit Ranks(tessera::World& world)
@@ -138,9 +139,9 @@ class Ranks {
   void reduce_scatter_rows(const char* what, Matrix& m) {
     move(what, Batch{what}.reduce_scatter(m.view(), m.view(rows())));
   }
-  // Every rank's columns: as many broadcasts, since parts differ in size.
+  // Gathers every rank's columns with one broadcast per rank, since parts differ in size.
   Matrix gather_columns(const char* what, const Matrix& mine, std::int64_t columns) {
-    Matrix all{columns, mine.rows};  // transposed: a rank's columns lie end to end
+    Matrix all{columns, mine.rows};  // transposed: a rank's columns are contiguous
     const Matrix rows = transposed(mine);
     Batch batch{what};
     for (int rank = 0; rank < size(); ++rank) {
@@ -157,8 +158,8 @@ class Ranks {
   struct Move {
     std::string what;
     std::string collective;
-    std::size_t measured;    // bytes that all ranks have sent
-    std::size_t by_formula;  // Batch's: sent_bytes
+    std::size_t measured;    // bytes that all ranks sent
+    std::size_t by_formula;  // sent_bytes of the Batch
   };
   [[nodiscard]] std::vector<Move> take_moves() { return std::exchange(moves_, {}); }
 
@@ -175,7 +176,7 @@ class Ranks {
     made.measured = sent() - made.measured;
     moves_.push_back(made);
   }
-  // Bytes sent by all ranks so far.
+  // Bytes that all ranks have sent so far.
   std::size_t sent() {
     world_.barrier();
     const std::vector<std::size_t> mine = tessera::peer_traffic(world_);
@@ -190,7 +191,7 @@ class Ranks {
   std::vector<Move> moves_;
 };
 
-// The largest difference, relative to the largest value, over all four results.
+// The largest difference over all four results, relative to the largest value.
 class Difference {
  public:
   void add(const Matrix& actual, const Matrix& expected) {
@@ -207,8 +208,8 @@ class Difference {
   float most_ = 0;
 };
 
-// A's columns and B's rows. The bend needs whole sums of x A, and a rank has those of its columns;
-// its columns of h meet its rows of B. So nothing travels in the middle.
+// Columns of A, rows of B. The nonlinearity needs complete sums of x A, and a rank has them for its
+// columns; its columns of h multiply its rows of B. So nothing is sent between the two products.
 float column_then_row(Ranks& ranks, const Whole& whole) {
   const Matrix a = columns_of(whole.a, ranks.inner());
   const Matrix b = rows_of(whole.b, ranks.inner());
@@ -227,8 +228,8 @@ float column_then_row(Ranks& ranks, const Whole& whole) {
   return difference.most();
 }
 
-// The same with slices of the rows outside: a rank starts with its rows of x and dy, and ends with
-// its rows of y and dx.
+// The same with rows divided outside the layer: a rank starts with its rows of x and dy, and ends
+// with its rows of y and dx.
 float with_slices_of_rows(Ranks& ranks, const Whole& whole) {
   const Range mine = ranks.rows();
   const auto only_mine = [&](const Matrix& m) {
@@ -258,7 +259,7 @@ float with_slices_of_rows(Ranks& ranks, const Whole& whole) {
   return difference.most();
 }
 
-// Both by columns: h has to be whole before B, and dh before the bend's slope.
+// Columns of both: h must be whole before B, and dh before the nonlinearity's slope.
 float column_then_column(Ranks& ranks, const Whole& whole) {
   const Range out = ranks.part_of(kHidden, ranks.rank());
   const Matrix a = columns_of(whole.a, ranks.inner());
@@ -298,7 +299,8 @@ void print_holders(const Ranks& ranks) {
   std::printf("\n%-22s %-16s %-6s %12s %12s\n", "way", "collective", "of", "KiB sent", "formula");
 }
 
-// One line for each collective; whether bytes are the formula's and results one rank's.
+// Prints one line per collective. Returns whether bytes match the formula and results match one
+// rank's.
 bool print(const char* way, const std::vector<Ranks::Move>& moves, double difference) {
   std::size_t all = 0;
   bool as_formula = true;
@@ -349,7 +351,7 @@ int main(int argc, char** argv) {
       if (world.rank() == 0) { good = mine; }
     };
     tessera::WorldOptions options;
-    options.trace = true;  // who sends to whom is counted
+    options.trace = true;  // counts who sends to whom
     tessera::run_ranks(ranks, body, options);
     return good ? 0 : 1;
   } catch (const tessera::ConfigError& error) {

@@ -1,14 +1,14 @@
-// An optimizer of one's own, under any strategy: cautious sign descent. It keeps one moment, moves
-// every weight by the rate in the direction of the moment's sign, and lets a weight wait while the
-// gradient points the other way (the mask of "cautious" optimizers, Liang et al. 2024). Half of
-// AdamW's state.
+// A custom optimizer that works with any strategy: cautious sign descent. It keeps one moment, half
+// of AdamW's state, and moves every weight by the rate in the direction of the moment's sign. A
+// weight waits while the gradient points the other way (the mask of "cautious" optimizers, Liang et
+// al. 2024).
 //
 //   custom_optimizer [strategy] [ranks]
 //
-// The rule sees pieces of parameters, cut as the strategy cuts them. It treats every element alike,
-// so the cut changes no bit: the program checks that against the same training on one rank, where
-// nothing is cut, and exits with 1 if a bit differs. Every rank sees the same samples here, so that
-// the average of 1, 2 or 4 ranks' gradients is the same number.
+// The rule gets pieces of parameters, cut as the strategy cuts them. It treats every element alike,
+// so the cut changes no bit: the program compares the result with the same training on one rank,
+// without a cut, and exits with 1 if a bit differs. Every rank sees the same samples, so that the
+// average of 1, 2 or 4 ranks' gradients is the same number.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -26,7 +26,7 @@ constexpr std::int64_t kOutputs = 10;
 constexpr int kSamples = 32;
 constexpr int kSteps = 150;
 
-/// beta: how much of the moment stays.
+/// `beta` is the decay of the moment.
 tessera::CustomOptimizer cautious_sign(float lr, float beta, float weight_decay) {
   const auto update = [beta](const tessera::ShardUpdate& piece) {
     if (*piece.apply == 0) { return; }  // the gradient is not finite: the step is skipped
@@ -53,12 +53,13 @@ struct Outcome {
   std::vector<float> weights;
 };
 
-/// Adds the gradient of 0.5 |W x + b - y|^2 over samples drawn from a hidden map; the mean loss.
+/// Adds the gradient of 0.5 |W x + b - y|^2 over samples drawn from a hidden map. Returns the mean
+/// loss.
 double fit(tessera::ShardedModel& model, tessera::Unit unit, int step) {
   std::vector<float> error(kOutputs), x(kInputs), truth(kOutputs * kInputs);
   tessera::init::fill_normal(/*seed=*/9, 0, 0, 0.5F, truth);
   double loss = 0.0;
-  { const auto p = model.forward(unit); }  // gathered once more in backward, where all is done
+  { const auto p = model.forward(unit); }  // gathered again in backward, which does all the work
   const auto g = model.backward(unit);
   const float* const weight = g["weight"];
   const float* const bias = g["bias"];

@@ -1,6 +1,6 @@
-// Trains one model under every strategy. Measures each rank's memory and each pair's traffic beside
-// the formulas that a student would write.
-// Exit status 1 if a measured number is not its formula's. docs/lessons/dp_vs_ddp_vs_zero.md
+// Trains one model under every strategy. Measures each rank's memory and the traffic between each
+// pair of ranks, and compares them with textbook formulas. Exit status 1 if a measured number
+// differs from its formula. docs/lessons/dp_vs_ddp_vs_zero.md
 //
 //   dp_vs_ddp_vs_zero [ranks = 4, from 1 to 16]
 
@@ -30,7 +30,7 @@ constexpr int kSteps = 3;
 // A stack of layers y = x + w x, element by element. Returns this rank's loss, mean(y^2) / 2.
 double forward_backward(tessera::ShardedModel& model, const std::vector<tessera::Unit>& layers,
                         int rank) {
-  const float seen = 1.0F + 0.01F * static_cast<float>(rank);  // each rank has data of its own
+  const float seen = 1.0F + 0.01F * static_cast<float>(rank);  // each rank has its own data
   std::vector<std::vector<float>> x{std::vector<float>(kWidth, seen)};
   for (const tessera::Unit layer : layers) {
     const auto p = model.forward(layer);
@@ -54,7 +54,7 @@ double forward_backward(tessera::ShardedModel& model, const std::vector<tessera:
   return loss;
 }
 
-// What has been sent, when every rank has finished what it sends.
+// Bytes sent so far, once every rank has finished sending.
 std::vector<std::size_t> sent_so_far(tessera::World& world) {
   world.gather_channel().stream.wait();
   world.reduce_channel().stream.wait();
@@ -94,7 +94,7 @@ Rank train(tessera::World& world, const Job& job) {
 std::vector<Rank> train_all(Job& job) {
   std::vector<Rank> ranks(static_cast<std::size_t>(job.ranks));
   tessera::WorldOptions options;
-  options.trace = true;  // who sends to whom is counted
+  options.trace = true;  // counts who sends to whom
   tessera::run_ranks(
       job.ranks,
       [&](tessera::World& world) {
@@ -120,7 +120,7 @@ double kib(std::size_t bytes) {
   return static_cast<double>(bytes) / 1024;
 }
 
-// One line a rank; whether all that was measured is what the formulas say.
+// Prints one line per rank. Returns whether all measurements match the formulas.
 bool print(const Job& job, const std::vector<Rank>& ranks) {
   bool same = true;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
@@ -152,7 +152,7 @@ void print_head(int ranks) {
   std::printf("  |   sent    got   both\n");
 }
 
-// Trains under every strategy; whether all is as it should be.
+// Trains under every strategy. Returns whether all is as expected.
 bool compare(int ranks) {
   print_head(ranks);
   bool counted = true;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The sums of dp_vs_ddp_vs_zero, in bytes: fp32, AdamW. Layers have a multiple of 64 elements for
-// each rank, with padding, so that every division below leaves no rest.
+// The formulas of dp_vs_ddp_vs_zero, in bytes: fp32, AdamW. Layers, with padding, have a multiple
+// of 64 elements per rank, so that every division below is exact.
 
 #include <cstddef>
 #include <vector>
@@ -14,12 +14,12 @@ struct Job {
   tessera::Strategy strategy;
   int group;              // S of hybrid
   std::size_t model = 0;  // bytes of all parameters, 4 each, with padding
-  std::size_t layer = 0;  // of one layer's
+  std::size_t layer = 0;  // of one layer
 };
 
 struct Held {
   tessera::ModelStateBytes state;  // parameters, gradients, optimizer
-  std::size_t slots = 0;           // places for what is gathered or reduced at the moment
+  std::size_t slots = 0;           // memory for what is being gathered or reduced
   friend bool operator==(const Held&, const Held&) = default;
 };
 
@@ -31,8 +31,8 @@ struct Rank {
   std::size_t layer = 0;  // bytes of a layer's parameters, with padding
 };
 
-// The formulas in words: P and L are bytes of all parameters and of a layer's, S ranks of a group.
-// Held are parameters, gradients, optimizer, slots.
+// The formulas in words: P and L are the bytes of all parameters and of one layer, S is the number
+// of ranks in a group. A rank holds parameters, gradients, optimizer state and slots.
 inline const char* formulas(tessera::Strategy strategy) {
   switch (strategy) {
     case tessera::Strategy::dp:

@@ -1,7 +1,7 @@
-// A hand-written trainer under Tessera: own loops, own memory, raw pointers, no layers from the
-// library. It learns y = sin(x0) * x1 with a small MLP, on any number of ranks and any strategy.
-// What each rank will hold is planned before anything is allocated: the same program on a device
-// that only counts.
+// A hand-written trainer with Tessera: its own loops and memory, raw pointers, and no layers from
+// the library. It learns y = sin(x0) * x1 with a small MLP, on any number of ranks and with any
+// strategy. Before it allocates anything, it plans what each rank will hold, by running the same
+// program on a device that only counts.
 //
 //   hand_written_mlp [strategy = zero3] [ranks = 4] [steps = 300]
 
@@ -22,7 +22,7 @@ using Matrix = std::vector<float>;  // row-major
 
 constexpr std::int64_t kInputs = 2;
 constexpr std::int64_t kHidden = 61;  // no number of ranks divides it
-constexpr std::int64_t kBatch = 16;   // samples a rank
+constexpr std::int64_t kBatch = 16;   // samples per rank
 constexpr std::size_t kOwnBytes = sizeof(float) * kBatch * (kInputs + 3 * kHidden + 1);
 
 struct Layer {
@@ -46,7 +46,7 @@ void forward(const Layer& layer, const Matrix& x, const float* w, const float* b
   }
 }
 
-// Adds into dw and db, which hold zeros or earlier micro-batches; overwrites dx.
+// Adds to dw and db, which hold zeros or earlier micro-batches' gradients; overwrites dx.
 void backward(const Layer& layer, const Matrix& x, const Matrix& y, const Matrix& dy,
               const float* w, float* dw, float* db, Matrix& dx) {
   dx.assign(static_cast<std::size_t>(kBatch * layer.in), 0.0F);
@@ -95,7 +95,7 @@ Losses train(tessera::World& world, tessera::Strategy strategy, int steps) {
   model.materialize(tessera::init::normal(/*seed=*/1, /*stddev=*/0.2F));
   model.optimize_with(tessera::AdamW{.lr = 0.01F, .weight_decay = 0.0F}, {.clip_norm = 1.0F});
 
-  // Memory of this program's own joins the reports when it is registered.
+  // Registering the program's own memory adds it to the reports.
   const auto own = world.memory().register_memory(tessera::Category::activations, kOwnBytes,
                                                   "activations of the layers");
   Losses losses;
@@ -110,7 +110,7 @@ Losses train(tessera::World& world, tessera::Strategy strategy, int steps) {
       world.compute([&] { forward(layers[i], x[i], p["weight"], p["bias"], x[i + 1]); });
     }
     double loss = 0.0;
-    world.compute([&] {  // skipped where nothing is computed
+    world.compute([&] {  // skipped on a device that only counts
       dy.resize(kBatch);
       for (std::size_t r = 0; r < kBatch; ++r) {
         const float error = x.back()[r] - target[r];
@@ -141,7 +141,7 @@ int main(int argc, char** argv) {
     const auto strategy = tessera::parse_strategy(argc > 1 ? argv[1] : "zero3");
     const int ranks = argc > 2 ? std::atoi(argv[2]) : 4;
     const int steps = argc > 3 ? std::atoi(argv[3]) : 300;
-    // One step asks for all the memory that any number of steps does.
+    // One step needs as much memory as any number of steps.
     const auto planned = tessera::plan({.ranks = ranks}, [&](tessera::World& world) {
       (void)train(world, strategy, /*steps=*/1);
     });

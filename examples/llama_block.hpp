@@ -7,11 +7,11 @@
 #include "tessera/engine/sharded_model.hpp"
 #include "tessera/kernels/kernels.hpp"
 
-// A block of Llama, which Tessera does not have, made of the library's kernels:
+// A block of Llama, which is not part of Tessera, built from the library's kernels:
 //
 //   m = x + attention(rotary(rms_norm(x) wqkv)) wo        y = m + swiglu(rms_norm(m) w13) w2
 //
-// It names no device: its kernels run where the scope's stream does.
+// It does not name a device: its kernels run on the device of the scope's stream.
 namespace llama {
 
 namespace kernels = tessera::kernels;

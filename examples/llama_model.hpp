@@ -13,7 +13,7 @@
 
 namespace llama {
 
-/// Memory of the rank's device, counted among its activations.
+/// Memory of the rank's device, counted as activations.
 class Memory {
  public:
   explicit Memory(tessera::World& world) : world_{&world} {}
@@ -55,7 +55,7 @@ struct RotaryTables {
   }
 };
 
-/// What one block keeps from forward to backward; x and the workspace are set by its model.
+/// What one block keeps from forward to backward; its model sets x and the workspace.
 inline Block::Saved take_saved(const Sizes& s, const RotaryTables& tables, tessera::DType compute,
                                Memory& memory) {
   const std::int64_t values = s.rows() * s.hidden;
@@ -74,7 +74,7 @@ inline Block::Saved take_saved(const Sizes& s, const RotaryTables& tables, tesse
           .sines = tables.sines};
 }
 
-/// A language model of such blocks: token embedding, blocks, a last norm and a head of its own.
+/// A language model of such blocks: token embedding, blocks, a last norm and a separate head.
 class Model {
  public:
   /// Declares its units in `model`, which outlives this object.
@@ -226,10 +226,10 @@ class Model {
   std::vector<tessera::Unit> blocks_;
 
   std::vector<Block::Saved> saved_;
-  std::vector<Values> residual_;  // before each block, and behind the last
+  std::vector<Values> residual_;  // before each block, and after the last
   Values normed_;
   float* inverse_rms_ = nullptr;
-  Values logits_;  // then their gradient
+  Values logits_;  // later overwritten by their gradient
   Values gradient_;
   Values scratch_;
   std::int32_t* tokens_ = nullptr;
@@ -237,7 +237,7 @@ class Model {
   double* loss_ = nullptr;
 };
 
-/// What a rank sees in a step: counting, each sequence from a start and with a stride of its own.
+/// A rank's data in a step: each sequence counts from its own start with its own stride.
 struct Text {
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> targets;

@@ -1,10 +1,11 @@
-// Low-rank adaptation (Hu et al. 2021) under Tessera: a base model stays frozen, small adapters
-// beside its matrices are trained. Frozen parameters cost neither gradient nor optimizer memory,
-// and under zero3 each rank keeps 1/N of them too.
+// Low-rank adaptation (Hu et al. 2021) with Tessera: a base model is frozen, and small adapters
+// beside its matrices are trained. Frozen parameters need neither gradients nor optimizer state,
+// and with zero3 each rank keeps only 1/N of them.
 //
 //   block:  y = x + tanh(x W + (x A) B)      W [h, h] frozen, A [h, r] and B [r, h] trained, B = 0
 //
-// The base maps x to some y; the adapters learn the same base with its last matrix turned.
+// The base maps x to some y; the adapters learn the map of the same base with its last matrix
+// rotated.
 //
 //   lora [strategy = zero3] [ranks = 4] [steps = 200]
 
@@ -26,10 +27,10 @@ using Matrix = std::vector<float>;  // row-major
 
 constexpr std::int64_t kHidden = 48;
 constexpr std::int64_t kRank = 4;
-constexpr std::int64_t kBatch = 16;  // samples a rank
+constexpr std::int64_t kBatch = 16;  // samples per rank
 constexpr std::size_t kBlocks = 3;
 
-// c (m x n) += a (m x k) * b (k x n), and with the one or the other factor transposed.
+// c (m x n) += a (m x k) * b (k x n), and variants with a transposed factor.
 void add_product(const float* a, const float* b, float* c, std::int64_t m, std::int64_t n,
                  std::int64_t k) {
   for (std::int64_t i = 0; i < m; ++i) {
@@ -72,7 +73,7 @@ void forward(const tessera::Scope& p, Saved& saved, Matrix& y) {
   }
 }
 
-// Turns dy into dx. The base has no gradient: only the adapters' are added to.
+// Replaces dy by dx. Only the adapters have gradients; the base has none.
 void backward(const tessera::BackwardScope& g, const Saved& saved, Matrix& dy) {
   Matrix dz = dy;
   Matrix dlow(kBatch * kRank, 0.0F);
@@ -84,7 +85,7 @@ void backward(const tessera::BackwardScope& g, const Saved& saved, Matrix& dy) {
   add_product_bt(dz.data(), g["base"], dy.data(), kBatch, kHidden, kHidden);
 }
 
-// The base as it was trained, or, for what the adapters learn, with its last matrix turned.
+// The base's trained weights, or, for the adapters' target, with a changed last matrix.
 void base_weight(std::size_t block, bool turned, std::int64_t first, std::span<float> out) {
   tessera::init::fill_normal(/*seed=*/1, static_cast<std::uint32_t>(block), first, 0.2F, out);
   if (!turned || block + 1 < kBlocks) { return; }
@@ -102,7 +103,7 @@ struct Outcome {
   bool base_kept = true;
 };
 
-// One rank's program; without adapters' freezing (`full`) everything is trained.
+// One rank's program; with `full` nothing is frozen and everything is trained.
 Outcome train(tessera::World& world, tessera::Strategy strategy, bool full, int steps) {
   tessera::ShardedModel model{world, {.strategy = strategy}};
   std::vector<tessera::Unit> blocks;
@@ -190,7 +191,7 @@ int main(int argc, char** argv) {
       std::printf("%-20s %10zu %10zu %10zu\n", name, bytes.parameters, bytes.gradients,
                   bytes.optimizer);
     }
-    // 2 r h of h h + 2 r h elements are trained: 6 of 42 here. Each shard is rounded up to 64.
+    // Of h h + 2 r h elements 2 r h are trained: 6 of 42 here. Each shard is rounded up to 64.
     const double trained =
         static_cast<double>(lora.bytes.optimizer) / static_cast<double>(all.bytes.optimizer);
     std::printf("optimizer memory: %.3f of all trained; loss %.5f at first, %.5f at last\n",

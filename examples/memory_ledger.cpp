@@ -1,5 +1,5 @@
-// Where the bytes go: a GPT trained for a few steps, then every rank's memory and the ledger of
-// every process, which ends at what the system says is resident. Alone, or as processes:
+// Trains a GPT for a few steps, then prints every rank's memory and the ledger of every process,
+// which adds up to what the system reports as resident. As one process, or as several:
 //
 //   memory_ledger [strategy = zero3]
 //   mpirun -n 4 memory_ledger zero3
@@ -22,7 +22,7 @@ void train(tessera::World& world, tessera::Strategy strategy) {
   gpt.materialize(/*seed=*/1);
   gpt.optimize_with(tessera::AdamW{});
 
-  // What the library has not allocated, it counts if it is told.
+  // Memory that the library did not allocate is counted once it is registered.
   const std::vector<std::int32_t> tokens(static_cast<std::size_t>(4 * config.seq), 42);
   const tessera::CountedMemory data = world.memory().register_memory(
       tessera::Category::workspace, tokens.size() * sizeof(tokens[0]), "tokens");
@@ -32,7 +32,7 @@ void train(tessera::World& world, tessera::Strategy strategy) {
   }
 
   const tessera::JobMemory memory = tessera::gather_memory(world);  // on every rank
-  const std::vector<tessera::ProcessLedger> ledgers = tessera::gather_ledgers(world);  // alike
+  const std::vector<tessera::ProcessLedger> ledgers = tessera::gather_ledgers(world);  // likewise
   if (world.rank() == 0) {
     std::printf("%s\n", memory.text().c_str());
     for (const tessera::ProcessLedger& ledger : ledgers) {

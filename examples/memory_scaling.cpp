@@ -1,5 +1,5 @@
-// The largest GPT that fits a budget under each strategy on 1, 2, 4 and 8 ranks: first planned, on
-// a device that only counts, then trained, to see that it holds what was planned.
+// The largest GPT that fits a budget under each strategy on 1, 2, 4 and 8 ranks: planned first, on
+// a device that only counts, then trained, to check that it holds what was planned.
 //
 //   memory_scaling [MiB a rank]             for example: memory_scaling 12
 //
@@ -26,14 +26,15 @@ namespace nn = tessera::nn;
 using tessera::Strategy;
 
 constexpr std::int64_t kLargest = 64;
-constexpr int kMostMiB = 1024;  // more is no matter of seconds; the tessera command goes further
+constexpr int kMostMiB =
+    1024;  // more would take longer than seconds; the tessera command has no such limit
 
 // Depth and width grow together.
 nn::GPTConfig member(std::int64_t index) {
   return {.layers = index, .hidden = 16 * index, .heads = index, .vocab = 256, .seq = 64};
 }
 
-// One rank's program. It is planned and run as it stands.
+// One rank's program, used for the plan and for the run.
 std::size_t train(tessera::World& world, const nn::GPTConfig& config, Strategy strategy) {
   const int group = strategy == Strategy::hybrid ? (world.size() + 1) / 2 : 0;  // two copies
   auto gpt = tessera::shard(nn::GPT(config), world, {.strategy = strategy, .shard_group = group});

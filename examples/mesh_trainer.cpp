@@ -1,11 +1,10 @@
-// A trainer of one's own on a mesh: residual blocks of an MLP, divided into
-// stages along `pipe`, each cut into columns and rows along `tensor`, its
-// states sharded along `shard`. Losses are those of one rank.
+// A custom trainer on a mesh: residual blocks of an MLP, divided into stages along `pipe`, each cut
+// into columns and rows along `tensor`, with its states sharded along `shard`. The losses are those
+// of one rank.
 //
 //   mesh_trainer [pipe = 2] [shard = 1] [tensor = 2] [steps = 50]
 //
-// Exit status: 0 if every loss is one rank's within 1e-5, 1 if not or if a rank
-// fails.
+// Exit status: 0 if every loss is within 1e-5 of one rank's, 1 if not or if a rank fails.
 
 #include <algorithm>
 #include <charconv>
@@ -31,7 +30,7 @@ constexpr std::int64_t kWidth = 6;
 constexpr std::int64_t kHidden = 61;  // no number of ranks divides it
 constexpr int kBlocks = 5;
 constexpr int kMicroBatches = 4;
-constexpr std::int64_t kBatch = 48;  // samples of a step, shared out over data ranks
+constexpr std::int64_t kBatch = 48;  // samples of a step, divided over data ranks
 
 // c += a b, where a is [rows, inner] and b [inner, cols].
 void add_product(std::int64_t rows, std::int64_t inner, std::int64_t cols, const float* a,
@@ -67,8 +66,8 @@ void add_product_transposed(std::int64_t rows, std::int64_t inner, std::int64_t 
   }
 }
 
-// y = x + tanh(x in + b) out + c, with a rank's columns of `in` and rows of
-// `out`. What backward needs of a block's forward pass.
+// y = x + tanh(x in + b) out + c, with a rank's columns of `in` and rows of `out`. A block keeps
+// this from its forward pass for backward.
 struct Kept {
   Matrix x;
   Matrix h;  // the rank's part of the hidden values
@@ -95,7 +94,7 @@ Matrix forward(const tessera::ForwardScope& p, const tessera::nn::TensorRanks& r
   }
   Matrix y(kept.x.size());
   add_product(rows, hidden, kWidth, kept.h.data(), p["out.weight"], y.data());
-  // Each rank has a part of the sum over `hidden`.
+  // Each rank has a partial sum over `hidden`.
   ranks.sum({y.data(), tessera::DType::fp32}, rows, kWidth);
   const float* out_bias = p["out.bias"];
   for (std::size_t i = 0; i < y.size(); ++i) { y[i] += kept.x[i] + out_bias[i % kWidth]; }
@@ -143,7 +142,7 @@ std::size_t slot_of(const tessera::pipeline::Turn& turn) {
   return static_cast<std::size_t>(turn.slot);
 }
 
-// The mean squared error of one micro-batch; `y` becomes its gradient.
+// The mean squared error of one micro-batch; replaces `y` by its gradient.
 double mean_squared_error(Matrix& y, const Matrix& target) {
   double loss = 0.0;
   const auto elems = static_cast<float>(y.size());
@@ -184,8 +183,7 @@ std::vector<double> train(tessera::World& world, const std::vector<tessera::Mesh
   model.materialize(tessera::init::normal(/*seed=*/1, /*stddev=*/0.3F));
   model.optimize_with(tessera::AdamW{.lr = 0.003F}, {.clip_norm = 1.0F});
 
-  // Ranks along `pipe` and `tensor` have the same samples, the others different
-  // ones.
+  // Ranks along `pipe` and `tensor` have the same samples, other ranks have different ones.
   const tessera::nn::TensorRanks tensor{world, dims};
   const tessera::SubMesh data = mesh.along("replicate", "shard");
   const std::int64_t rows = kBatch / kMicroBatches / data.size();

@@ -1,6 +1,6 @@
-// A model of layers that Tessera does not have (RMSNorm, rotary embedding, SwiGLU), made of the
-// library's kernels by installed headers alone (llama_block.hpp, docs/own-layers.md). It is trained
-// replicated and sharded, which gives the same bits.
+// A model whose layers are not part of Tessera (RMSNorm, rotary embedding, SwiGLU), built from the
+// library's kernels with installed headers only (llama_block.hpp, docs/own-layers.md). It is
+// trained replicated and sharded, with the same bits.
 //
 //   own_layers [ranks = 2] [steps = 40]
 

@@ -1,8 +1,8 @@
-// Pipelines: each rank has some of the layers, and micro-batches go through them one behind the
-// other. Draws every schedule, says how many micro-batches' activations each rank holds, and gives
-// the bubble, the part of a step in which ranks wait: by formula, by the simulator, and measured on
-// ranks whose stages sleep as long as a layer would compute. (Sleeping takes no core, so that more
-// ranks than cores have room.) Exit status 1 if the simulator differs from a formula.
+// Pipelines: each rank has some of the layers, and micro-batches pass through them one after the
+// other. Draws every schedule, prints how many micro-batches' activations each rank holds, and
+// gives the bubble, the part of a step in which ranks wait: by formula, by the simulator, and
+// measured on ranks whose stages sleep as long as a layer would compute. (Sleeping uses no core, so
+// there may be more ranks than cores.) Exit status 1 if the simulator differs from a formula.
 // docs/lessons/pipeline_bubbles.md
 //
 //   pipeline_bubbles [number of ranks = 4, from 1 to 8]
@@ -29,8 +29,8 @@ namespace pipeline = tessera::pipeline;
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// A forward pass takes one unit, a backward pass two: the gradients of the input and of the
-// weights cost a product each. A chunk has a part of a rank's layers.
+// A forward pass takes one unit of time, a backward pass two: the gradients of the input and of the
+// weights are one product each. A chunk is a part of a rank's layers.
 constexpr Seconds kUnit{0.012};
 constexpr int kChunks = 2;
 
@@ -43,7 +43,7 @@ struct Variant {
 
 std::vector<Variant> variants(int ranks, int micro_batches) {
   const double flushed = pipeline::bubble_by_formula(ranks, micro_batches);
-  // A third of 1F1B's bubble is left, if no rank runs out of micro-batches.
+  // A third of 1F1B's bubble remains, if no rank runs out of micro-batches.
   const double zero = (ranks - 1.0) / (3.0 * micro_batches + ranks - 1);
   return {{"GPipe", pipeline::gpipe(ranks, micro_batches), 1, flushed},
           {"1F1B", pipeline::one_forward_one_backward(ranks, micro_batches), 1, flushed},
@@ -52,7 +52,7 @@ std::vector<Variant> variants(int ranks, int micro_batches) {
           {"zero bubble (ZB-H1)", pipeline::zero_bubble(ranks, micro_batches), 1, zero}};
 }
 
-// What the ranks are told to compute, and when they did.
+// The actions that ranks were told to compute, and their times.
 class SleepingStages {
  public:
   explicit SleepingStages(Seconds unit) : unit_{unit} {}
@@ -85,8 +85,8 @@ class SleepingStages {
   double busy_ = 0;
 };
 
-// The part of the time from the first rank's begin to the last one's end in which a rank waits, as
-// a mean over the ranks.
+// The fraction of the time, from the first rank's start to the last one's end, in which a rank
+// waits, averaged over the ranks.
 double measure(const Variant& variant) {
   const auto ranks = static_cast<int>(variant.schedule.ranks.size());
   std::vector<SleepingStages> all(static_cast<std::size_t>(ranks),
@@ -123,7 +123,7 @@ bool show(const Variant& variant, bool drawn) {
   return std::abs(timeline.bubble() - variant.formula) < 1e-9;
 }
 
-// A schedule is data: this one is 1F1B with two of rank 0's actions in the other order.
+// A schedule is data: this is 1F1B with two of rank 0's actions swapped.
 void show_own_schedule() {
   pipeline::Schedule mine = pipeline::one_forward_one_backward(2, 4);
   mine.name = "mine";

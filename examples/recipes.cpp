@@ -1,5 +1,5 @@
-// Recipes for a trainer of one's own (docs/recipes.md): weights saved from it and read back,
-// initial values that are drawn in sequence, activations that a plan counts, and ranks on a mesh.
+// Recipes for a custom trainer (docs/recipes.md): saving its weights and reading them back, initial
+// values that are drawn in sequence, activations that a plan counts, and ranks on a mesh.
 //
 //   recipes FOLDER                          for files that it writes
 //
@@ -33,8 +33,8 @@ constexpr std::uint32_t kSeed = 7;
 // ------------------------------------------------------------------ initial values in sequence
 
 // One stream of numbers over the whole model, in the order in which parameters are declared, as a
-// script draws it that fills one tensor after the other. Every rank draws what comes before its own
-// part and drops it.
+// script draws it that fills one tensor after the other. Every rank also draws the numbers before
+// its own part, and discards them.
 class DrawnInSequence {
  public:
   DrawnInSequence(const tessera::ShardedModel& model, std::uint32_t seed) : seed_{seed} {
@@ -77,13 +77,13 @@ class DrawnInSequence {
 
 // ------------------------------------------------------------------ activations
 
-// The trainer's own memory, where a pass keeps what it has computed.
+// The trainer's own memory, in which a pass keeps its intermediate results.
 struct Activations {
   Activations(tessera::World& world, std::size_t rows)
       : counted_by_world{world.allocate(tessera::Category::activations,
                                         rows * kWidth * sizeof(float), "activations")} {
-    // Memory that comes from elsewhere (a tensor library, a vector) is registered. A rank that only
-    // counts leaves it out, and counts it all the same.
+    // Memory from elsewhere (a tensor library, a vector) is registered. A rank that only counts
+    // does not allocate it, but counts it all the same.
     if (!world.simulated()) { own.resize(rows); }
     registered = world.memory().register_memory(tessera::Category::activations,
                                                 rows * sizeof(float), "row sums");
@@ -138,12 +138,12 @@ Weights weights_of(tessera::ShardedModel& model) {
   return weights;
 }
 
-// The names in the file are the trainer's own.
+// The names in the file are the trainer's choice.
 std::string name_in_file(const tessera::ParameterInfo& parameter) {
   return "model." + parameter.full_name();
 }
 
-// A rank's part of all three: whether they hold.
+// A rank's part of all three recipes. Returns whether they hold.
 bool run_rank(tessera::World& world, Strategy strategy, const std::filesystem::path& file) {
   Trainer trainer{world, strategy};
   trainer.model.materialize(DrawnInSequence{trainer.model, kSeed});
@@ -164,7 +164,7 @@ bool run_rank(tessera::World& world, Strategy strategy, const std::filesystem::p
   return holds && weights_of(again.model) == weights_of(trainer.model);
 }
 
-// A job that only counts says what ranks hold, to the byte.
+// A job that only counts finds what ranks hold, to the byte.
 bool plan_holds(Strategy strategy, int ranks) {
   const auto program = [&](tessera::World& world) {
     Trainer trainer{world, strategy};
@@ -200,7 +200,7 @@ bool mesh_holds(tessera::World& world) {
         updated += static_cast<double>(values.size());
       });
 
-  // The ranks of a copy, for collectives of the program's own.
+  // The ranks of a copy, for the program's own collectives.
   const tessera::Mesh mesh{world, dims};
   const tessera::Channel copy = mesh.along("shard").reduce();
   tessera::Batch batch{"updated elements"};

@@ -1,8 +1,7 @@
-// Recompute in a hand-written trainer: own loops, own memory, raw pointers. A block's backward
-// scope has the same parameters as its forward scope had, so the trainer may run the block's
-// forward in it once more, and need not have kept what is inside the block: one gather serves both.
-// This program trains twice, keeping everything and keeping the blocks' inputs alone, and compares
-// the two.
+// Recompute in a hand-written trainer: its own loops and memory, and raw pointers. A block's
+// backward scope has the same parameters as its forward scope, so the trainer may rerun the block's
+// forward in it instead of keeping what is inside the block: one gather serves both. This program
+// trains twice, keeping everything and keeping only the blocks' inputs, and compares the two.
 //
 //   recompute [strategy = zero3] [ranks = 2] [steps = 40]
 
@@ -21,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 24;
 constexpr std::int64_t kInside = 4 * kWidth;
-constexpr std::int64_t kBatch = 32;  // samples a rank
+constexpr std::int64_t kBatch = 32;  // samples per rank
 constexpr int kBlocks = 6;
 
 // y = x + tanh(x w) v, for rows of kWidth; `inside` keeps tanh(x w) for backward.
@@ -45,7 +44,7 @@ void forward(const float* x, const float* w, const float* v, float* inside, floa
 struct Gradients {
   float* dw;
   float* dv;
-  float* dx;  // in: that of y; out: that of x
+  float* dx;  // in: gradient of y; out: gradient of x
 };
 
 void backward(const float* x, const float* w, const float* v, const float* inside,
@@ -90,7 +89,8 @@ Outcome train(tessera::World& world, tessera::Strategy strategy, int steps, Keep
   model.materialize(tessera::init::normal(/*seed=*/1, /*stddev=*/0.1F));
   model.optimize_with(tessera::AdamW{.lr = 3e-3F});
 
-  // A stream before and after each block, and what is inside: of each block, or of one at a time.
+  // The residual stream before and after each block, and what is inside: for each block, or for one
+  // at a time.
   constexpr std::int64_t stream = kBatch * kWidth;
   constexpr std::int64_t inside = kBatch * kInside;
   const int held = keep == Keep::everything ? kBlocks : 1;
@@ -118,7 +118,7 @@ Outcome train(tessera::World& world, tessera::Strategy strategy, int steps, Keep
       world.compute([&] { forward(x(b), p["w"], p["v"], inside_of(b), x(b + 1)); });
     }
     double loss = 0.0;
-    world.compute([&] {  // mean of squares of what should be the input turned round
+    world.compute([&] {  // mean squared difference from the reversed input
       for (std::int64_t i = 0; i < stream; ++i) {
         const float error = x(kBlocks)[i] - x(0)[stream - 1 - i];
         loss += static_cast<double>(error) * error / stream;
@@ -128,7 +128,7 @@ Outcome train(tessera::World& world, tessera::Strategy strategy, int steps, Keep
     for (std::size_t b = kBlocks; b-- > 0;) {
       auto g = model.backward(blocks[b]);
       world.compute([&] {
-        // The last block's is still there.
+        // The last block's are still there.
         const bool again = keep == Keep::inputs && b + 1 < kBlocks;
         if (again) { forward(x(b), g["w"], g["v"], inside_of(b), nullptr); }
         backward(x(b), g["w"], g["v"], inside_of(b), {g.grad("w"), g.grad("v"), dx});

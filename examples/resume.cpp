@@ -1,14 +1,14 @@
-// A training that is stopped and goes on with another number of ranks.
+// A training run that is stopped and continues with another number of ranks.
 //
 //   resume [strategy] [ranks] [ranks afterwards]
 //
-// The first job saves every 10 steps while it trains, and once more when it is stopped after step
-// 25. The second one finds the newest checkpoint and goes on from it with its own number of ranks.
-// Its losses are compared with those of a training that nothing stopped: the program exits with 1
-// if one differs by more than 1e-5.
+// The first job saves every 10 steps while it trains, and again when it is stopped after step 25.
+// The second job finds the newest checkpoint and continues from it with its own number of ranks.
+// The program compares its losses with those of an uninterrupted training, and exits with 1 if one
+// differs by more than 1e-5.
 //
-// Both jobs take the same 24 samples in each step, whatever the number of ranks: the position in
-// the data is the trainer's own, and is saved with the model.
+// Both jobs take the same 24 samples in each step, whatever the number of ranks: the trainer keeps
+// its own position in the data, and saves it with the model.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -30,12 +30,12 @@ constexpr int kSteps = 40;
 constexpr int kStopped = 25;  // step after which the first job is stopped
 
 /// Adds the gradient of 0.5 |W x + b - y|^2 over samples [first, first + count), drawn from a
-/// hidden map; their mean loss.
+/// hidden map. Returns their mean loss.
 double fit(tessera::ShardedModel& model, tessera::Unit unit, int first, int count) {
   std::vector<float> x(kInputs), truth(kOutputs * kInputs);
   tessera::init::fill_normal(/*seed=*/9, 0, 0, 0.5F, truth);
   double loss = 0.0;
-  { const auto p = model.forward(unit); }  // all is done in backward
+  { const auto p = model.forward(unit); }  // backward does all the work
   const auto g = model.backward(unit);
   const float* const weight = g["weight"];
   const float* const bias = g["bias"];
@@ -66,11 +66,11 @@ struct Job {
   int ranks;
   int last_step;
   std::filesystem::path folder;
-  int every = 0;  // steps between saves; 0: it saves nothing
+  int every = 0;  // steps between saves; 0: no saves
   bool resumes = false;
 };
 
-/// The losses of its steps, by step.
+/// Returns the losses of the job's steps, by step.
 std::vector<double> train(const Job& job) {
   std::vector<double> losses(kSteps);
   tessera::run_ranks(job.ranks, [&](tessera::World& world) {
@@ -101,7 +101,7 @@ std::vector<double> train(const Job& job) {
       next_sample += kBatch;
       const double mean = model.report().loss;
       if (world.rank() == 0) { losses[static_cast<std::size_t>(model.steps() - 1)] = mean; }
-      // Begins to copy the state and returns; files are written while the next steps are made.
+      // Starts to copy the state and returns; files are written during the next steps.
       checkpointer.after_step(extras);
     }
     if (job.every > 0) { checkpointer.save(extras()); }

@@ -1,14 +1,15 @@
-// A lesson, not a feature: PipeDream-2BW (Narayanan et al. 2021). A synchronous pipeline empties at
-// the end of each step, since the next one needs the new weights. Here it never does: each rank has
-// two versions of its weights, and a step computes with those that the step before the last has
-// left. Its gradients are therefore one update old:
+// A lesson, not a feature: PipeDream-2BW (Narayanan et al. 2021). A synchronous pipeline drains at
+// the end of each step, since the next step needs the new weights. Here it never drains: each rank
+// has two versions of its weights, and a step computes with the weights that the step before the
+// last produced. Its gradients are therefore one update old:
 //
 //   synchronous   W(t+1) = W(t) - rate * gradient at W(t)
 //   two weights   W(t+1) = W(t) - rate * gradient at W(t-1)
 //
 // Trains a small network both ways, and by the second rule on one rank without a pipeline. Exit
-// status 1 unless the pipeline's losses and weights are those, to the bit, and both ways learn.
-// docs/lessons/two_weights.md
+// status 1 unless the pipeline's losses and weights equal the latter's to the bit, and both ways
+// learn.
+// docs/lessons/pipeline_bubbles.md
 //
 //   two_weights [number of ranks = 4, from 1 to 8]
 
@@ -30,9 +31,9 @@ namespace {
 namespace pipeline = tessera::pipeline;
 using Values = std::vector<float>;
 
-constexpr int kMicroBatches = 8;  // of a step; as many as ranks at least
+constexpr int kMicroBatches = 8;  // per step; at least the number of ranks
 constexpr int kSteps = 60;
-constexpr std::size_t kRows = 4;  // of a micro-batch
+constexpr std::size_t kRows = 4;  // per micro-batch
 constexpr std::size_t kWidth = 6;
 constexpr std::size_t kElems = kRows * kWidth;
 constexpr float kRate = 0.1F;
@@ -51,7 +52,8 @@ Values first_weights(int stage) {
   return numbers(static_cast<std::size_t>(stage) * 1000, kWidth * kWidth);
 }
 
-// What the network is to learn: from rows to the same network with other weights.
+// The weights that the network is to learn; its targets come from the same network with these
+// weights.
 Values teacher_weights(int stage) {
   Values weights = first_weights(stage);
   for (std::size_t i = 0; i < weights.size(); ++i) { weights[i] += 0.3F * number(7 * i + 3); }
@@ -89,7 +91,7 @@ void backward(const Values& weights, const float* x, const float* y, const float
   }
 }
 
-// The same rows again in each step.
+// The same rows in each step.
 Values rows(int micro_batch) {
   return numbers(50'000 + static_cast<std::size_t>(micro_batch % kMicroBatches) * kElems, kElems);
 }
@@ -104,7 +106,8 @@ Values targets(int micro_batch, int stages) {
   return to;
 }
 
-// The gradient of the mean of squares over a step's rows; adds the micro-batch's part of the mean.
+// The gradient of the mean square over a step's rows; adds the micro-batch's part of the mean to
+// the loss.
 Values loss_gradient(const Values& y, const Values& target, double& loss) {
   Values dy(kElems);
   for (std::size_t i = 0; i < kElems; ++i) {
@@ -117,12 +120,12 @@ Values loss_gradient(const Values& y, const Values& target, double& loss) {
 
 enum class Updates { flushed, two_weights };
 
-// One stage's weights. Version t is what t updates have made: it takes the place of version t - 2.
+// One stage's weights. Version t is the result of t updates, and replaces version t - 2.
 class Weights {
  public:
   Weights(int stage, Updates updates) : updates_{updates} { versions_[0] = first_weights(stage); }
 
-  // What the passes of step `step` compute with.
+  // The weights that step `step` computes with.
   [[nodiscard]] const Values& of_step(int step) const {
     const int version = updates_ == Updates::flushed ? step : std::max(step - 1, 0);
     return versions_[static_cast<std::size_t>(version) % 2];
@@ -148,7 +151,7 @@ struct Training {
   std::vector<Values> weights;  // by stage, at the end
 };
 
-// One rank's stage, in steps of kMicroBatches whatever the schedule has.
+// Runs one rank's stage, in steps of kMicroBatches, however many the schedule has.
 void train_stage(tessera::World& world, const pipeline::Schedule& schedule, Updates updates,
                  Training& result) {
   const int stages = world.size();
@@ -157,7 +160,7 @@ void train_stage(tessera::World& world, const pipeline::Schedule& schedule, Upda
   pipeline::Pipeline pipe{mesh, schedule, {.elems = kElems}};
   Weights weights{stage, updates};
   std::vector<Values> outputs(static_cast<std::size_t>(pipe.most_in_flight()), Values(kElems));
-  int first = 0;  // micro-batch of a run
+  int first = 0;  // first micro-batch of a run
   const auto input_of = [&](const pipeline::Turn& turn, tessera::ConstView input) {
     return stage == 0 ? rows(turn.action.micro_batch)
                       : Values(static_cast<const float*>(input.data),
@@ -201,7 +204,7 @@ Training train(int ranks, const pipeline::Schedule& schedule, Updates updates) {
   return result;
 }
 
-// The second rule, without a pipeline: one micro-batch after the other.
+// The second rule without a pipeline: one micro-batch after the other.
 Training train_alone(int stages) {
   Training result;
   std::vector<Weights> weights;

@@ -1,4 +1,4 @@
-// Trains a small GPT on a few lines of text, its state held as a strategy says:
+// Trains a small GPT on a few lines of text, with its state distributed by a strategy:
 //
 //   wrapped_gpt [strategy] [ranks]          for example: wrapped_gpt zero3 4
 //
@@ -38,7 +38,7 @@ struct MicroBatch {
   std::vector<std::int32_t> targets;  // the inputs shifted by one
 };
 
-// Every sequence of every step begins elsewhere in the text: no two ranks read the same.
+// Every sequence of every step starts at a different place in the text: no two ranks read the same.
 MicroBatch read_text(int step, int rank, int ranks, std::int64_t seq) {
   MicroBatch batch;
   for (std::int64_t b = 0; b < kBatch; ++b) {
@@ -69,7 +69,7 @@ void print_memory(tessera::World& world) {
   }
 }
 
-// One rank's program. True if the loss fell.
+// One rank's program. Returns whether the loss fell.
 bool train(tessera::World& world, tessera::Strategy strategy) {
   const nn::GPTConfig config{.layers = 2, .hidden = 48, .heads = 4, .vocab = 128, .seq = 32};
 

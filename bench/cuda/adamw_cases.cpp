@@ -10,8 +10,8 @@
 namespace tessera::bench {
 namespace {
 
-/// fp32 masters; gradients and a copy of the parameters in `narrow`, unless that is fp32. In so
-/// many runs of one table.
+/// fp32 masters; gradients and a copy of the parameters in `narrow`, unless that is fp32. The
+/// elements are divided over `runs` runs of one table.
 Contest adamw(Rig& rig, std::int64_t elems, DType narrow, std::int64_t runs = 1) {
   const Numbers master{rig, DType::fp32, elems}, gradient{rig, narrow, elems};
   const Numbers first{rig, DType::fp32, elems, 1e-3F}, second{rig, DType::fp32, elems, 0.0F};
@@ -50,7 +50,7 @@ std::vector<CudaContest> adamw_contests(const CudaSizes& sizes) {
     all.push_back({"adamw", fmt::format("AdamW, {} gradients", to_string(dtype)),
                    [=](Rig& rig) { return adamw(rig, sizes.parameters, dtype); }});
   }
-  // GPT-2 124M's number of runs and elements.
+  // The number of runs and elements of GPT-2 124M.
   all.push_back({"adamw", "AdamW, 110 runs", [=](Rig& rig) {
                    return adamw(rig, std::min<std::int64_t>(sizes.parameters, 124'000'000),
                                 DType::bf16, 110);

@@ -12,17 +12,17 @@
 namespace tessera::bench {
 namespace {
 
-/// Attention in bf16, in one direction.
+/// A requested attention in bf16, in one direction.
 struct Asked {
   std::string name;
   kernels::AttentionShape shape;
   bool backward = false;
   float dropout = 0.0F;
   SumOrder order = SumOrder::fixed;
-  bool lent = false;  ///< backward has as much workspace as it has a use for, as nn::GPT lends it
+  bool lent = false;  ///< backward gets as much workspace as it can use, as nn::GPT lends it
 };
 
-/// What both directions of attention work on.
+/// The arrays of both directions of attention.
 struct Heads {
   Heads(Rig& rig, const Asked& asked)
       : shape{asked.shape},
@@ -53,7 +53,7 @@ struct Heads {
   }
 };
 
-/// What the device's matrix units reach.
+/// What the device's matrix units achieve.
 Case square_product(Rig& rig, std::int64_t size) {
   TrainingProduct square;
   square.like = {.a = {}, .b = {}, .c = {}, .m = size, .n = size, .k = size};
@@ -74,7 +74,7 @@ Contest attention(Rig& rig, const Asked& asked, std::int64_t limit_size) {
                                    .dropout = asked.dropout},
                                   rig.stream());
   };
-  forward();  // what backward reads
+  forward();  // computes what backward reads
   const auto back = [=, &rig] {
     rig.stream().state()->compute_with({.table = &rig.table(), .attention_gradients = asked.order});
     rig.table().attention_backward({.qkv = heads.qkv.values(),
@@ -88,7 +88,7 @@ Contest attention(Rig& rig, const Asked& asked, std::int64_t limit_size) {
                                     .workspace_elems = heads.lent_elems},
                                    rig.stream());
   };
-  // Backward computes the scores again and has four more products: 5 to 2.
+  // Backward recomputes the scores and has four more products: 5 to 2.
   const double flops = heads.forward_flops() * (asked.backward ? 2.5 : 1.0);
   Case ours = asked.backward ? rig.repeated("tessera", 0, flops, back)
                              : rig.repeated("tessera", 0, flops, forward);
@@ -100,7 +100,7 @@ Contest attention(Rig& rig, const Asked& asked, std::int64_t limit_size) {
 std::vector<CudaContest> attention_contests(const CudaSizes& sizes) {
   const kernels::AttentionShape shape{sizes.batch, sizes.seq, sizes.heads, sizes.head_size};
   kernels::AttentionShape odd =
-      shape;  // cuDNN refuses this length with so many heads: our own kernels run
+      shape;  // cuDNN refuses this length with this many heads, so our own kernels run
   odd.seq -= 1;
   constexpr float p = 0.1F;
   const std::vector<Asked> asked = {

@@ -8,8 +8,8 @@
 
 namespace tessera::bench {
 
-/// Sizes to measure at: by default those of GPT-2 124M with 64 sequences of 1024 tokens, whose
-/// activations are larger than any device's cache.
+/// Sizes to measure: by default those of GPT-2 124M with 64 sequences of 1024 tokens, whose
+/// activations exceed any device's cache.
 struct CudaSizes {
   std::int64_t parameters = 500'000'000;
   std::int64_t batch = 64;
@@ -22,17 +22,18 @@ struct CudaSizes {
   [[nodiscard]] std::int64_t hidden() const noexcept { return heads * head_size; }
 };
 
-/// One operation beside its limit. `make` takes the device memory that it needs, which the result
-/// holds.
+/// One operation and its limit. `make` allocates the device memory that it needs, which the result
+/// owns.
 struct CudaContest {
-  std::string group;  ///< "adamw", "memory", "attention" or "products": what is asked for by name
+  std::string
+      group;  ///< "adamw", "memory", "attention" or "products": the name on the command line
   std::string name;
   std::function<Contest(Rig&)> make;
 };
 
-/// Limits: for kernels that move memory, a copy on the device of the same bytes, reads and writes
-/// together; for attention, a product of two square matrices; for products, plain cuBLASLt where
-/// the program was built with the CUDA toolkit.
+/// Limits: for kernels that move memory, a copy of the same bytes on the device, counting reads and
+/// writes; for attention, a product of two square matrices; for products, plain cuBLASLt if the
+/// program was built with the CUDA toolkit.
 [[nodiscard]] std::vector<CudaContest> adamw_contests(const CudaSizes& sizes);
 [[nodiscard]] std::vector<CudaContest> memory_contests(const CudaSizes& sizes);
 [[nodiscard]] std::vector<CudaContest> attention_contests(const CudaSizes& sizes);

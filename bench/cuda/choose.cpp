@@ -26,8 +26,8 @@ std::vector<ProductAlgorithm> offers_for(Rig& rig, const MatMul& product) {
   return offers;
 }
 
-/// A stream of its own, on which a product is computed by one algorithm, as in a run that has it
-/// from a file.
+/// A separate stream on which one algorithm computes a product, as in a run that read it from a
+/// file.
 class ChosenStream {
  public:
   ChosenStream(Rig& rig, const MatMul& product, const ProductAlgorithm& algorithm)
@@ -46,13 +46,13 @@ class ChosenStream {
   OwnedStream stream_;
 };
 
-/// The algorithms that run, and their cases.
+/// The algorithms that work, and their cases.
 struct Offers {
   std::vector<ProductAlgorithm> algorithms;
   std::vector<Case> cases;
 };
 
-/// cuBLASLt does not promise that every algorithm that it offers runs.
+/// cuBLASLt does not promise that every algorithm that it offers works.
 Offers cases_of(Rig& rig, const ProductOnDevice& on) {
   Offers offers;
   for (const ProductAlgorithm& algorithm : offers_for(rig, on.product())) {
@@ -65,7 +65,7 @@ Offers cases_of(Rig& rig, const ProductOnDevice& on) {
           chosen->stream()));
       offers.algorithms.push_back(algorithm);
     } catch (const Error&) {
-      if (offers.cases.empty()) { throw; }  // the first is what a run without choices takes
+      if (offers.cases.empty()) { throw; }  // the first is the one of a run without choices
     }
   }
   return offers;

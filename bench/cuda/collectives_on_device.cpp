@@ -3,7 +3,7 @@
 namespace tessera::bench {
 namespace {
 
-// What the host spends on one wait is then a part too small to see.
+// With this many repeats the host's time for one wait is negligible.
 constexpr int kRepeats = 10;
 
 class DeviceBuffers : public CollectiveBuffers {

@@ -22,7 +22,7 @@ cublasOperation_t operation_of(kernels::Transpose transpose) {
   return transpose == kernels::Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N;
 }
 
-/// A row-major matrix of rows x columns, `stride` apart: to cuBLASLt, columns x rows.
+/// Layout of a row-major matrix of rows x columns, `stride` apart: to cuBLASLt, columns x rows.
 cublasLtMatrixLayout_t layout_of(DType dtype, std::int64_t rows, std::int64_t columns,
                                  std::int64_t stride) {
   cublasLtMatrixLayout_t layout = nullptr;
@@ -32,7 +32,7 @@ cublasLtMatrixLayout_t layout_of(DType dtype, std::int64_t rows, std::int64_t co
   return layout;
 }
 
-/// Not where the module is an emulated one, of whose device cuBLASLt itself knows nothing.
+/// False if the module is emulated: cuBLASLt itself does not know the emulated device.
 bool finds_a_device() {
   cublasLtHandle_t handle = nullptr;
   const cublasStatus_t status = cublasLtCreate(&handle);

@@ -11,7 +11,7 @@
 namespace tessera::bench {
 namespace {
 
-/// A rank's buffers for tensors of up to `elems`, which NCCL knows from the next barrier on.
+/// A rank's buffers for tensors of up to `elems`, registered with NCCL at the next barrier.
 struct Tensors {
   Tensors(World& world, std::int64_t elems)
       : whole{world.allocate(Category::gather, static_cast<std::size_t>(elems) * sizeof(float),
@@ -41,19 +41,20 @@ double median_of(World& world, const Batch& batch, const JobOptions& options) {
   Series series;
   for (int round = -1; round < options.rounds; ++round) {
     const double seconds = seconds_of(world, batch, options.repeats);
-    if (round >= 0) { series.seconds.push_back(seconds); }  // the first connects
+    if (round >= 0) { series.seconds.push_back(seconds); }  // the first call connects
   }
   return series.median();
 }
 
-/// So many elements that every rank has as many, and each shard begins where 16 bytes do.
+/// The number of elements near `bytes` for which all ranks have equal shards that start at
+/// multiples of 16 bytes.
 std::int64_t elems_of(std::int64_t bytes, int ranks) {
   constexpr std::int64_t kAligned = 4;
   const std::int64_t unit = kAligned * ranks;
   return std::max<std::int64_t>(bytes / static_cast<std::int64_t>(sizeof(float)) / unit, 1) * unit;
 }
 
-/// The kind of the device that this process's rank will use. No other device gets a context.
+/// The kind of device that this process's rank will use. No other device gets a context.
 DeviceKind own_device_kind() {
   const auto devices = std::max(static_cast<int>(cuda_machine().devices.size()), 1);
   return make_cuda_device({.ordinal = launched_rank() % devices})->kind();

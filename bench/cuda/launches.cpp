@@ -30,7 +30,7 @@ LaunchCost measure_launches(Rig& rig, int rounds, int kernels) {
     graph->run(rig.stream(), {}, enqueue);
     rig.stream().record(end.get());
     rig.stream().wait();
-    if (round < 0) { continue; }  // makes what is made once
+    if (round < 0) { continue; }  // the first round creates what is created once
     host.seconds.push_back(enqueued / kernels);
     device.seconds.push_back(end.get().seconds_since(begin.get()) / kernels);
   }

@@ -4,7 +4,7 @@
 
 namespace tessera::bench {
 
-/// Seconds that a kernel costs besides its work.
+/// The cost of a kernel besides its work, in seconds.
 struct LaunchCost {
   double host = 0;    ///< to enqueue it
   double device = 0;  ///< from one kernel of a graph to the next

@@ -1,17 +1,17 @@
-// Kernels on a CUDA device beside what limits them, as a table of Markdown.
+// Prints CUDA kernels and their limits as a Markdown table.
 //
 //   tessera_cuda_bench [--small] [--rounds N] [--parameters N] [GROUP...]
 //   tessera_cuda_bench [--small] [--rounds N] --choose FILE [MODEL:BATCH...]
 //   tessera_cuda_bench nccl [--small] [--rounds N] [--min-ctas N] [--max-ctas N] [--windows]
 //     [--high-priority]
 //
-// Groups: adamw, memory, attention, products, collectives, launches; all of these unless some are
-// named. `nccl` is a group by itself: the program is then one process of a launcher's job, and
-// times collectives between them, with options of a run's (WorldOptions::nccl, channel_priority).
+// Groups: adamw, memory, attention, products, collectives, launches; by default all of these.
+// `nccl` runs on its own: the program is then one process of a launcher's job, and times
+// collectives between the processes, with options of a run (WorldOptions::nccl, channel_priority).
 //
 // The second form times the algorithms that cuBLASLt offers for the products of training MODEL with
-// BATCH sequences (gpt2:64 unless some are named), and writes those that are faster than the first
-// into FILE, which `tessera train --products FILE` takes.
+// BATCH sequences (default gpt2:64), and writes those that are faster than the first to FILE, which
+// `tessera train --products FILE` reads.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,10 +39,10 @@ struct Request {
   CudaSizes sizes;
   CollectiveOptions collectives = {.bytes = std::int64_t{256} << 20, .ranks = 4};
   int rounds = 11;
-  int kernels = 1000;  ///< tiny ones, of which launches are timed
+  int kernels = 1000;  ///< tiny kernels whose launches are timed
   JobOptions job;
   std::vector<std::string> groups;  ///< empty: all but nccl
-  std::string choices;              ///< a file to write; empty: groups are measured
+  std::string choices;              ///< a file to write; empty: measure the groups
   std::vector<TrainingProduct> products;
 };
 

@@ -41,7 +41,7 @@ Contest gelu_backward(Rig& rig, std::int64_t elems) {
   });
 }
 
-/// What both directions of a layer norm work on.
+/// The arrays of both directions of a layer norm.
 struct Norm {
   Norm(Rig& rig, std::int64_t rows, std::int64_t columns)
       : x{rig, DType::bf16, rows * columns},

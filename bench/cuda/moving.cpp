@@ -5,7 +5,7 @@
 namespace tessera::bench {
 namespace {
 
-/// Half of `bytes` read and half written.
+/// A copy that reads half of `bytes` and writes the other half.
 Case copy_case(Rig& rig, double bytes) {
   const auto half = std::max<std::size_t>(static_cast<std::size_t>(bytes / 2), 1);
   const auto from = device_bytes(rig, half);

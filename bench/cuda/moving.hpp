@@ -8,8 +8,8 @@ namespace tessera::bench {
   return static_cast<double>(a) * b;
 }
 
-/// Times the work that `enqueue` puts on the stream, which moves `bytes`, beside a copy of the same
-/// bytes on the device, reads and writes together.
+/// Times the work that `enqueue` puts on the stream, which moves `bytes`, and a copy on the device
+/// that moves as much, counting reads and writes.
 [[nodiscard]] Contest moving(Rig& rig, double bytes, const std::function<void()>& enqueue);
 
 }  // namespace tessera::bench

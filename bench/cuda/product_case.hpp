@@ -7,7 +7,7 @@
 
 namespace tessera::bench {
 
-/// A product with memory for everything that it reads and writes, which copies share.
+/// A product with memory for everything that it reads and writes. Copies share the memory.
 class ProductOnDevice {
  public:
   ProductOnDevice(Rig& rig, const TrainingProduct& product);
@@ -22,11 +22,12 @@ class ProductOnDevice {
   std::vector<Numbers> memory_;
 };
 
-/// The product alone; beside it plain cuBLASLt's where the program was built with the CUDA toolkit.
+/// The bare product, and plain cuBLASLt's as its limit if the program was built with the CUDA
+/// toolkit.
 [[nodiscard]] Contest plain_product_contest(Rig& rig, const TrainingProduct& product);
 
-/// A product that adds a residual or sums columns in the call that multiplies, beside the product
-/// and a kernel of its own for that.
+/// A product that adds a residual or sums columns in the same call; its limit is the product with a
+/// separate kernel for that.
 [[nodiscard]] Contest epilogue_contest(Rig& rig, const TrainingProduct& product);
 
 }  // namespace tessera::bench

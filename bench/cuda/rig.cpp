@@ -29,7 +29,7 @@ Case Rig::repeated(std::string name, double bytes, double flops,
     on.wait();
     return seconds_since(begin);
   };
-  static_cast<void>(seconds());  // opens libraries, makes plans
+  static_cast<void>(seconds());  // loads libraries and makes plans
   const double repeats = std::clamp(std::ceil(kLeastSeconds / seconds()), 1.0, kMostRepeats);
   return {std::move(name), bytes * repeats, flops * repeats,
           [=] {

@@ -14,7 +14,7 @@
 
 namespace tessera::bench {
 
-/// A CUDA device with a compute stream to which a workspace is lent, as a rank has them.
+/// A CUDA device with a compute stream that has a workspace, as a rank has them.
 class Rig {
  public:
   Rig();
@@ -26,14 +26,14 @@ class Rig {
   [[nodiscard]] Stream stream() const noexcept { return stream_.get(); }
   [[nodiscard]] const kernels::Table& table() const { return kernels::table_of(device_->kind()); }
 
-  /// A case that runs what `enqueue` puts on the stream as often as takes kLeastSeconds, and waits
-  /// once: what the host spends on the wait is then a part of it too small to see. Runs it now, to
-  /// see how long it takes. `bytes` and `flops` are of one time.
+  /// A case that runs the work of `enqueue` often enough to take kLeastSeconds, and waits once, so
+  /// that the host's time for the wait is negligible. Runs the work once now, to see how long it
+  /// takes. `bytes` and `flops` are those of one run.
   [[nodiscard]] Case repeated(std::string name, double bytes, double flops,
                               const std::function<void()>& enqueue) const {
     return repeated(std::move(name), bytes, flops, enqueue, stream());
   }
-  /// The same of another stream.
+  /// The same on another stream.
   [[nodiscard]] static Case repeated(std::string name, double bytes, double flops,
                                      const std::function<void()>& enqueue, Stream on);
 
@@ -46,7 +46,7 @@ class Rig {
   void* workspace_ = nullptr;
 };
 
-/// Numbers on the device, from a normal distribution; shared by the closures that work on them.
+/// Normally distributed numbers on the device, shared by the closures that use them.
 class Numbers {
  public:
   Numbers(Rig& rig, DType dtype, std::int64_t elems, float stddev = 1.0F);
@@ -62,7 +62,7 @@ class Numbers {
   DType dtype_;
 };
 
-/// `bytes` on the device, undefined.
+/// `bytes` on the device, uninitialised.
 [[nodiscard]] std::shared_ptr<void> device_bytes(Rig& rig, std::size_t bytes);
 
 }  // namespace tessera::bench

@@ -12,7 +12,7 @@ using kernels::Epilogue;
 using kernels::MatMul;
 using kernels::Transpose;
 
-/// A weight [in, out] of a layer, and what its products do beside multiplying.
+/// A weight [in, out] of a layer, and what its products do besides multiplying.
 struct Weight {
   const char* name;
   std::int64_t in;
@@ -40,7 +40,7 @@ class Products {
     push(w.name, "dW", {.name = {}, .like = dw, .result = DType::fp32});
   }
 
-  /// The tied head, whose table is stored as rows of `hidden`.
+  /// Adds the tied head, whose table is stored as rows of `hidden`.
   void add_head(std::int64_t hidden, std::int64_t table_rows, std::int64_t logits_row) {
     MatMul forward{.a = {}, .b = {}, .c = {}, .m = rows_, .n = table_rows, .k = hidden};
     forward.transpose_b = Transpose::yes;

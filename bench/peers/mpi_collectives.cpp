@@ -1,6 +1,6 @@
 // Times MPI's own collectives on fp32: mpirun -n 2 mpi_collectives [bytes] [rounds]
 //
-// Rank 0 prints one JSON object a collective with the seconds of each round (from the moment all
+// Rank 0 prints one JSON object per collective with the seconds of each round (from the moment all
 // ranks have met to the moment the last has its data).
 #include <mpi.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 std::vector<double> time_rounds(int rounds, const std::function<void()>& run) {
   std::vector<double> seconds;
-  for (int round = 0; round <= rounds; ++round) {  // the first wakes the memory
+  for (int round = 0; round <= rounds; ++round) {  // the first round touches the memory
     MPI_Barrier(MPI_COMM_WORLD);
     const double begin = MPI_Wtime();
     run();

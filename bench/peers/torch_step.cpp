@@ -1,5 +1,5 @@
-// Steps of the GPT of docs/benchmarks/torch.md as a module of libtorch: fp32, AdamW, one thread a
-// rank. bench/peers/pytorch_gpt.py is the same in PyTorch.
+// Steps of the GPT of docs/benchmarks/torch.md as a libtorch module: fp32, AdamW, one thread per
+// rank. bench/peers/pytorch_gpt.py does the same in PyTorch.
 //
 //   torch_step alone | dp | ddp | zero1 | zero2 | zero3 [steps = 10] [ranks = 2]
 //   mpirun -n 2 torch_step zero3 10
@@ -28,10 +28,10 @@ namespace {
 
 constexpr CharModelSize kSize{
     .layers = 4, .hidden = 256, .heads = 4, .length = 128, .vocabulary = 1024};
-constexpr int kBatch = 8;  // a rank
+constexpr int kBatch = 8;  // per rank
 constexpr int kUntimed = 3;
 
-// libtorch's generator of random numbers is shared by ranks that are threads.
+// Ranks that are threads share libtorch's random number generator.
 CharModel make_model(torch::Tensor& tokens, int rank) {
   static std::mutex generator;
   const std::lock_guard lock{generator};

@@ -16,7 +16,7 @@
 namespace tessera::bench {
 namespace {
 
-/// The state of one optimizer, shared by everything that is timed over it.
+/// The state of one optimizer, shared by all cases that use it.
 struct State {
   explicit State(std::int64_t elems)
       : weight{noise(elems, 1)},
@@ -70,7 +70,7 @@ struct Quantised {
   std::vector<float> scales;
 };
 
-/// `ours`, and beside it the plain loop compiled for each set of instructions.
+/// `ours`, with the plain loop compiled for each instruction set as limits.
 Contest beside_plain_loops(const std::shared_ptr<State>& state, const char* name,
                            std::function<void()> ours) {
   const auto count = static_cast<double>(state->arrays.elems);
@@ -125,7 +125,7 @@ Contest adamw(std::int64_t parameters) {
   Contest contest =
       beside_plain_loops(state, "tessera", [=] { update(*state, state->stream.get()); });
   const Loops loops = loop_variants().front();
-  // Both leave the state finite, and v without negative values.
+  // Both leave the state finite and v nonnegative.
   contest.limits.push_back(
       {"triad", 12 * count, 2 * count,
        [=] { loops.triad(arrays.weight, arrays.m, arrays.gradient, 0.5F, arrays.elems); }});

@@ -8,13 +8,13 @@
 
 namespace tessera::bench {
 
-/// Floats at a boundary of 128 bytes, written once, so that their pages are there.
+/// Floats aligned to 128 bytes, written once so that their pages exist.
 using Floats = std::shared_ptr<float>;
 [[nodiscard]] Floats floats(std::int64_t elems, float value);
-/// Values in [-1, 1) that no algorithm finds a shortcut through; the same for the same `seed`.
+/// Values in [-1, 1) that allow no algorithm a shortcut; the same for the same `seed`.
 [[nodiscard]] Floats noise(std::int64_t elems, std::uint32_t seed);
 
-/// The stream of a CPU rank: what is enqueued runs on the calling thread at once.
+/// The stream of a CPU rank: enqueued work runs on the calling thread at once.
 class CallerStream {
  public:
   CallerStream() : device_{make_cpu_device()}, stream_{device_->make_compute_stream()} {}

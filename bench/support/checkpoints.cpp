@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kPiece = std::size_t{16} << 20;
 
-/// A descriptor that is closed at its end.
+/// A file descriptor that the destructor closes.
 class File {
  public:
   File(fs::path path, int flags) : path_{std::move(path)} {
@@ -54,7 +54,7 @@ class File {
     }
   }
   void flush() { require(::fsync(file_) == 0, "flush"); }
-  /// What has been flushed is read from the disk again.
+  /// Drops flushed data from the page cache, so that it is read from the disk again.
   void leave_cache() { require(::posix_fadvise(file_, 0, 0, POSIX_FADV_DONTNEED) == 0, "drop"); }
 
  private:
@@ -68,7 +68,7 @@ class File {
   int file_ = -1;
 };
 
-/// A folder that is removed at its end.
+/// A folder that the destructor removes.
 class Folder {
  public:
   explicit Folder(const fs::path& parent)
@@ -102,7 +102,7 @@ void leave_cache(const fs::path& folder) {
   }
 }
 
-/// A plain program's file: sequential, in pieces, from one buffer.
+/// The file of a plain program: sequential, in pieces, from one buffer.
 class PlainFile {
  public:
   PlainFile(fs::path path, std::size_t bytes)

@@ -35,7 +35,7 @@ void run_collective(World& world, Collective collective, View whole, View shard,
   channel.stream.wait();
 }
 
-/// Seconds until the last rank has finished `work`, on all ranks begun together.
+/// Seconds from a common start on all ranks until the last has finished `work`.
 template <class Work>
 double together(World& world, Work work) {
   world.barrier();
@@ -63,7 +63,9 @@ Comparison measure_on_rank(World& world, Collective collective, const Collective
     const double ours =
         together(world, [&] { run_collective(world, collective, whole, shard, place.repeats); });
     const double copy = together(world, [&] { buffers->copy(moved, place.repeats); });
-    if (round < 0) { continue; }  // the first round makes what is made once, and wakes the memory
+    if (round < 0) {
+      continue;
+    }  // the first round creates what is created once, and touches the memory
     result.ours.series.seconds.push_back(ours);
     result.limits[0].series.seconds.push_back(copy);
   }

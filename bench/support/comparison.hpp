@@ -8,26 +8,26 @@
 
 namespace tessera::bench {
 
-/// Something that can be run again and again, and what one run costs by formula.
+/// Work that can be repeated, and the cost of one run by formula.
 struct Case {
   std::string name;
   double bytes = 0;  ///< read and written, each array once
   double flops = 0;
   std::function<void()> run;
-  double runs = 1;  ///< of what it names, within one run of the case
+  double runs = 1;  ///< operations per run of the case
 };
 
-/// What a rate counts.
+/// The unit that a rate counts.
 enum class Work { bytes, flops, runs };
 
-/// An operation of ours beside what limits it on this machine. The closures own their arrays.
+/// One of our operations and its limits on this machine. The closures own their arrays.
 struct Contest {
   Work work = Work::bytes;
   Case ours;
   std::vector<Case> limits;
 };
 
-/// A case that has been timed.
+/// A case with its times.
 struct Timed {
   std::string name;
   double bytes = 0;
@@ -38,7 +38,7 @@ struct Timed {
   [[nodiscard]] double amount(Work work) const {
     return work == Work::bytes ? bytes : work == Work::flops ? flops : runs;
   }
-  /// Rate of the median round, in units a second.
+  /// Rate of the median round, in units per second.
   [[nodiscard]] double rate(Work work) const { return amount(work) / series.median(); }
 };
 
@@ -48,9 +48,9 @@ struct Comparison {
   Timed ours;
   std::vector<Timed> limits;
 
-  /// Our rate as a part of the limit's: the median over the rounds.
+  /// Our rate as a fraction of the limit's: the median over the rounds.
   [[nodiscard]] double ratio(const Timed& limit) const;
-  /// The same of each one's quickest round, which other programs disturbed least.
+  /// The same for each one's quickest round, which other programs disturbed least.
   [[nodiscard]] double best_ratio(const Timed& limit) const;
 };
 

@@ -63,7 +63,9 @@ std::size_t reduced_bytes(const std::vector<trace::Record>& records) {
   std::size_t bytes = 0;
   for (const trace::Record& record : records) {
     if (record.kind != trace::Kind::collective || record.stream != "reduce") { continue; }
-    if (!record.unit.starts_with("step")) { bytes += record.bytes; }  // not the norms and the loss
+    if (!record.unit.starts_with("step")) {
+      bytes += record.bytes;
+    }  // excludes the norms and the loss
   }
   return bytes;
 }

@@ -71,7 +71,7 @@ struct ModelProducts::State {
     return owned.emplace_back(noise(elems, static_cast<std::uint32_t>(owned.size() + 1))).get();
   }
 
-  // A layer from `in` to `out` values a row: y = x w, dw += x' dy, dx = dy w'.
+  // Adds a layer from `in` to `out` values per row: y = x w, dw += x' dy, dx = dy w'.
   void add_layer(std::int64_t rows, std::int64_t in, std::int64_t out) {
     const float* x = array(rows * in);
     float* w = array(in * out);

@@ -15,10 +15,10 @@ struct RunnerOptions {
   nn::GPTOptions gpt;
   OptimizerOptions optimizer;
 };
-/// The plain step of `strategy`.
+/// The options of a plain step of `strategy`.
 [[nodiscard]] RunnerOptions runner_options(const StepOptions& options, Strategy strategy);
 
-/// One rank's GPT, with random tokens of its own.
+/// One rank's GPT, with random tokens of that rank.
 class GptRunner {
  public:
   GptRunner(World& world, const StepOptions& options, const RunnerOptions& run);
@@ -26,7 +26,7 @@ class GptRunner {
       : GptRunner{world, options, runner_options(options, strategy)} {}
 
   void step();
-  /// A step from the moment all ranks have met to the moment the last has finished.
+  /// The seconds of a step, from the moment all ranks have met to the moment the last has finished.
   [[nodiscard]] double timed_step();
   [[nodiscard]] ShardedModel& model() noexcept { return gpt_.model(); }
 
@@ -36,15 +36,15 @@ class GptRunner {
   std::vector<std::int32_t> inputs_, targets_;
 };
 
-/// Rounds that are left out: the first step gathers without prefetch.
+/// Rounds that are not timed: the first step gathers without prefetch.
 inline constexpr int kUntimedRounds = 2;
 
-/// One runner for each strategy of `options`.
+/// One runner per strategy of `options`.
 [[nodiscard]] std::vector<std::unique_ptr<GptRunner>> make_runners(World& world,
                                                                    const StepOptions& options);
 
-/// The model's matrix products of one step, attention's left out: those with weights, forward and
-/// twice backward.
+/// The model's matrix products of one step without attention's: those with weights, once forward
+/// and twice backward.
 class ModelProducts {
  public:
   ModelProducts(World& world, const StepOptions& options);

@@ -17,16 +17,17 @@ struct AdamWArrays {
   std::int64_t elems;
 };
 
-/// Loops that show what the machine can do, compiled for one set of instructions.
+/// Loops that show what the machine can do, compiled for one instruction set.
 struct Loops {
   std::string_view name;
   /// to[i] = a[i] + factor * b[i].
   void (*triad)(float* to, const float* a, const float* b, float factor, std::int64_t elems);
-  /// One addition for each of the seven accesses of AdamW: its memory traffic, nothing else.
+  /// One addition for each of AdamW's seven accesses: only its memory traffic.
   void (*adamw_traffic)(const AdamWArrays& arrays);
-  /// AdamW as one would write it: a plain loop, IEEE operations, vectorised by the compiler.
+  /// AdamW as a plain loop: IEEE operations, vectorised by the compiler.
   void (*plain_adamw)(const AdamWArrays& arrays, const AdamW& hyper, std::int64_t step);
-  /// Multiplies and adds in registers alone, `peak_flops` a round. Returns what keeps it alive.
+  /// Multiplies and adds in registers only, `peak_flops` per round. The result keeps the compiler
+  /// from removing the loop.
   float (*peak)(std::int64_t rounds);
   double peak_flops;
 };

@@ -17,7 +17,7 @@ namespace tessera::bench {
 namespace {
 
 constexpr int kLayers = 2;
-constexpr int kRepeats = 10;  // of a collective, one after another
+constexpr int kRepeats = 10;  // consecutive calls of a collective
 constexpr std::int64_t kSmall = 4 << 10;
 constexpr std::int64_t kLarge = 8 << 20;
 
@@ -30,10 +30,10 @@ using Times = std::map<trace::KernelWork, std::vector<double>, ByKind>;
 
 struct Steps {
   Times kernels;
-  std::vector<double> rest;  ///< seconds of each step that are no kernel's
+  std::vector<double> rest;  ///< seconds of each step outside of kernels
 };
 
-/// Fills of memory as a step makes them, logged like kernels.
+/// Times fills of memory, which a step also makes, and logs them like kernels.
 void time_fills(World& world, Times& times) {
   Buffer buffer = world.allocate(Category::workspace, kLarge, "fills");
   for (std::size_t bytes = kSmall; bytes <= kLarge; bytes *= 8) {
@@ -71,7 +71,7 @@ WorldOptions logged() {
   return options;
 }
 
-/// `jobs` jobs of one rank each, at the same time; the steps of all.
+/// Runs `jobs` jobs of one rank each at the same time; returns the steps of all.
 Steps steps_of(const TimedModel& model, int rounds, int jobs) {
   std::vector<Steps> all(static_cast<std::size_t>(jobs));
   std::barrier start{jobs};
@@ -99,7 +99,7 @@ Steps steps_of(const TimedModel& model, int rounds, int jobs) {
   return joined;
 }
 
-/// What a step of the model enqueues, kernels and all else.
+/// The number of operations that a step of the model enqueues: kernels and everything else.
 std::size_t entries_of(const TimedModel& model) {
   std::size_t entries = 0;
   simulate_rank(
@@ -123,7 +123,7 @@ double quartile(std::vector<double> values, double part) {
 }
 
 double spread_of(const Times& times) {
-  std::vector<std::pair<double, double>> by_time;  // seconds in all, spread
+  std::vector<std::pair<double, double>> by_time;  // total seconds, spread
   double all = 0;
   for (const auto& [work, values] : times) {
     double sum = 0;
@@ -155,7 +155,7 @@ std::vector<double> collective_times(std::int64_t bytes, int ranks, int rounds) 
   return seconds;
 }
 
-// all_gather and reduce_scatter meet twice, all_reduce three times.
+// all_gather and reduce_scatter synchronise twice, all_reduce three times.
 double meeting_seconds(const std::vector<double>& small) {
   return median_of({small[0] / 2, small[1] / 2, small[2] / 3});
 }
@@ -175,7 +175,7 @@ void measure_collectives(const MachineOptions& options, MachineProfile& profile)
   profile.reduce_bytes_per_second = rate(1);
 }
 
-/// The fastest product of a dtype, and the bytes a second of the largest update.
+/// Sets the rate of each dtype's fastest product, and the bandwidth of the largest update.
 void set_rates(MachineProfile& profile) {
   double largest = 0;
   for (const KernelSample& sample : profile.kernels) {

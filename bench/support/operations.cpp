@@ -76,7 +76,7 @@ Contest layer_norm(Direction direction, std::int64_t rows, std::int64_t columns)
                                             .rows = rows,
                                             .columns = columns};
   const std::vector<Floats> owned{x, y, dx, parameters, kept};
-  // Forward: reads x, writes y. Backward: reads x and dy, reads and writes dx.
+  // Forward reads x and writes y. Backward reads x and dy, and reads and writes dx.
   const Case ours = direction == Direction::forward
                         ? Case{"layer_norm forward", times(elems, 8.0), times(elems, 8.0),
                                [=] { (void)owned, table().layer_norm_forward(forward, on->get()); }}
@@ -106,7 +106,7 @@ Contest cross_entropy(std::int64_t rows, std::int64_t classes) {
   const auto targets = std::make_shared<std::vector<std::int32_t>>(rows, 0);
   const auto loss = std::make_shared<double>(0.0);
   const auto on = stream();
-  // The gradient of one run is the logits of the next: the values do not change its time.
+  // The gradient of one run becomes the logits of the next: the time does not depend on the values.
   const Case ours{"cross_entropy", times(elems, 8.0), times(elems, 20.0), [=] {
                     table().cross_entropy({.logits = logits.get(),
                                            .targets = targets->data(),

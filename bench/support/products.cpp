@@ -14,7 +14,7 @@ using kernels::MatMulAlgorithm;
 using kernels::Transpose;
 using kernels::Write;
 
-/// Numbers of some dtype at a boundary of 128 bytes.
+/// Numbers of some dtype, aligned to 128 bytes.
 class Numbers {
  public:
   Numbers(DType dtype, std::int64_t elems, std::uint32_t seed)

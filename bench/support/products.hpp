@@ -8,8 +8,8 @@
 
 namespace tessera::bench {
 
-/// A matrix product of a GPT's step, by every algorithm that this build has here: ours is
-/// matmul's choice, the limits are the others.
+/// A matrix product of a GPT's step, computed by every algorithm that this build has on this
+/// processor: ours is matmul's choice, the limits are the others.
 struct ProductTimes {
   std::string part;    ///< "c_fc forward"
   std::string dtypes;  ///< of A, B and C: "bf16 bf16 fp32"
@@ -19,8 +19,8 @@ struct ProductTimes {
   Comparison ways;
 };
 
-/// Products of `rows` tokens with each weight: y = x W, dx = dy W^T, and dW += x^T dy in fp32; in
-/// fp32, bf16 and fp16. On one thread.
+/// Times the products of `rows` tokens with each weight on one thread: y = x W, dx = dy W^T, and dW
+/// += x^T dy in fp32; in fp32, bf16 and fp16.
 [[nodiscard]] std::vector<ProductTimes> measure_products(const nn::GPTConfig& model,
                                                          std::int64_t rows, int rounds);
 

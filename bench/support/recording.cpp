@@ -18,7 +18,7 @@ constexpr int kUntimedRecordedRounds = 2;  // the first step gathers without pre
 
 enum class Side : std::uint8_t { off, on };
 
-/// Whose step it is. The other job sleeps.
+/// Decides which of two jobs may make a step. The other sleeps.
 class SideTurns {
  public:
   void wait(Side side) {
@@ -33,7 +33,7 @@ class SideTurns {
     }
     changed_.notify_all();
   }
-  /// Nobody's, as a job has failed. Whether it is the first to fail.
+  /// Ends the turns after a job has failed. Returns whether it is the first to fail.
   [[nodiscard]] bool end() noexcept {
     const std::lock_guard lock{mutex_};
     changed_.notify_all();
@@ -47,7 +47,7 @@ class SideTurns {
   bool ended_ = false;
 };
 
-/// The two jobs and what they measure.
+/// The two jobs and their measurements.
 class TwoJobs {
  public:
   explicit TwoJobs(const StepOptions& options) : options_{options} {
@@ -78,7 +78,7 @@ class TwoJobs {
     for (RecordingCost& cost : costs_) {
       GptRunner runner{world, options_, cost.strategy};
       for (int round = -kUntimedRecordedRounds; round < options_.rounds; ++round) {
-        if (world.rank() == 0) { turns_.wait(side); }  // the others wait for it
+        if (world.rank() == 0) { turns_.wait(side); }  // the other ranks wait for rank 0
         const double used = cpu_now();
         const double seconds = runner.timed_step();
         if (world.rank() != 0) { continue; }

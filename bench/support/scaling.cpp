@@ -12,7 +12,7 @@
 namespace tessera::bench {
 namespace {
 
-/// One of several jobs runs at a time, in order, until one has failed.
+/// Lets one of several jobs run at a time, in order, until one has failed.
 class Turns {
  public:
   explicit Turns(std::size_t jobs) : jobs_{jobs} {}
@@ -45,8 +45,8 @@ class Turns {
   std::exception_ptr failure_;
 };
 
-/// The steps of `point` on one of its ranks. Rank 0 takes the turns and keeps the times; the others
-/// wait for it in the step's first barrier.
+/// The steps of `point` on one of its ranks. Rank 0 takes the turns and records the times; the
+/// others wait for it in the step's first barrier.
 void run_point(World& world, const StepOptions& options, std::size_t job, Turns& turns,
                ScalingPoint& point) {
   const bool leads = world.rank() == 0;

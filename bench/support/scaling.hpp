@@ -6,7 +6,7 @@
 
 namespace tessera::bench {
 
-/// The same total work on every number of ranks.
+/// The same total work on each number of ranks.
 struct ScalingOptions {
   StepOptions step;  ///< its `batch` is the sum over the ranks, its `ranks` is not used
   std::vector<int> ranks{1, 2, 4, 8};
@@ -23,13 +23,13 @@ struct ScalingPoint {
   std::vector<ScaledSteps> strategies;
 };
 
-/// Steps of each strategy on each number of ranks, one of each in every round: the jobs live side
-/// by side and take turns, so that what disturbs the machine disturbs all of them alike. The first
-/// two rounds are left out.
+/// Measures steps of each strategy on each number of ranks, one of each in every round: the jobs
+/// run in one process and take turns, so that a disturbance of the machine affects all of them
+/// alike. The first two rounds are not timed.
 [[nodiscard]] std::vector<ScalingPoint> measure_scaling(const ScalingOptions& options);
 
-/// What a step takes as a multiple of the same step on two ranks (on the fewest, if two are not
-/// among them): the median over the rounds.
+/// The time of a step relative to the same step on two ranks (on the fewest, if two are not among
+/// them): the median over the rounds.
 struct AgainstTwo {
   double seconds = 0;
   double cpu = 0;

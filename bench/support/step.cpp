@@ -17,7 +17,7 @@ Shares shares_of(const std::vector<trace::Record>& records, double seconds) {
   for (const trace::Record& record : records) {
     const double part = seconds_of(record) / seconds;
     if (record.kind == trace::Kind::collective) { shares.moving += part; }
-    // The update of all units lies within that of the step.
+    // The updates of single units are part of the step's update.
     const bool within = record.what == "update" && !record.unit.empty();
     if (record.kind != trace::Kind::compute || within) { continue; }
     double& share = record.what == "forward"    ? shares.forward

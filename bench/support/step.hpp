@@ -11,7 +11,7 @@ namespace tessera::bench {
 
 struct StepOptions {
   nn::GPTConfig model{.layers = 4, .hidden = 256, .heads = 4, .vocab = 1024, .seq = 128};
-  std::int64_t batch = 8;  ///< sequences of a rank
+  std::int64_t batch = 8;  ///< sequences per rank
   int ranks = 2;
   int shard_group = 0;  ///< of hybrid; 0: all ranks
   int prefetch = 1;
@@ -19,41 +19,42 @@ struct StepOptions {
   std::vector<Strategy> strategies = all_strategies();
 };
 
-/// FLOPs of one rank's step by formula, nothing masked, backward counted as twice the forward:
+/// FLOPs of one rank's step by formula, without masking, with backward counted as twice the
+/// forward:
 ///
 ///   3 * batch * seq * (24 layers hidden^2 + 4 layers seq hidden + 2 hidden vocab)
 [[nodiscard]] double step_flops(const nn::GPTConfig& model, std::int64_t batch);
 
-/// Where rank 0's time goes, in parts of the step.
+/// How rank 0 spends its time, as fractions of the step.
 struct Shares {
   double forward = 0;   ///< computing, in forward scopes
   double backward = 0;  ///< computing, in backward scopes
   double update = 0;    ///< norm, agreement and optimizer
   double waiting = 0;   ///< the rest: for gathers, reductions and the other ranks
-  double moving = 0;    ///< rank 0's communication streams at work, beside the computation
+  double moving = 0;    ///< rank 0's communication streams at work, concurrently with computation
 };
 
 struct StrategySteps {
   Strategy strategy{};
   Series series;
-  Series cpu;  ///< processor seconds a rank, of all its threads
+  Series cpu;  ///< processor seconds per rank, of all its threads
   Shares shares;
 };
 
 struct StepResult {
   double flops = 0;          ///< of one rank's step
   double product_flops = 0;  ///< of the matrix products that were timed as the limit
-  Series products;           ///< those products, on all ranks at once
+  Series products;           ///< times of those products, on all ranks at once
   std::vector<StrategySteps> strategies;
 
-  /// FLOPs a second and rank.
+  /// FLOPs per second and rank.
   [[nodiscard]] double product_rate() const { return product_flops / products.median(); }
-  /// The strategy's FLOPs a second as a part of the products' in the same rounds.
+  /// The strategy's FLOPs per second as a fraction of the products' in the same rounds.
   [[nodiscard]] double limit_ratio(const StrategySteps& steps) const;
 };
 
-/// AdamW steps of a GPT on random tokens: the strategies and the products of the limit in turn in
-/// each round, the first two rounds left out. The shares come from further, traced steps.
+/// Measures AdamW steps of a GPT on random tokens: the strategies and the products of the limit in
+/// turn in each round, without the first two rounds. The shares come from further, traced steps.
 [[nodiscard]] StepResult measure_step(const StepOptions& options);
 
 }  // namespace tessera::bench

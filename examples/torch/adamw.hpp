@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-/// AdamW by libtorch's operators. torch::optim::AdamW is the same rule rounded in other places, so
-/// that losses would agree to rounding only; this one rounds as docs/optimizer-formulas.md
-/// says, like a fused kernel that reads each number once.
+/// AdamW with libtorch's operators. torch::optim::AdamW is the same rule with other roundings, so
+/// losses would agree only to rounding; this one rounds as docs/optimizer-formulas.md says, like a
+/// fused kernel that reads each number once.
 class PlainAdamW {
  public:
   explicit PlainAdamW(std::vector<torch::Tensor> parameters, float lr = 3e-4F,
@@ -48,9 +48,10 @@ class PlainAdamW {
   static constexpr float kBeta2 = 0.95F;
   static constexpr float kEps = 1e-8F;
 
-  /// The correctly rounded root. libtorch's of fp32 is MKL's where it is built with MKL, which is
-  /// an ulp away for some numbers on some processors. One of fp64 may be too: no fp32 number has a
-  /// root so near to the middle of two others that it then rounds to the wrong one.
+  /// The correctly rounded root. For fp32, libtorch built with MKL calls MKL's root, which is off
+  /// by an ulp for some numbers on some processors. A root in fp64 may be off too, but no fp32
+  /// number has a root so close to the middle of two others that it would then round to the wrong
+  /// one.
   static torch::Tensor root(const torch::Tensor& x) {
     return x.to(torch::kDouble).sqrt().to(torch::kFloat);
   }

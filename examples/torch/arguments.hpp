@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-/// What a program was started with: "--name value" for each of its `names`.
+/// The arguments of a program: "--name value" for each of its `names`.
 class Arguments {
  public:
   Arguments(int argc, char** argv, const std::vector<std::string>& names) {

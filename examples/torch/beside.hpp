@@ -12,13 +12,13 @@
 #include "tessera/tessera.hpp"
 #include "tessera/world/launch.hpp"
 
-/// What a run has shown, as rank 0 knows it.
+/// The results of a run on rank 0.
 struct Run {
   std::vector<double> losses;
   tessera::JobMemory memory;
 };
 
-/// Runs `train` on every rank, threads or the processes of mpirun, and returns what rank 0 has.
+/// Runs `train` on every rank, threads or the processes of mpirun, and returns rank 0's results.
 /// `train(world)` returns the losses.
 template <class Train>
 Run on_ranks(int ranks, const Train& train) {
@@ -55,7 +55,7 @@ inline int print_beside(const std::vector<double>& alone, const Run& ddp, const 
     std::printf("%4zu  %10zu KiB  %zu KiB\n", rank, ddp.memory.ranks[rank].peak_bytes / 1024,
                 run.memory.ranks[rank].peak_bytes / 1024);
   }
-  // One rank does what libtorch alone does, to the bit; several add in another order.
+  // One rank gives the bits of libtorch alone; several add in another order.
   const bool agree = ranks == 1 ? difference == 0.0 : difference <= 1e-5;
   if (!agree) { std::printf("the losses do NOT agree\n"); }
   return agree && run.losses.back() < 0.9 * run.losses.front() ? 0 : 1;

@@ -1,6 +1,6 @@
 #pragma once
 
-// A small transformer over bytes, written for libtorch: it knows nothing of who trains it.
+// A small transformer over bytes, written for libtorch: it does not depend on how it is trained.
 
 #include <torch/torch.h>
 
@@ -16,7 +16,7 @@ struct CharModelSize {
   std::int64_t vocabulary = 256;
 };
 
-/// Attention and a perceptron, each behind a norm and added to what came in.
+/// Attention and a perceptron, each after a norm, with residual connections.
 struct CharBlockImpl : torch::nn::Module {
   explicit CharBlockImpl(const CharModelSize& size)
       : heads{size.heads},
@@ -60,8 +60,8 @@ struct CharBlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(CharBlock);
 
-/// Bytes, [batch, length], to a score for each byte that may follow each of them. The matrix that
-/// embeds bytes also scores them.
+/// Maps bytes, [batch, length], to a score for each possible next byte. The matrix that embeds
+/// bytes also scores them.
 struct CharModelImpl : torch::nn::Module {
   explicit CharModelImpl(const CharModelSize& size)
       : bytes{register_module("bytes", torch::nn::Embedding(size.vocabulary, size.hidden))},

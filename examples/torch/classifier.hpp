@@ -1,10 +1,11 @@
 #pragma once
 
-// A small residual network for images, written for libtorch: it knows nothing of who trains it.
+// A small residual network for images, written for libtorch: it does not depend on how it is
+// trained.
 
 #include <torch/torch.h>
 
-/// Two convolutions with GroupNorm before each, added to what came in.
+/// Two convolutions, each after GroupNorm, with a residual connection.
 struct ResidualBlockImpl : torch::nn::Module {
   ResidualBlockImpl(int in, int out, int stride)
       : norm1{register_module("norm1", torch::nn::GroupNorm(4, in))},
@@ -34,7 +35,7 @@ struct ResidualBlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(ResidualBlock);
 
-/// Images of one channel, [batch, 1, height, width], to one score for each class.
+/// Maps images of one channel, [batch, 1, height, width], to one score per class.
 struct ClassifierImpl : torch::nn::Module {
   explicit ClassifierImpl(int classes)
       : stem{register_module("stem", ResidualBlockImpl::convolution(1, 8, 3, 1))},

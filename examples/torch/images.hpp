@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <random>
 
-/// Images of 16 by 16 pixels and the classes that they belong to.
+/// Images of 16 by 16 pixels and their classes.
 struct Images {
   static constexpr int kClasses = 4;
   static constexpr int kSize = 16;
@@ -14,8 +14,8 @@ struct Images {
   torch::Tensor labels;  ///< [count]: rows, columns, squares or a disc
 };
 
-/// Draws images number `first` to `first + count - 1` of an endless series: each depends on its
-/// number alone.
+/// Draws images number `first` to `first + count - 1` of an endless series: each depends only on
+/// its number.
 inline Images draw_images(std::int64_t first, std::int64_t count) {
   constexpr int kSize = Images::kSize;
   Images images{torch::empty({count, 1, kSize, kSize}), torch::empty({count}, torch::kLong)};

@@ -1,4 +1,4 @@
-// A module that knows nothing of Tessera. docs/libtorch.md shards it without a change.
+// A module that does not depend on Tessera. docs/libtorch.md shards it without a change.
 #pragma once
 #include <torch/torch.h>
 

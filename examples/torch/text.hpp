@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-/// A file as bytes to learn from.
+/// A file as a sequence of bytes to learn from.
 class Text {
  public:
   explicit Text(const std::string& path) {
@@ -22,8 +22,8 @@ class Text {
     torch::Tensor next;   ///< the byte after each
   };
 
-  /// Returns pieces number `first` to `first + count - 1` of an endless series: each depends on its
-  /// number alone.
+  /// Returns pieces number `first` to `first + count - 1` of an endless series: each depends only
+  /// on its number.
   [[nodiscard]] Pieces pieces(std::int64_t first, std::int64_t count, std::int64_t length) const {
     const auto places = static_cast<std::int64_t>(bytes_.size()) - length;
     const torch::Tensor both = torch::empty({count, length + 1}, torch::kLong);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr CharModelSize kSize;
 
-// libtorch's generator of random numbers is shared by ranks that are threads.
+// Ranks that are threads share libtorch's random number generator.
 CharModel make_model() {
   static std::mutex generator;
   const std::lock_guard lock{generator};
@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
     const int ranks = arguments.number("--ranks", 4);
     const int steps = arguments.number("--steps", 50);
     const int batch = arguments.number("--batch", 16);
-    torch::set_num_threads(1);  // as a rank has
+    torch::set_num_threads(1);  // as in a rank
 
     const Run ddp = on_ranks(ranks, [&](tessera::World& world) {
       return train(world, tessera::Strategy::ddp, text, /*steps=*/2, batch);

@@ -1,5 +1,5 @@
-// A residual network that tells images of four kinds apart: trained by libtorch alone, then the
-// same module class sharded over ranks. Neither the class nor its layers change.
+// A residual network that classifies four kinds of images: trained by libtorch alone, then the same
+// module class sharded over ranks. Neither the class nor its layers change.
 //
 //   train_classifier [--strategy zero3] [--ranks 4] [--steps 50] [--batch 32]
 //   mpirun -n 4 train_classifier --strategy zero3
@@ -20,7 +20,7 @@
 
 namespace {
 
-// libtorch's generator of random numbers is shared by ranks that are threads.
+// Ranks that are threads share libtorch's random number generator.
 Classifier make_classifier() {
   static std::mutex generator;
   const std::lock_guard lock{generator};
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
     const int ranks = arguments.number("--ranks", 4);
     const int steps = arguments.number("--steps", 50);
     const int batch = arguments.number("--batch", 32);
-    torch::set_num_threads(1);  // as a rank has
+    torch::set_num_threads(1);  // as in a rank
 
     const Run ddp = on_ranks(ranks, [&](tessera::World& world) {
       return train(world, tessera::Strategy::ddp, /*steps=*/2, batch);

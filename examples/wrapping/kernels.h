@@ -1,4 +1,4 @@
-// Loops of a trainer that knows nothing of Tessera: y = tanh(x w + b) for layers of any size.
+// Loops of a trainer that does not depend on Tessera: y = tanh(x w + b) for layers of any size.
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static inline double mean_squared_error(Arrays* a, int rows) {
   return loss;
 }
 
-// A number in [-1, 1) for each `i`: data and initial weights come from it.
+// A number in [-1, 1) for each `i`, used for data and initial weights.
 static inline float drawn(int64_t i) {
   return (float)((uint32_t)i * 2654435761U >> 8) / 8388608.0F - 1;
 }

@@ -1,4 +1,4 @@
-// Loops of a trainer that knows nothing of Tessera: y = tanh(x w + b) for layers of any size.
+// Loops of a trainer that does not depend on Tessera: y = tanh(x w + b) for layers of any size.
 #pragma once
 #include <cmath>
 #include <utility>
@@ -8,7 +8,7 @@ struct Size {
 };
 inline constexpr int kCount = 6;
 inline constexpr Size kLayers[kCount] = {{2, 64}, {64, 64}, {64, 64}, {64, 64}, {64, 64}, {64, 1}};
-inline constexpr int kBatch = 64;  // samples of a step
+inline constexpr int kBatch = 64;  // samples per step
 
 inline void forward(Size s, int rows, const float* x, const float* w, const float* b, float* y) {
   for (int r = 0; r < rows; ++r) {
@@ -20,7 +20,7 @@ inline void forward(Size s, int rows, const float* x, const float* w, const floa
   }
 }
 
-// Adds to dw and db, overwrites dx.
+// Adds to dw and db; overwrites dx.
 inline void backward(Size s, int rows, const float* x, const float* y, const float* dy,
                      const float* w, float* dw, float* db, float* dx) {
   for (int i = 0; i < rows * s.in; ++i) { dx[i] = 0; }
@@ -48,7 +48,7 @@ inline double mean_squared_error(int rows, const float* y, const float* target, 
   return loss;
 }
 
-// A number in [-1, 1) for each `i`: data and initial weights come from it.
+// A number in [-1, 1) for each `i`, used for data and initial weights.
 inline float drawn(long i) {
   return static_cast<float>(static_cast<unsigned>(i) * 2654435761U >> 8) / 8388608.0F - 1;
 }
@@ -65,7 +65,7 @@ inline float initial_weight(int layer, long element) {
   return wide * drawn(1'000'000L * (layer + 1) + element);
 }
 
-// The arrays of a pass over `rows`, in one piece of memory.
+// The arrays of a pass over `rows`, in one block of memory.
 struct Arrays {
   static constexpr int kPerRow = 64 * (2 * kCount + 3);  // floats
 
