@@ -166,9 +166,10 @@ TEST(SettleTest, HybridsGroupsAreTheMachinesRanksIfTheLauncherSaysSo) {
   EXPECT_EQ(group({}, 6, 0), 6) << "threads";
   EXPECT_EQ(group({}, 6, 2), 2);
   EXPECT_EQ(group(job, 0, 4), 4);
-  EXPECT_EQ(refusal(job, 0, 0),
-            "hybrid shards among the ranks of a machine, and mpirun (Open MPI) does not report their "
-            "number; give --shard-group S, one of 1, 2, 4");
+  EXPECT_EQ(
+      refusal(job, 0, 0),
+      "hybrid shards among the ranks of a machine, and mpirun (Open MPI) does not report their "
+      "number; give --shard-group S, one of 1, 2, 4");
   job.on_machine = 2;
   EXPECT_EQ(group(job, 0, 0), 2);
   job.on_machine = 3;
@@ -224,9 +225,10 @@ TEST(InitFileTest, RanksWithOtherBytesAreNamed) {
   EXPECT_EQ(refusal({"a", "a", "a"}), "nothing");
   EXPECT_EQ(refusal({"", ""}), "nothing");
   EXPECT_THAT(refusal({"a", "a", "b"}), testing::HasSubstr("--init: rank 2 would"));
-  EXPECT_EQ(refusal({"a", "b", "a", "c"}),
-            "--init: ranks 1, 3 would start from weights that differ from rank 0's (w.safetensors); "
-            "give every machine the same file");
+  EXPECT_EQ(
+      refusal({"a", "b", "a", "c"}),
+      "--init: ranks 1, 3 would start from weights that differ from rank 0's (w.safetensors); "
+      "give every machine the same file");
   std::vector<std::string> many(12, "b");
   many[0] = "a";
   EXPECT_THAT(refusal(many), testing::HasSubstr("ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more would"));

@@ -227,9 +227,10 @@ TEST_F(Resume, ARunWithLargerStepsContinuesAfterTheWindowsTaken) {
   const Outcome outcome = trained({"--steps", "6", "--checkpoint", path("a"), "--lr-schedule",
                                    "constant", "--resume", "--batch", "3"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_EQ(outcome.err,
-            "note: a step now takes 9 windows instead of 6; the next step takes windows 36 to 44 of "
-            "epoch 0, the first whole batch after the 30 already used\n");
+  EXPECT_EQ(
+      outcome.err,
+      "note: a step now takes 9 windows instead of 6; the next step takes windows 36 to 44 of "
+      "epoch 0, the first whole batch after the 30 already used\n");
 }
 
 TEST_F(Resume, KeepsTheNewestAndEveryMth) {
