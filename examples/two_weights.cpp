@@ -9,7 +9,7 @@
 // Trains a small network both ways, and by the second rule on one rank without a pipeline. Exit
 // status 1 unless the pipeline's losses and weights equal the latter's to the bit, and both ways
 // learn.
-// docs/lessons/pipeline_bubbles.md
+// docs/lessons/two_weights.md
 //
 //   two_weights [number of ranks = 4, from 1 to 8]
 

@@ -4,7 +4,7 @@
 #
 #   scripts/screenshots.sh [COMMAND]
 #
-# COMMAND is tessera; default: build/release/tools/tessera, which must be built first.
+# COMMAND is the built tessera; default: build/release/tools/tessera.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -147,17 +147,20 @@ class Reference:
         words = [text_of(element.find(kind)).strip() for kind in ("briefdescription", "detaileddescription")]
         return [word for word in words if word]
 
+    def link(self, name, own=None):
+        """HTML of a word: a link if it is the name of a type other than `own`."""
+        target = self.types.get(name)
+        if not target or target == own or target not in self.places:
+            return name
+        return f'<a href="{self.places[target]}">{name}</a>'
+
     def linked(self, text, own):
         """HTML of a line of a comment: `code`, *emphasis*, and links to the types it names."""
         text = html.escape(text, quote=False)
 
-        def link(match):
-            target = self.types.get(match.group(0))
-            if not target or target == own or target not in self.places:
-                return match.group(0)
-            return f'<a href="{self.places[target]}">{match.group(0)}</a>'
-
-        text = re.sub(r"\b[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*\b|\btessera_\w+\b", link, text)
+        text = re.sub(r"\b[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*\b|\btessera_\w+\b",
+                      lambda match: self.link(match.group(0), own), text)
+        text = re.sub(r"^([A-Z][a-z]+:)(?=\s)", r"<strong>\1</strong>", text)
         text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
         return re.sub(r"(?<![\w*])\*([^*\s][^*]*?)\*(?!\w)", r"<em>\1</em>", text)
 
@@ -213,12 +216,16 @@ class Reference:
         """HTML of a type or an expression, with links to what it names."""
         if element is None:
             return ""
-        parts = [html.escape(element.text or "")]
+        def plain(text):
+            # Doxygen does not link the types of C.
+            return re.sub(r"\btessera_\w+\b", lambda m: self.link(m.group(0)), html.escape(text or ""))
+
+        parts = [plain(element.text)]
         for child in element:
             inner = html.escape(text_of(child))
             target = self.places.get(child.get("refid", ""))
             parts.append(f'<a href="{target}">{inner}</a>' if target else inner)
-            parts.append(html.escape(child.tail or ""))
+            parts.append(plain(child.tail))
         return re.sub(r"&lt; | &gt;", lambda m: m.group(0).strip(), "".join(parts)).strip()
 
     def template(self, element):

@@ -64,6 +64,7 @@ class Site:
         self.folders = {str(parent) for name in self.files for parent in Path(name).parents} - {"."}
         self.findings = []
         self.external = {}  # address -> the first page that has it
+        self.listed = set()  # what docs/index.md lists
         self.shown = set()  # files and folders that get pages which show them
         self.pages = {name: self.page_name(name) for name in self.files if self.is_page(name)}
 
@@ -112,22 +113,28 @@ class Site:
                 return match.group(0)
             name, anchor = self.target(page, link)
             if name is None:
-                line = text[:text.find(match.group(0))].count("\n") + 1
+                line = text[:text.find(link)].count("\n") + 1
                 self.findings.append(f"{page}:{line}: dead link {link}")
                 return match.group(0)
             path = os.path.relpath(name, staged or ".")
             return f"{match.group(1)}{path}{'#' if anchor else ''}{anchor}{match.group(3)}"
 
+        def define(match):
+            return match.group(1) + change(re.match(LINK, f"[]({match.group(2)})"))[3:-1]
+
+        def prose_of(lines):
+            return re.sub(r"(?m)^(\[[^\]]+\]: )(\S+)$", define, LINK.sub(change, "".join(lines)))
+
         # Links may be broken over lines, but not into code.
         pieces, prose = [], []
         for piece, is_code in outside_code(text):
             if is_code:
-                pieces.append(LINK.sub(change, "".join(prose)))
+                pieces.append(prose_of(prose))
                 pieces.append(piece)
                 prose = []
             else:
                 prose.append(piece)
-        return "".join(pieces) + LINK.sub(change, "".join(prose))
+        return "".join(pieces) + prose_of(prose)
 
     def write(self, name, text):
         path = self.source / name
@@ -150,6 +157,7 @@ class Site:
                 title, link = match.group(1) or match.group(3), match.group(2) or match.group(4)
                 name, _ = self.target("docs/index.md", link)
                 if name:
+                    self.listed.add(name)
                     entries.append(f"{title} <{name}>")
             if entries:
                 out.append("\n".join(["", "```{toctree}", ":hidden:", f":caption: {heading.group(1)}", "",
@@ -164,8 +172,9 @@ class Site:
         out += [f"- `{os.path.basename(entry)}`" for entry in inside if entry not in self.pages]
         pages = [f"/{self.pages[entry]}" for entry in inside if entry in self.pages]
         if pages:
-            return "\n".join([*out, "", "```{toctree}", ":maxdepth: 1", "", *pages, "```", ""])
-        return "\n".join(["---", "orphan: true", "---", "", *out, ""])
+            out += ["", "```{toctree}", ":maxdepth: 1", "", *pages, "```"]
+        orphan = [] if self.page_name(name) in self.listed else ["---", "orphan: true", "---", ""]
+        return "\n".join([*orphan, *out, ""])
 
     def shown_file(self, name):
         text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
@@ -238,6 +247,8 @@ class Site:
         """Debian's furo asks for a style sheet by the path of a web server, and imports its script as a
         module, which no browser does from a file."""
         static = self.html / "_static"
+        # Sphinx copies it only where a page has changed too.
+        shutil.copy2(ROOT / "docs/site/static/style.css", static)
         sheet = static / "styles/furo.css"
         text = sheet.read_text(encoding="utf-8")
         wanted = re.search(r"@import url\((/javascript/[^)]+)\);", text)

@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kTileThreads, Chunks <= 2 ? 2 : 1) forward_ker
 void attention_forward(const AttentionForward& args, Stream stream) {
   expects(args.y.dtype == args.qkv.dtype, "attention_forward: qkv and y are of one dtype");
   expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_forward: dropout is in [0, 1)");
-  if (cudnn_computes(args)) { return cudnn_attention_forward(args, stream); }
+  if (cudnn_computes(args, stream)) { return cudnn_attention_forward(args, stream); }
   if (cores_compute(args.shape, args.qkv.dtype)) { return cores_attention_forward(args, stream); }
   with_chunks(args.shape.head_size, [&]<int Chunks>(std::integral_constant<int, Chunks>) {
     const Forward forward{args.qkv, args.y, args.log_sum_exp, heads_of(args, {args.qkv, args.y})};

@@ -10,14 +10,16 @@ namespace tessera::kernels::cuda {
 std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
                                        const StreamKernels& on) {
   const std::size_t cudnn =
-      cudnn_workspace_bytes(shape, dtype, on.attention_gradients) / sizeof(float);
+      cudnn_workspace_bytes(shape, dtype, on.attention_gradients, on.attention_bytes) /
+      sizeof(float);
   return std::max(shape.batch * shape.heads * shape.seq, static_cast<std::int64_t>(cudnn));
 }
 
 std::int64_t attention_backward_workspace_elems(const AttentionShape& shape, DType dtype,
                                                 const StreamKernels& on) {
   const std::size_t whole =
-      cudnn_whole_workspace_bytes(shape, dtype, on.attention_gradients) / sizeof(float);
+      cudnn_whole_workspace_bytes(shape, dtype, on.attention_gradients, on.attention_bytes) /
+      sizeof(float);
   return std::max(attention_workspace_elems(shape, dtype, on), static_cast<std::int64_t>(whole));
 }
 

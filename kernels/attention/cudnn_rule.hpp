@@ -15,10 +15,11 @@ namespace tessera::kernels::cuda {
 // a head that is too long even alone. The other backward adds the gradients of queries in fp32 in
 // any order, and holds only these.
 
-/// The most memory that cuDNN may work in, including everything else it needs. One head alone may
-/// take more, and does for sequences of more than 8,064 tokens. With 32,640 tokens, whose
-/// activations are many times as large, it takes almost all of it.
-inline constexpr std::size_t kMostCudnnBytes = std::size_t{128} << 20U;
+/// The most memory that cuDNN may work in, including everything else it needs, unless the stream
+/// sets another limit. One head alone may take more, and does for sequences of more than 8,064
+/// tokens. With 32,640 tokens, whose activations are many times as large, it takes almost all of
+/// kMostCudnnHeadBytes.
+inline constexpr std::size_t kMostCudnnBytes = StreamKernels{}.attention_bytes;
 inline constexpr std::size_t kMostCudnnHeadBytes = std::size_t{2} << 30U;
 inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
 
@@ -50,10 +51,10 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
 
 /// Number of heads at a time in the workspace that a plan counts; 0 if not even one fits.
 [[nodiscard]] constexpr std::int64_t cudnn_heads(const AttentionShape& shape,
-                                                 SumOrder order = SumOrder::fixed) noexcept {
+                                                 SumOrder order = SumOrder::fixed,
+                                                 std::size_t most = kMostCudnnBytes) noexcept {
   const std::size_t alone = cudnn_head_bytes(shape, order) + kCudnnSlackBytes;
-  const std::size_t bytes =
-      alone <= kMostCudnnHeadBytes ? std::max(kMostCudnnBytes, alone) : kMostCudnnBytes;
+  const std::size_t bytes = alone <= kMostCudnnHeadBytes ? std::max(most, alone) : most;
   return cudnn_heads_in(shape, bytes, order);
 }
 
@@ -61,36 +62,44 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
 /// it: bf16 or fp16; head sizes of up to 128 that are multiples of 8; two rows or more; at least
 /// one head at a time, or all of them if the log_sum_exp of some heads would not start at a
 /// multiple of 16 bytes.
-[[nodiscard]] constexpr bool suits_cudnn(const AttentionShape& shape, DType dtype) noexcept {
+[[nodiscard]] constexpr bool suits_cudnn(const AttentionShape& shape, DType dtype,
+                                         std::size_t most = kMostCudnnBytes) noexcept {
   return size_of(dtype) == 2 && shape.head_size % 8 == 0 && shape.head_size >= 8 &&
-         shape.head_size <= 128 && shape.seq >= 2 && cudnn_heads(shape) >= 1 &&
-         (shape.seq % 4 == 0 || cudnn_heads(shape) == shape.batch * shape.heads);
+         shape.head_size <= 128 && shape.seq >= 2 &&
+         cudnn_heads(shape, SumOrder::fixed, most) >= 1 &&
+         (shape.seq % 4 == 0 ||
+          cudnn_heads(shape, SumOrder::fixed, most) == shape.batch * shape.heads);
 }
 
 /// The order in which cuDNN's backward adds if the caller asks for `asked`. Which shapes suit cuDNN
 /// does not depend on the order: short rows whose heads all fit at once only in the fixed order
 /// keep that order.
-[[nodiscard]] constexpr SumOrder cudnn_order(const AttentionShape& shape, SumOrder asked) noexcept {
-  const bool fits = shape.seq % 4 == 0 || cudnn_heads(shape, asked) == shape.batch * shape.heads;
+[[nodiscard]] constexpr SumOrder cudnn_order(const AttentionShape& shape, SumOrder asked,
+                                             std::size_t most = kMostCudnnBytes) noexcept {
+  const bool fits =
+      shape.seq % 4 == 0 || cudnn_heads(shape, asked, most) == shape.batch * shape.heads;
   return fits ? asked : SumOrder::fixed;
 }
 
 /// The part of `workspace` that cuDNN gets; 0 if the shape does not suit it.
 [[nodiscard]] constexpr std::size_t cudnn_workspace_bytes(
-    const AttentionShape& shape, DType dtype, SumOrder asked = SumOrder::fixed) noexcept {
-  if (!suits_cudnn(shape, dtype)) { return 0; }
-  const SumOrder order = cudnn_order(shape, asked);
-  return static_cast<std::size_t>(cudnn_heads(shape, order)) * cudnn_head_bytes(shape, order) +
+    const AttentionShape& shape, DType dtype, SumOrder asked = SumOrder::fixed,
+    std::size_t most = kMostCudnnBytes) noexcept {
+  if (!suits_cudnn(shape, dtype, most)) { return 0; }
+  const SumOrder order = cudnn_order(shape, asked, most);
+  return static_cast<std::size_t>(cudnn_heads(shape, order, most)) *
+             cudnn_head_bytes(shape, order) +
          kCudnnSlackBytes;
 }
 
 /// The most that cuDNN's backward can use, with all heads at a time; 0 if the shape does not suit
 /// it.
 [[nodiscard]] constexpr std::size_t cudnn_whole_workspace_bytes(
-    const AttentionShape& shape, DType dtype, SumOrder asked = SumOrder::fixed) noexcept {
-  if (!suits_cudnn(shape, dtype)) { return 0; }
+    const AttentionShape& shape, DType dtype, SumOrder asked = SumOrder::fixed,
+    std::size_t most = kMostCudnnBytes) noexcept {
+  if (!suits_cudnn(shape, dtype, most)) { return 0; }
   return static_cast<std::size_t>(shape.batch * shape.heads) *
-             cudnn_head_bytes(shape, cudnn_order(shape, asked)) +
+             cudnn_head_bytes(shape, cudnn_order(shape, asked, most)) +
          kCudnnSlackBytes;
 }
 

@@ -22,14 +22,14 @@ namespace {
 
 constexpr std::string_view kEnd = ".partial";
 constexpr std::size_t kDigits = 16;
-// Of a name; what stands behind it has to fit as well.
+// The longest name; a suffix must fit as well.
 constexpr std::size_t kLongest = 200;
 
 std::string reason_of(int error) {
   return std::generic_category().message(error);
 }
 
-/// The temporary files of `name` that writers on this machine, as it runs now, have made begin so.
+/// The common beginning of temporary files for `name` by writers on this machine since it started.
 std::string beginning(const std::string& name) {
   return fmt::format("{}.{}-", name.substr(0, kLongest), machine_mark());
 }
@@ -43,7 +43,7 @@ bool is_partial(std::string_view entry, std::string_view begin) {
          entry.ends_with(kEnd);
 }
 
-/// What `mode` is, for a name where a file is to be; null for a file.
+/// What `mode` is, if not a file; null for a file.
 const char* other_than_a_file(mode_t mode) {
   if (S_ISREG(mode)) { return nullptr; }
   if (S_ISLNK(mode)) { return "a link"; }
@@ -56,7 +56,7 @@ bool flush(int descriptor) {
   return ::fsync(descriptor) == 0 || errno == EINVAL;
 }
 
-/// Removes `name` in `folder` if no living process writes to it.
+/// Removes `name` in `folder` unless a living process writes to it.
 void remove_unless_written(int folder, const char* name) {
   constexpr int flags = O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   const int file = ::openat(folder, name, flags);
@@ -82,7 +82,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-  expects(is_open(), "AtomicFile: write after the end or after an error");
+  expects(is_open(), "AtomicFile: write was called after the end or after an error");
   while (!bytes.empty()) {
     const ssize_t wrote = ::write(file_, bytes.data(), bytes.size());
     if (wrote < 0 && errno == EINTR) { continue; }
@@ -92,9 +92,9 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::finish() {
-  expects(is_open(), "AtomicFile: finish after the end or after an error");
+  expects(is_open(), "AtomicFile: finish was called after the end or after an error");
   if (!flush(file_)) { fail("flush"); }
-  // Open, and so locked, until it has its name: nobody may take it for one left behind.
+  // Open, and so locked, until it has its name: no other process may take it for a leftover.
   if (::renameat(folder_, partial_.c_str(), folder_, name_.c_str()) != 0) { fail("rename"); }
   partial_.clear();
   if (!flush(folder_)) { fail("flush the folder of"); }
@@ -138,7 +138,7 @@ void AtomicFile::create() {
   fail("create a temporary file for");
 }
 
-/// False if another has taken the name, or has taken the file for one left behind.
+/// Returns false if another process has taken the name, or has taken the file for a leftover.
 bool AtomicFile::create_as(const std::string& name) {
   constexpr int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   file_ = ::openat(folder_, name.c_str(), flags, 0666);
@@ -153,7 +153,7 @@ bool AtomicFile::create_as(const std::string& name) {
     partial_.clear();
     return false;
   }
-  // Some file systems have no permissions to give.
+  // Some file systems have no permissions.
   if (replaces_) { (void)::fchmod(file_, static_cast<mode_t>(permissions_)); }
   return true;
 }

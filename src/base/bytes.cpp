@@ -84,7 +84,7 @@ std::string format_bytes(std::size_t bytes) {
   if (bytes < 1024) { return fmt::format("{} B", bytes); }
   double value = static_cast<double>(bytes) / 1024;
   std::size_t unit = 0;
-  // 1023.5 and more would be printed as 1024: the next unit says it shorter.
+  // 1023.5 and more would be printed as 1024: the next unit is shorter.
   while (value >= 1023.5 && unit + 1 < kBinary.size()) {
     value /= 1024;
     ++unit;

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-/// The environment variable `name`, if set. The one place that reads the environment.
+/// The environment variable `name`, if set. The only place that reads the environment.
 [[nodiscard]] std::optional<std::string> environment(const char* name);
 
 }  // namespace tessera

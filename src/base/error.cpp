@@ -11,7 +11,7 @@
 namespace tessera::detail {
 namespace {
 
-// The name of the file says enough; the folders are those of the machine that compiled it.
+// Only the file's name: its folders are those of the machine that compiled it.
 std::string_view file_name(std::string_view path) {
   const auto slash = path.rfind('/');
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
@@ -24,7 +24,7 @@ void throw_contract(std::string_view what, CallSite where) {
 }
 
 void assertion_failed(const char* what, CallSite where) noexcept {
-  // No allocation from here on: the heap may be what is broken.
+  // No allocation from here on: the heap may be broken.
   std::fprintf(stderr, "tessera: bug in the library: %s does not hold (%s:%d)\n", what, where.file,
                where.line);
   std::array<void*, 64> frames{};

@@ -1,4 +1,4 @@
-// What other files call of fmt, compiled here alone: cmake/fmt.cmake.
+// The functions of fmt that other files call, compiled only here: cmake/fmt.cmake.
 #define FMT_HEADER_ONLY 1
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 namespace {
 
-// To take a function's address has the compiler write it out, under fmt's own name.
+// Taking a function's address makes the compiler emit it, under fmt's own name.
 [[gnu::used]] std::string (*const kFormat)(fmt::string_view, fmt::format_args) = fmt::vformat;
 [[gnu::used]] void (*const kPrint)(fmt::string_view, fmt::format_args) = fmt::vprint;
 [[gnu::used]] void (*const kPrintTo)(std::FILE*, fmt::string_view, fmt::format_args) = fmt::vprint;

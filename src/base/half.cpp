@@ -18,7 +18,7 @@ constexpr std::uint16_t half_magnitude(std::uint32_t magnitude) {
   constexpr std::uint32_t first_overflow = 0x477FF000;  // 65520, the tie above the largest half
   constexpr std::uint32_t first_normal = 0x38800000;    // 2^-14
   constexpr std::uint32_t exponent_gap = 112U << 23;    // the biases: 127 - 15
-  if (magnitude > kInfinity32) {                        // NaN: made quiet, payload's top bits kept
+  if (magnitude > kInfinity32) {  // NaN: made quiet, the payload's top bits kept
     return static_cast<std::uint16_t>(0x7E00U | ((magnitude >> 13) & 0x1FFU));
   }
   if (magnitude >= first_overflow) { return 0x7C00; }

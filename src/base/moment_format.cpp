@@ -22,7 +22,8 @@ MomentFormat parse_moment_format(std::string_view name) {
   for (const MomentFormat format : {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::int8}) {
     if (name == to_string(format)) { return format; }
   }
-  throw ConfigError{fmt::format("'{}' is no format of moments; use fp32, bf16 or int8", name)};
+  throw ConfigError{
+      fmt::format("'{}' is not a format of moments; choose fp32, bf16 or int8", name)};
 }
 
 }  // namespace tessera

@@ -25,7 +25,7 @@ std::size_t from_rollup() noexcept {
   return 0;
 }
 
-// For kernels before 4.14. Newer ones keep these counts for each processor and add them up late:
+// For kernels before 4.14. Newer ones keep these counts for each processor and add them up late, so
 // they may be off by megabytes.
 std::size_t from_statm() noexcept {
   const File file{std::fopen("/proc/self/statm", "re")};

@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-/// Bytes of this process that the system holds in memory at the moment: pages that have been
-/// touched, of its own and of files (code, shared memory) alike. 0 where the system does not tell.
+/// Resident bytes of this process: touched pages, its own as well as files' (code, shared memory).
+/// 0 if the system does not report them.
 [[nodiscard]] std::size_t resident_bytes() noexcept;
 
 }  // namespace tessera

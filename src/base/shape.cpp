@@ -23,7 +23,7 @@ std::int64_t count(const std::vector<std::int64_t>& dims) {
   if (std::ranges::any_of(dims, [](std::int64_t d) { return d < 0; })) {
     refuse(dims, "has a negative extent");
   }
-  // Looked for first: the product of the other extents may overflow and does not matter.
+  // Checked first: the product of the other extents may overflow and does not matter.
   if (std::ranges::find(dims, 0) != dims.end()) { return 0; }
   std::int64_t elems = 1;
   for (const std::int64_t d : dims) {
@@ -40,7 +40,7 @@ Shape::Shape(std::vector<std::int64_t> dims) : dims_{std::move(dims)}, elems_{co
 
 std::int64_t Shape::operator[](std::size_t dim) const {
   if (dim >= dims_.size()) {
-    throw ContractError(fmt::format("shape {} has {} extents, and none of index {}", to_string(),
+    throw ContractError(fmt::format("shape {} has {} extents, and none at index {}", to_string(),
                                     dims_.size(), dim));
   }
   return dims_[dim];

@@ -10,7 +10,7 @@ bool is_control(char c) {
   return byte < 0x20 || byte == 0x7F;
 }
 
-// A byte of UTF-8 within a character, which is not cut in two.
+// A continuation byte of UTF-8: characters are not cut in two.
 bool goes_on(char c) {
   return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
 }

@@ -29,7 +29,8 @@ CheckpointExtras extras_of(Call call, const tessera_save_options& from) {
     call.require(from.values[i].name, "the name of a value");
     call.require(from.values[i].text, "the text of a value");
     if (!extras.values.emplace(from.values[i].name, from.values[i].text).second) {
-      call.refuse(fmt::format("there are two values called '{}'", from.values[i].name));
+      call.refuse(fmt::format("two values are called '{}'; give each value its own name",
+                              from.values[i].name));
     }
   }
   return extras;
@@ -73,7 +74,7 @@ tessera_status tessera_newest_checkpoint(const char* folder, char* path, size_t 
     const tessera::NewestCheckpoint newest = tessera::newest_checkpoint(folder);
     const std::string text = newest.path.string();
     if (text.size() >= size) {
-      call.refuse(fmt::format("`path` has room for {} bytes, and the path needs {}", size,
+      call.refuse(fmt::format("`path` has room for {} bytes, but the path needs {}", size,
                               text.size() + 1));
     }
     std::memcpy(path, text.c_str(), text.size() + 1);

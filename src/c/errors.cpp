@@ -16,13 +16,13 @@ struct LastError {
   std::exception_ptr error;
 };
 
-// By thread, as the interface says.
+// Per thread, as the interface states.
 LastError& last_error() noexcept {
   thread_local LastError last;
   return last;
 }
 
-constexpr const char* kNoMemoryForText = "out of memory, and no memory to say of what";
+constexpr const char* kNoMemoryForText = "out of memory, even for the text of this error";
 
 tessera_status status_of(const std::exception_ptr& error, std::string& text) {
   const auto keep = [&](tessera_status status, const std::exception& e) {
@@ -92,7 +92,7 @@ tessera_status keep_error(const std::exception_ptr& error) noexcept {
     last.status = status_of(error, last.text);
   } catch (...) {
     last.status = TESSERA_OUT_OF_MEMORY;
-    last.text.clear();  // tessera_last_error has a text for it that takes no memory
+    last.text.clear();  // tessera_last_error has a text for it that needs no memory
   }
   return last.status;
 }
@@ -108,8 +108,8 @@ void rethrow_from_callback(tessera_status status, const char* who) {
   if (status == TESSERA_OK) { return; }
   const LastError last = last_error();
   if (last.error && last.status == status) { std::rethrow_exception(last.error); }
-  throw_as(status, fmt::format("{} returned {} ({}), and no call of the library on its thread has "
-                               "failed so; return tessera_fail() with a text",
+  throw_as(status, fmt::format("{} returned {} ({}), but no call of the library failed with it on "
+                               "this thread; return tessera_fail() with a text",
                                who, status, tessera_status_name(status)));
 }
 

@@ -9,24 +9,24 @@
 
 namespace tessera::c {
 
-/// Keeps `error` as this thread's last and returns its status.
+/// Keeps `error` as this thread's last error and returns its status.
 tessera_status keep_error(const std::exception_ptr& error) noexcept;
 
 /// Forgets this thread's last error: a rank's callback begins.
 void forget_error() noexcept;
 
-/// Throws what a callback means by returning `status`, unless it is TESSERA_OK: this thread's last
-/// error, if that is of the same kind, as it was thrown. `who` names the callback.
+/// Throws the error that a callback reports by returning `status`, unless it is TESSERA_OK: this
+/// thread's last error, if it is of that kind. `who` names the callback.
 void rethrow_from_callback(tessera_status status, const char* who);
 
-/// A call of the C interface, for the texts of its refusals.
+/// A call of the C interface, as named in its errors.
 class Call {
  public:
   explicit constexpr Call(const char* name) noexcept : name_{name} {}
   [[nodiscard]] const char* name() const noexcept { return name_; }
-  /// Throws ContractError that says `what`, after the call's name.
+  /// Throws ContractError with the call's name and `what`.
   [[noreturn]] void refuse(const std::string& what) const;
-  /// Refuses the call if `argument`, called `name`, is null.
+  /// Throws ContractError if `argument`, named `name`, is null.
   template <class T>
   void require(T* argument, const char* name) const {
     if (argument == nullptr) { refuse_null(name); }
@@ -38,7 +38,7 @@ class Call {
   const char* name_;
 };
 
-/// Runs `work`, which is given the call called `name`. No exception leaves it.
+/// Runs `work` with the call named `name`. No exception leaves it.
 template <class Work>
 tessera_status guarded(const char* name, const Work& work) noexcept {
   try {

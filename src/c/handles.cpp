@@ -7,7 +7,7 @@
 namespace tessera::c {
 
 Handles& Handles::all() {
-  static auto* const handles = new Handles;  // never ends: a thread may still close one
+  static auto* const handles = new Handles;  // never destroyed: a thread may still close a handle
   return *handles;
 }
 
@@ -25,19 +25,20 @@ std::shared_ptr<void> Handles::find_any(Call call, const char* kind, const void*
   const std::lock_guard lock{mutex_};
   const auto found = entries_.find(number);
   if (found == entries_.end()) {
-    call.refuse(number <= given_
-                    ? fmt::format("the {} has been closed, or its rank has ended", kind)
-                    : fmt::format("{} is no handle of a {}; pass what the library has written",
-                                  handle, kind));
+    call.refuse(
+        number <= given_
+            ? fmt::format("the {} has been closed, or its rank has ended", kind)
+            : fmt::format("{} is not a handle of a {}; pass one that the library has written",
+                          handle, kind));
   }
   if (std::string_view{found->second.kind} != kind) {
-    call.refuse(fmt::format("this is the handle of a {}, not of a {}", found->second.kind, kind));
+    call.refuse(fmt::format("this handle belongs to a {}, not to a {}", found->second.kind, kind));
   }
   return found->second.object;
 }
 
 void Handles::remove(const void* handle) noexcept {
-  std::shared_ptr<void> last;  // ends without the lock
+  std::shared_ptr<void> last;  // destroyed without the lock
   const std::lock_guard lock{mutex_};
   const auto found = entries_.find(reinterpret_cast<std::uintptr_t>(handle));
   if (found == entries_.end()) { return; }

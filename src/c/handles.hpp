@@ -9,9 +9,9 @@
 
 namespace tessera::c {
 
-/// The objects that a C program has handles of. A handle is a number that is never given twice, in
-/// the shape of a pointer: one that has been closed, or never was one, is found out and not
-/// followed. So this is the one table of the process. Threads: any.
+/// The objects behind a C program's handles. A handle is a number that is never reused, in the
+/// shape of a pointer: closed and invalid handles are detected, not followed. So the process has
+/// one table. Threads: any.
 ///
 /// An object's type T has a `Handle`, the C interface's type, and a `kName` for errors.
 class Handles {
@@ -22,7 +22,7 @@ class Handles {
   typename T::Handle* add(const std::shared_ptr<T>& object) {
     return static_cast<typename T::Handle*>(add_any({T::kName, object}));
   }
-  /// Throws ContractError in the name of `call` unless `handle` is one of a T.
+  /// Throws ContractError in the name of `call` unless `handle` belongs to a T.
   template <class T>
   [[nodiscard]] std::shared_ptr<T> find(Call call, const typename T::Handle* handle) const {
     return std::static_pointer_cast<T>(find_any(call, T::kName, handle));
@@ -43,7 +43,7 @@ class Handles {
   std::unordered_map<std::uintptr_t, Entry> entries_;
 };
 
-/// Handles::find.
+/// Calls Handles::find.
 template <class T>
 [[nodiscard]] std::shared_ptr<T> find(Call call, const typename T::Handle* handle) {
   return Handles::all().find<T>(call, handle);

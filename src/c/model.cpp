@@ -37,7 +37,7 @@ ParameterSpec parameter_spec(Call call, const tessera_parameter_spec& from) {
   require_zero(call, "a tessera_parameter_spec", from.reserved);
   require_zero(call, "a tessera_parameter_spec", from.reserved_flag);
   if (from.dims < 0 || from.dims > TESSERA_MOST_DIMS) {
-    call.refuse(fmt::format("parameter '{}' has {} dims, and may have from 0 to {}", from.name,
+    call.refuse(fmt::format("parameter '{}' has {} dims, but may have 0 to {}", from.name,
                             from.dims, TESSERA_MOST_DIMS));
   }
   ParameterSpec to{.name = from.name,
@@ -147,7 +147,7 @@ tessera_status tessera_materialize_from(tessera_model* model, const char* path,
 tessera_status tessera_fill_normal(uint64_t seed, uint32_t id, int64_t first, int64_t count,
                                    float stddev, float* out) {
   return guarded(__func__, [&](Call call) {
-    if (count < 0 || first < 0) { call.refuse("`first` and `count` are 0 or more"); }
+    if (count < 0 || first < 0) { call.refuse("`first` and `count` must be 0 or more"); }
     if (count > 0) { call.require(out, "out"); }
     tessera::init::fill_normal(seed, id, first, stddev, {out, static_cast<std::size_t>(count)});
   });

@@ -44,7 +44,7 @@ OpenModel::OpenModel(Rank& rank, const ModelOptions& options)
 
 namespace {
 
-// A unit's number: its model's handle, which is given once, and its place from 1.
+// A unit's number: its model's handle, which is unique, and its index from 1.
 constexpr unsigned kPlaceBits = 24;
 
 std::uint64_t model_part(const tessera_model* handle) noexcept {
@@ -59,7 +59,9 @@ tessera_unit OpenModel::number_of(Unit unit) const noexcept {
 
 Unit OpenModel::unit_of(Call call, tessera_unit unit) const {
   const std::uint64_t place = unit & ((std::uint64_t{1} << kPlaceBits) - 1);
-  if (unit == 0) { call.refuse("the unit is 0, which is none; pass what tessera_add_unit wrote"); }
+  if (unit == 0) {
+    call.refuse("the unit is 0, which is invalid; pass what tessera_add_unit wrote");
+  }
   if ((unit ^ place) != model_part(handle_) || place > sharded_->unit_count()) {
     call.refuse("the unit is of another model; pass what tessera_add_unit wrote for this one");
   }
@@ -97,11 +99,11 @@ void OpenModel::end_evaluation(Call call) {
 void OpenModel::require_nothing_open(Call call) const {
   if (!scopes_.empty()) {
     const OpenScope& open = *scopes_.begin()->second;
-    call.refuse(fmt::format("a scope of unit '{}' is open; tessera_close it first",
+    call.refuse(fmt::format("a scope of unit '{}' is open; call tessera_close first",
                             sharded_->unit_name(unit_of(call, open.unit))));
   }
   if (evaluation_ != nullptr) {
-    call.refuse("the model is being evaluated; tessera_end_evaluation first");
+    call.refuse("the model is being evaluated; call tessera_end_evaluation first");
   }
 }
 

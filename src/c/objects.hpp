@@ -16,7 +16,7 @@
 
 namespace tessera::c {
 
-/// The DLPack views of a scope that are held. Threads: any.
+/// The DLPack views held of a scope. Threads: any.
 class HeldViews {
  public:
   void add(const std::string& name);
@@ -40,7 +40,7 @@ struct OpenScope {
   std::shared_ptr<HeldViews> views = std::make_shared<HeldViews>();
 
   [[nodiscard]] const Scope& any() const;
-  /// Refuses the call in a forward scope.
+  /// Throws ContractError in a forward scope.
   [[nodiscard]] const BackwardScope& backward(Call call) const;
 };
 
@@ -53,7 +53,7 @@ struct OpenEvaluation {
   Evaluation evaluation;
 };
 
-/// A model with its open scopes. Views of DLPack keep it.
+/// A model with its open scopes. DLPack views keep it alive.
 class OpenModel {
  public:
   using Handle = tessera_model;
@@ -65,7 +65,8 @@ class OpenModel {
   [[nodiscard]] const tessera_model* handle() const noexcept { return handle_; }
   [[nodiscard]] ShardedModel& sharded() const noexcept { return *sharded_; }
 
-  /// The C interface's number of a unit, and back. ContractError for one of another model.
+  /// Converts the C interface's number of a unit, and back. Throws ContractError for a unit of
+  /// another model.
   [[nodiscard]] tessera_unit number_of(Unit unit) const noexcept;
   [[nodiscard]] Unit unit_of(Call call, tessera_unit unit) const;
 
@@ -75,10 +76,10 @@ class OpenModel {
   [[nodiscard]] tessera_evaluation* begin_evaluation();
   void end_evaluation(Call call);
 
-  /// Refuses the call, or where there is none the return of a rank's callback, if a scope or an
+  /// Throws ContractError for the call, or for the return of a rank's callback, if a scope or an
   /// evaluation is open.
   void require_nothing_open(Call call) const;
-  /// Ends what is open, as an error or the rank's end leaves it.
+  /// Ends everything open, as an error or the rank's end requires.
   void end_all() noexcept;
 
  private:
@@ -91,7 +92,7 @@ class OpenModel {
   tessera_evaluation* evaluation_handle_ = nullptr;
 };
 
-/// Memory of the program's own that is counted.
+/// The program's own memory that is counted.
 struct Registration {
   using Handle = tessera_registration;
   static constexpr const char* kName = "registration";
@@ -100,7 +101,8 @@ struct Registration {
   CountedMemory memory;
 };
 
-/// What a rank's callback is given, and all that it has made. All of it ends with this object.
+/// The object that a rank's callback gets, and everything that it has made. All of it ends with
+/// this object.
 class Rank {
  public:
   using Handle = tessera_world;
@@ -118,7 +120,7 @@ class Rank {
   [[nodiscard]] tessera_registration* add_registration(CountedMemory memory);
   void remove_registration(tessera_registration* handle) noexcept;
   [[nodiscard]] void* add_buffer(Buffer buffer);
-  /// Whether there was one at `address`.
+  /// Returns whether there was one at `address`.
   [[nodiscard]] bool remove_buffer(void* address) noexcept;
 
   /// Throws ContractError if a scope or an evaluation is open.

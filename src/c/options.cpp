@@ -21,7 +21,15 @@ tessera_world_options world_defaults() {
           .deadline_ms = with.deadline.count(),
           .budget_bytes = 0,
           .deterministic = 0,
-          .reserved = 0};
+          .reserved = 0,
+          .products = nullptr,
+          .attention_workspace_bytes = with.attention_workspace_bytes,
+          .nondeterministic_attention = 0,
+          .channel_priority = static_cast<std::int32_t>(with.channel_priority),
+          .nccl_min_ctas = with.nccl.min_ctas,
+          .nccl_max_ctas = with.nccl.max_ctas,
+          .nccl_windows = 0,
+          .reserved_flag = 0};
 }
 
 tessera_dtype to_c(DType dtype) {
@@ -61,7 +69,7 @@ tessera_model_options model_defaults() {
           .mesh_shard = 0};
 }
 
-/// The numbers of `rule`, where the struct has its members.
+/// The fields of `rule` that the struct has as members.
 template <class Rule>
 void write_rule(const Rule& rule, tessera_optimizer_options& to) {
   to.lr = rule.lr;
@@ -88,7 +96,7 @@ Rule read_rule(const tessera_optimizer_options& from) {
   return rule;
 }
 
-/// Calls `work` with the default values of rule `number`, and of the rule's type.
+/// Calls `work` with the default values of rule `number`, as the rule's type.
 template <class Work>
 void with_rule(Call call, std::int32_t number, const Work& work) {
   switch (number) {
@@ -101,10 +109,8 @@ void with_rule(Call call, std::int32_t number, const Work& work) {
     case TESSERA_LION:
       return work(Lion{});
     default:
-      call.refuse(
-          fmt::format("there is no update rule {}; use TESSERA_ADAMW or another of the "
-                      "header's",
-                      number));
+      call.refuse(fmt::format(
+          "update rule {} does not exist; use TESSERA_ADAMW or another of the header's", number));
   }
 }
 
@@ -122,7 +128,7 @@ tessera_optimizer_options optimizer_defaults(Call call, std::int32_t rule) {
 ParameterGroup group_of(Call call, const tessera_parameter_group& group) {
   call.require(group.name, "the name of a parameter group");
   if (group.chooses == nullptr) {
-    call.refuse(fmt::format("the group '{}' has no function `chooses`", group.name));
+    call.refuse(fmt::format("the group '{}' has no function `chooses`; set it", group.name));
   }
   require_zero(call, "a parameter group", group.reserved);
   require_zero(call, "a parameter group", group.reserved_flag);
@@ -139,7 +145,7 @@ ParameterGroup group_of(Call call, const tessera_parameter_group& group) {
 std::vector<MeshDim> mesh_of(Call call, const tessera_model_options& from) {
   if (from.mesh_replicate == 0 && from.mesh_shard == 0) { return {}; }
   if (from.mesh_replicate == 0 || from.mesh_shard == 0) {
-    call.refuse("a mesh has both `mesh_replicate` and `mesh_shard`, 1 or more, or neither");
+    call.refuse("a mesh needs both `mesh_replicate` and `mesh_shard`, 1 or more, or neither");
   }
   return {{"replicate", from.mesh_replicate}, {"shard", from.mesh_shard}};
 }
@@ -157,7 +163,17 @@ WorldOptions world_options(Call call, const tessera_world_options* given) {
   to.deadline = std::chrono::milliseconds{from.deadline_ms};
   if (from.budget_bytes != 0) { to.budget_bytes = from.budget_bytes; }
   to.deterministic = flag(call, "deterministic", from.deterministic);
+  if (from.products != nullptr) { to.products = from.products; }
+  to.attention_workspace_bytes = from.attention_workspace_bytes;
+  to.nondeterministic_attention =
+      flag(call, "nondeterministic_attention", from.nondeterministic_attention);
+  to.channel_priority =
+      enumerator(call, "channel_priority", from.channel_priority, StreamPriority::high);
+  to.nccl.min_ctas = from.nccl_min_ctas;
+  to.nccl.max_ctas = from.nccl_max_ctas;
+  to.nccl.windows = flag(call, "nccl_windows", from.nccl_windows);
   require_zero(call, "tessera_world_options", from.reserved);
+  require_zero(call, "tessera_world_options", from.reserved_flag);
   return to;
 }
 
@@ -228,8 +244,7 @@ OptimizerChoice optimizer_choice(Call call, const tessera_optimizer_options* giv
 DType dtype_of(Call call, const char* name, tessera_dtype dtype) {
   if (dtype < TESSERA_FP32 || dtype > TESSERA_FP64) {
     call.refuse(
-        fmt::format("{} is {}, which is no dtype; use TESSERA_FP32, TESSERA_BF16 or "
-                    "TESSERA_FP16",
+        fmt::format("{} is {}, which is no dtype; use TESSERA_FP32, TESSERA_BF16 or TESSERA_FP16",
                     name, dtype));
   }
   return static_cast<DType>(dtype - TESSERA_FP32);

@@ -9,8 +9,8 @@
 
 namespace tessera::c {
 
-// What the structs of options mean. Null: the defaults. ContractError for a number that stands for
-// nothing; whether values go together is for the library to say.
+// Converts the structs of options. Null: the defaults. Throws ContractError for a number without a
+// meaning; the library checks whether values fit together.
 [[nodiscard]] WorldOptions world_options(Call call, const tessera_world_options* given);
 [[nodiscard]] ModelOptions model_options(Call call, const tessera_model_options* given);
 

@@ -7,7 +7,7 @@
 
 namespace tessera::c {
 
-/// A parameter as callbacks see it. Borrows `parameter`.
+/// A parameter as seen by callbacks. Borrows `parameter`.
 class CParameterInfo {
  public:
   explicit CParameterInfo(const ParameterInfo& parameter)

@@ -20,17 +20,17 @@ void open_scope(Call call, tessera_model* model, tessera_unit unit, tessera_scop
   *scope = found->open(unit, open(found->sharded(), found->unit_of(call, unit)));
 }
 
-/// The address of a tensor whose elements are asked for as `dtype`.
+/// The address of a tensor whose elements are requested as `dtype`.
 template <class AnyTensor>
 auto data_as(Call call, const AnyTensor& tensor, const char* name, tessera_dtype dtype) {
   if (tensor.dtype() != dtype_of(call, "dtype", dtype)) {
-    call.refuse(fmt::format("the elements of '{}' are {}, and are asked for as {}", name,
+    call.refuse(fmt::format("the elements of '{}' are {}, but were requested as {}", name,
                             to_string(tensor.dtype()), to_string(dtype_of(call, "dtype", dtype))));
   }
   return tensor.data();
 }
 
-/// What a DLPack view holds: the model's memory, and its place among the views of its scope.
+/// What a DLPack view holds: the model's memory, and its entry among the views of its scope.
 class ViewLife {
  public:
   ViewLife(std::shared_ptr<OpenModel> model, std::shared_ptr<HeldViews> views, std::string name)
@@ -47,7 +47,7 @@ class ViewLife {
   std::string name_;
 };
 
-/// The model of an open scope, to be shared.
+/// The shared model of an open scope.
 std::shared_ptr<OpenModel> model_of(Call call, const OpenScope& scope) {
   return find<OpenModel>(call, scope.model->handle());
 }
@@ -126,8 +126,8 @@ tessera_status tessera_watch(tessera_scope* scope, const void* data, int64_t ele
   return guarded(__func__, [&](Call call) {
     const auto open = find<OpenScope>(call, scope);
     const auto* const forward = std::get_if<tessera::ForwardScope>(&open->scope);
-    if (forward == nullptr) { call.refuse("only a forward scope has an output to be watched"); }
-    if (elems < 0) { call.refuse("`elems` is 0 or more"); }
+    if (forward == nullptr) { call.refuse("only a forward scope has an output to watch"); }
+    if (elems < 0) { call.refuse("`elems` must be 0 or more"); }
     forward->watch({data, elems, dtype_of(call, "dtype", dtype)});
   });
 }
@@ -137,8 +137,8 @@ tessera_status tessera_close(tessera_scope* scope) {
     const auto open = find<OpenScope>(call, scope);
     if (const std::string held = open->views->names(); !held.empty()) {
       call.refuse(fmt::format(
-          "DLPack views of {} are held, whose memory is about to be another unit's; delete them "
-          "(numpy: the arrays made of them) and close the scope then",
+          "DLPack views of {} are still held, but their memory is about to belong to another unit; "
+          "delete them (numpy: the arrays made of them), then close the scope",
           held));
     }
     open->model->close(scope, *open);

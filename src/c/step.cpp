@@ -26,7 +26,7 @@ StateTensor state_of(Call call, tessera_category what) {
     case TESSERA_GRADIENTS:
       return StateTensor::gradients;
     default:
-      call.refuse("exported are TESSERA_PARAMETERS or TESSERA_GRADIENTS");
+      call.refuse("`what` must be TESSERA_PARAMETERS or TESSERA_GRADIENTS");
   }
 }
 

@@ -14,7 +14,7 @@
 namespace tessera::c {
 namespace {
 
-/// A rank's handle, for as long as its callback runs.
+/// A rank's handle, valid while its callback runs.
 class RankHandle {
  public:
   explicit RankHandle(World& world)
@@ -33,7 +33,7 @@ class RankHandle {
   tessera_world* handle_;
 };
 
-/// `body` as the library takes it: its status becomes an error, which unwinds what the rank has.
+/// `body` as the library calls it: its status becomes an error, which unwinds the rank's objects.
 auto rank_program(Call call, tessera_rank_fn body, void* user) {
   call.require(body, "the callback");
   return [body, user](World& world) {
@@ -66,10 +66,11 @@ tessera_plan_options plan_defaults() {
   return to;
 }
 
-/// The names, which to_string does not end with a zero byte by contract.
+/// The names with a final zero byte, which to_string does not promise.
 const std::array<std::string, kCategories>& category_names() {
   static const auto* const names = [] {
-    auto* const all = new std::array<std::string, kCategories>;  // a caller may hold one for ever
+    auto* const all =
+        new std::array<std::string, kCategories>;  // never freed: a caller may keep one
     for (std::size_t i = 0; i < kCategories; ++i) {
       (*all)[i] = to_string(static_cast<Category>(i));
     }
@@ -225,7 +226,8 @@ tessera_status tessera_free(tessera_world* world, void* address) {
   return guarded(__func__, [&](Call call) {
     const auto rank = find<Rank>(call, world);
     if (address != nullptr && !rank->remove_buffer(address)) {
-      call.refuse("tessera_allocate of this rank has not returned the address, or it is freed");
+      call.refuse(
+          "the address does not come from tessera_allocate of this rank, or is already freed");
     }
   });
 }

@@ -19,8 +19,8 @@ nlohmann::json parse_json(const std::string& path, std::string_view text, const 
     if (event == nlohmann::json::parse_event_t::object_end) { keys.pop_back(); }
     if (event == nlohmann::json::parse_event_t::key &&
         !keys.back().insert(parsed.get<std::string>()).second) {
-      throw FormatError(fmt::format("{}: {} has the key '{}' twice", path, what,
-                                    shown(parsed.get<std::string>())));
+      throw FormatError(
+          fmt::format("{}: {} has '{}' twice", path, what, shown(parsed.get<std::string>())));
     }
     return true;
   };

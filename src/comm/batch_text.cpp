@@ -66,17 +66,15 @@ std::string describe(const Batch& batch) {
 }
 
 std::optional<std::string> first_difference(std::span<const Batch* const> batches,
-                                            std::span<const int> job_ranks) {
+                                            const NameOfRank& name_of) {
   const Batch& first = *batches.front();
   const int ranks = static_cast<int>(batches.size());
-  const auto called = [&](std::size_t rank) {
-    return job_ranks.empty() ? static_cast<int>(rank) : job_ranks[rank];
-  };
+  const auto called = [&](std::size_t rank) { return name_of(static_cast<int>(rank)); };
 
   for (std::size_t rank = 1; rank < batches.size(); ++rank) {
     if (batches[rank]->label() != first.label()) {
-      return fmt::format("rank {} issued batch \"{}\" where rank {} issued batch \"{}\"",
-                         called(rank), batches[rank]->label(), called(0), first.label());
+      return fmt::format("{} issued batch \"{}\" where {} issued batch \"{}\"", called(rank),
+                         batches[rank]->label(), called(0), first.label());
     }
   }
 
@@ -91,7 +89,7 @@ std::optional<std::string> first_difference(std::span<const Batch* const> batche
     }
   }
   if (culprit == 0) { return std::nullopt; }
-  return fmt::format("entry {} of batch \"{}\": rank {} issued {} where rank {} issued {}", entry,
+  return fmt::format("entry {} of batch \"{}\": {} issued {} where {} issued {}", entry,
                      first.label(), called(culprit),
                      entry_or_nothing(*batches[culprit], entry, ranks), called(0),
                      entry_or_nothing(first, entry, ranks));

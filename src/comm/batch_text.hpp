@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "comm/control/rank_names.hpp"
 #include "tessera/comm/batch.hpp"
 
 namespace tessera {
@@ -18,8 +19,8 @@ namespace tessera {
 
 /// Compares what the ranks issued under one sequence number (`batches` by rank). Empty if all
 /// agree; otherwise describes the first differing entry: "entry 1 of batch "x": rank 2 issued ...
-/// where rank 0 issued ...". `job_ranks`: the ranks' numbers in the job, if these differ.
+/// where rank 0 issued ...". `name_of` names the ranks.
 [[nodiscard]] std::optional<std::string> first_difference(std::span<const Batch* const> batches,
-                                                          std::span<const int> job_ranks = {});
+                                                          const NameOfRank& name_of);
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include "comm/batch_check.hpp"
 #include "comm/control/control_text.hpp"
+#include "comm/control/rank_names.hpp"
 #include "comm/rank_split.hpp"
 #include "tessera/base/error.hpp"
 
@@ -15,11 +16,11 @@ using Tell = std::function<std::vector<std::string>(const std::string& text)>;
 
 // All ranks detect a difference by hash, and only then exchange their full codes.
 void expect_same_split(std::uint64_t hash, const std::string& code, const Tell& tell,
-                       const std::function<int(int)>& job_rank) {
+                       const NameOfRank& name_of) {
   const std::string brief(reinterpret_cast<const char*>(&hash), sizeof hash);
   const auto same = [&](const std::string& other) { return other == brief; };
   if (std::ranges::all_of(tell(brief), same)) { return; }
-  throw ContractError{first_difference(tell(code), job_rank)};
+  throw ContractError{first_difference(tell(code), name_of)};
 }
 
 }  // namespace
@@ -31,7 +32,7 @@ void Communicator::submit(Batch batch, Stream stream) {
 
 std::vector<std::string> Communicator::exchange(const std::string& message) {
   return unseal(do_exchange(seal(TextCall::exchange, message)),
-                [this](int rank) { return job_rank(rank); });
+                [this](int rank) { return do_name(job_rank(rank)); });
 }
 
 std::unique_ptr<Communicator> Communicator::split(const GroupOf& group_of,
@@ -39,8 +40,12 @@ std::unique_ptr<Communicator> Communicator::split(const GroupOf& group_of,
   return do_split(agree_on_group(group_of, name));
 }
 
+std::string Communicator::do_name(int job_rank) const {
+  return RankNames{}.of(job_rank);
+}
+
 RankGroup Communicator::agree_on_group(const GroupOf& group_of, const std::string& name) {
-  const auto names = [this](int rank) { return job_rank(rank); };
+  const auto names = [this](int rank) { return do_name(job_rank(rank)); };
   const RankSplit split = split_ranks(group_of, size_, name, names);
   const std::string code = encode(split);
   RankGroup mine{.name = name,

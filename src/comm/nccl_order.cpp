@@ -74,7 +74,7 @@ void fix_nccl_order(TcpControlPlane& control) {
             kAlgorithms, all[0], *other, other - all.begin()),
         0);
   }
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): NCCL takes it from nowhere else
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): NCCL reads it only here
   (void)::setenv(kAlgorithms, mine.c_str(), /*overwrite=*/1);
 }
 

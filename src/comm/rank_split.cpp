@@ -28,15 +28,14 @@ RankSplit decode(const std::string& code, std::size_t ranks) {
 }  // namespace
 
 RankSplit split_ranks(const GroupOf& group_of, int ranks, const std::string& name,
-                      const std::function<int(int)>& job_rank) {
+                      const NameOfRank& name_of) {
   RankSplit split{.groups = {}, .name = name};
   split.groups.reserve(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     const int group = group_of(rank);
     if (group < 0) {
-      throw ContractError{
-          fmt::format("split \"{}\": rank {} is in group {}; groups must be 0 or more", name,
-                      job_rank(rank), group)};
+      throw ContractError{fmt::format("split \"{}\": {} is in group {}; groups must be 0 or more",
+                                      name, name_of(rank), group)};
     }
     split.groups.push_back(group);
   }
@@ -54,31 +53,30 @@ std::uint64_t hash_of(const std::string& code) {
   return XXH3_64bits(code.data(), code.size());
 }
 
-std::string first_difference(std::span<const std::string> codes,
-                             const std::function<int(int)>& job_rank) {
+std::string first_difference(std::span<const std::string> codes, const NameOfRank& name_of) {
   const auto odd = std::ranges::find_if(codes, [&](const auto& c) { return c != codes.front(); });
   TESSERA_ASSERT(odd != codes.end());
-  const int culprit = job_rank(static_cast<int>(odd - codes.begin()));
+  const std::string culprit = name_of(static_cast<int>(odd - codes.begin()));
   const RankSplit first = decode(codes.front(), codes.size());
   const RankSplit other = decode(*odd, codes.size());
   if (first.name != other.name) {
-    return fmt::format("rank {} splits off \"{}\" where rank {} splits off \"{}\"", culprit,
-                       other.name, job_rank(0), first.name);
+    return fmt::format("{} splits off \"{}\" where {} splits off \"{}\"", culprit, other.name,
+                       name_of(0), first.name);
   }
   const auto at = std::ranges::mismatch(first.groups, other.groups);
-  const int where = job_rank(static_cast<int>(at.in1 - first.groups.begin()));
+  const std::string where = name_of(static_cast<int>(at.in1 - first.groups.begin()));
   return fmt::format(
-      "split \"{}\": rank {} puts rank {} in group {}, but rank {} puts it in group {}; pass the "
+      "split \"{}\": {} puts {} in group {}, but {} puts it in group {}; pass the "
       "same rule on every rank",
-      first.name, culprit, where, *at.in2, job_rank(0), *at.in1);
+      first.name, culprit, where, *at.in2, name_of(0), *at.in1);
 }
 
 int agree_on_highest(int number, const std::string& name, const ExchangeTexts& exchange,
-                     const std::function<int(int)>& job_rank) {
+                     const NameOfRank& name_of) {
   const std::vector<std::string> sealed =
       exchange(seal(TextCall::number, std::to_string(number), name));
   int highest = number;
-  for (const std::string& text : unseal(sealed, job_rank)) {
+  for (const std::string& text : unseal(sealed, name_of)) {
     int theirs = 0;
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, theirs);

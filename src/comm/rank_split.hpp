@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/control/rank_names.hpp"
 #include "tessera/comm/communicator.hpp"
 
 namespace tessera {
@@ -17,9 +18,9 @@ struct RankSplit {
 };
 
 /// Calls `group_of` for each of `ranks` ranks. Throws ContractError if a group is negative;
-/// `job_rank` maps to the ranks' names in errors, here and below.
+/// `name_of` names ranks in errors, here and below.
 [[nodiscard]] RankSplit split_ranks(const GroupOf& group_of, int ranks, const std::string& name,
-                                    const std::function<int(int)>& job_rank);
+                                    const NameOfRank& name_of);
 
 /// The split as bytes, and a hash of these bytes.
 [[nodiscard]] std::string encode(const RankSplit& split);
@@ -28,7 +29,7 @@ struct RankSplit {
 /// Describes the difference between the encoded splits of ranks: "rank 2 splits off "x" where rank
 /// 0 splits off "y"".
 [[nodiscard]] std::string first_difference(std::span<const std::string> codes,
-                                           const std::function<int(int)>& job_rank);
+                                           const NameOfRank& name_of);
 
 /// Returns every rank's text, given this rank's.
 using ExchangeTexts = std::function<std::vector<std::string>(std::string text)>;
@@ -36,7 +37,6 @@ using ExchangeTexts = std::function<std::vector<std::string>(std::string text)>;
 /// *Collective.* The highest number of all ranks that make a communicator for `name`. Throws
 /// ContractError on all ranks if one makes another call.
 [[nodiscard]] int agree_on_highest(int number, const std::string& name,
-                                   const ExchangeTexts& exchange,
-                                   const std::function<int(int)>& job_rank);
+                                   const ExchangeTexts& exchange, const NameOfRank& name_of);
 
 }  // namespace tessera

@@ -17,17 +17,16 @@ std::string reason() {
   return std::generic_category().message(errno);
 }
 
-// Bytes read at `offset`, at least one; the system may return fewer than were asked for.
+// Reads bytes at `offset`, at least one; the system may return fewer than requested.
 std::size_t read_some(const std::filesystem::path& path, int descriptor, std::int64_t offset,
                       std::span<std::byte> out) {
   while (true) {
     const ssize_t got = ::pread(descriptor, out.data(), out.size(), offset);
     if (got > 0) { return static_cast<std::size_t>(got); }
     if (got == 0) {
-      throw FormatError(
-          fmt::format("{}: ends at byte {}, before its size at the start; do not "
-                      "change data while it is used",
-                      path.string(), offset));
+      throw FormatError(fmt::format(
+          "{}: ends at byte {}, before its size at the start; do not change data while it is used",
+          path.string(), offset));
     }
     if (errno != EINTR) {
       throw FormatError(
@@ -39,7 +38,7 @@ std::size_t read_some(const std::filesystem::path& path, int descriptor, std::in
 }  // namespace
 
 Descriptor Descriptor::open(const std::filesystem::path& path) {
-  // Not blocking, so that a pipe in place of a file is refused below and not waited for.
+  // Non-blocking, so that a pipe is rejected below instead of waited for.
   const int number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (number < 0) {
     throw ConfigError(fmt::format("data: cannot open '{}': {}", path.string(), reason()));
@@ -66,7 +65,7 @@ DataFile::DataFile(std::filesystem::path path, KeepOpen keep) : path_{std::move(
 
 void DataFile::read(std::int64_t first, std::span<std::byte> out) const {
   expects(first >= 0 && first <= size_ && std::ssize(out) <= size_ - first,
-          "DataFile: read outside the file");
+          "DataFile: the bytes are outside the file");
   Descriptor opened;
   if (!descriptor_.is_open()) { opened = Descriptor::open(path_); }
   const int number = descriptor_.is_open() ? descriptor_.number() : opened.number();

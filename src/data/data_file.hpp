@@ -12,7 +12,7 @@ namespace tessera {
 class Descriptor {
  public:
   Descriptor() = default;
-  /// ConfigError (with path and the system's reason) if it cannot be opened.
+  /// Throws ConfigError (with the path and the system's reason) if it cannot be opened.
   static Descriptor open(const std::filesystem::path& path);
   Descriptor(Descriptor&& other) noexcept : number_{std::exchange(other.number_, -1)} {}
   Descriptor& operator=(Descriptor&& other) noexcept {
@@ -31,19 +31,19 @@ class Descriptor {
 
 enum class KeepOpen : std::uint8_t { no, yes };
 
-/// A regular file of known size, read at any place without a copy of it in memory.
+/// A regular file of known size, read at any offset without a copy in memory.
 ///
-/// Errors:  FormatError with path and offset if it is shorter than it was, or the disk fails.
+/// Errors:  FormatError with path and offset if it has become shorter, or the disk fails.
 /// Threads: `read` may be called from any thread.
 class DataFile {
  public:
-  /// ConfigError unless `path` is a regular file that can be read. `KeepOpen::no` opens it again
-  /// for each read, for folders of more files than a process may hold open.
+  /// Throws ConfigError unless `path` is a readable regular file. `KeepOpen::no` opens it again for
+  /// each read, for folders with more files than a process may hold open.
   DataFile(std::filesystem::path path, KeepOpen keep);
 
   [[nodiscard]] std::int64_t size() const noexcept { return size_; }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-  /// Bytes [first, first + out.size()).
+  /// Reads bytes [first, first + out.size()).
   void read(std::int64_t first, std::span<std::byte> out) const;
 
  private:

@@ -13,25 +13,25 @@ namespace {
 
 constexpr std::size_t kReadAhead = 3;
 
-// Tokens that `windows` windows cover, or the highest number if they cannot be counted.
+// The tokens that `windows` windows cover, or the highest number if that overflows.
 std::int64_t tokens_of(std::int64_t windows, std::int64_t seq) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   return windows > (kMost - 1) / seq ? kMost : windows * seq + 1;
 }
 
 SamplerOptions with_windows(SamplerOptions options, const TokenSource* source, std::int64_t seq) {
-  expects(source != nullptr, "TokenLoader: source must not be null");
+  expects(source != nullptr, "TokenLoader: source is null; pass a source");
   if (seq < 1) {
     throw ConfigError(fmt::format("data: the sequence length must be at least 1, but is {}", seq));
   }
   options.windows = window_count(*source, seq);
   const std::int64_t needed = options.last == LastBatch::wrap ? 1 : global_batch(options);
   if (options.windows < needed) {
-    throw ConfigError(fmt::format(
-        "{}: too little data for one step: it has {} tokens, and {} ranks x batch {} x accumulate "
-        "{} x sequence {} need {}",
-        source->name(), source->size(), options.ranks, options.batch, options.accumulate, seq,
-        tokens_of(needed, seq)));
+    throw ConfigError(
+        fmt::format("{}: too little data for one step: it has {} tokens, but {} ranks x batch {} x "
+                    "accumulate {} x sequence {} need {}",
+                    source->name(), source->size(), options.ranks, options.batch,
+                    options.accumulate, seq, tokens_of(needed, seq)));
   }
   return options;
 }
@@ -110,7 +110,7 @@ TokenBatch TokenLoader::read_batch(const std::vector<std::int64_t>& windows) con
   return batch;
 }
 
-// False when the loader is being destroyed.
+// Returns false when the loader is being destroyed.
 bool TokenLoader::deliver(TokenBatch batch) {
   {
     std::unique_lock lock{mutex_};

@@ -7,18 +7,18 @@
 namespace tessera {
 
 /// The mixing function of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a bijection of 64 bits in
-/// which every bit of the input moves about half of the output.
+/// which every input bit changes about half of the output.
 [[nodiscard]] constexpr std::uint64_t mix64(std::uint64_t x) noexcept {
   x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
   x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
   return x ^ (x >> 31U);
 }
 
-/// A permutation of [0, size), size >= 1, drawn by (seed, stream) and computed entry by entry.
+/// A permutation of [0, size), size >= 1, determined by (seed, stream) and computed entry by entry.
 ///
-/// A Feistel network permutes [0, 4^k), the smallest such range that holds `size`; an entry that
-/// leaves [0, size) is sent through again until it is back (cycle walking), on average less than
-/// four times. Neither step can send two entries to one place, whatever the round function.
+/// A Feistel network permutes [0, 4^k), the smallest such range that contains `size`; an entry that
+/// leaves [0, size) is mapped again until it is back (cycle walking), on average less than four
+/// times. Neither step can map two entries to one, whatever the round function.
 class Permutation {
  public:
   Permutation(std::int64_t size, std::uint64_t seed, std::uint64_t stream) noexcept
@@ -29,7 +29,7 @@ class Permutation {
     for (std::uint64_t& key : keys_) { key = mix64(state += kStep); }
   }
 
-  /// Where entry `index` of [0, size) is sent.
+  /// The image of entry `index` of [0, size).
   [[nodiscard]] std::int64_t operator()(std::int64_t index) const noexcept {
     auto x = static_cast<std::uint64_t>(index);
     do { x = network(x); } while (x >= size_);

@@ -23,11 +23,11 @@ std::int64_t count_steps(const SamplerOptions& options) {
     return 1 + (options.windows - 1) / global;
   }
   if (options.windows < global || options.windows == 0) {
-    throw ConfigError(fmt::format(
-        "data: too little for one step: there are {} windows, and {} ranks x batch {} x "
-        "accumulate {} need {}",
-        options.windows, options.ranks, options.batch, options.accumulate,
-        options.last == LastBatch::wrap ? 1 : global));
+    throw ConfigError(
+        fmt::format("data: too little for one step: there are {} windows, but {} ranks x batch {} "
+                    "x accumulate {} need {}",
+                    options.windows, options.ranks, options.batch, options.accumulate,
+                    options.last == LastBatch::wrap ? 1 : global));
   }
   return options.windows / global;
 }
@@ -40,7 +40,8 @@ std::int64_t global_batch(const SamplerOptions& options) {
   check_positive("accumulate", options.accumulate);
   const std::int64_t micro_batches = std::int64_t{options.ranks} * options.accumulate;
   if (options.batch > std::numeric_limits<std::int64_t>::max() / micro_batches) {
-    throw ConfigError(fmt::format("data: a batch of {} is too large", options.batch));
+    throw ConfigError(
+        fmt::format("data: a batch of {} is too large; choose a smaller one", options.batch));
   }
   return micro_batches * options.batch;
 }
@@ -59,7 +60,7 @@ std::vector<std::int64_t> DistributedSampler::windows(std::int64_t step, int mic
   std::vector<std::int64_t> windows;
   windows.reserve(static_cast<std::size_t>(options_.batch));
   for (std::int64_t i = 0; i < options_.batch; ++i) {
-    const std::int64_t entry = (first + i) % options_.windows;  // only LastBatch::wrap goes round
+    const std::int64_t entry = (first + i) % options_.windows;  // only LastBatch::wrap wraps
     windows.push_back(options_.shuffle == Shuffle::on ? shuffled(entry) : entry);
   }
   return windows;

@@ -18,15 +18,15 @@ namespace fs = std::filesystem;
 constexpr std::size_t kFilesKeptOpen = 128;
 
 // Where `out.size()` values of `width` bytes are read to before they are widened in place: the end
-// of `out`'s own memory. Value i then lies at or behind token i, so that widening from the front
-// overwrites only values that have been used.
+// of `out`'s own memory. Value i then lies at or after token i, so widening from the front only
+// overwrites values already used.
 std::span<std::byte> raw_tail(std::span<std::int32_t> out, std::size_t width) {
   return std::as_writable_bytes(out).last(out.size() * width);
 }
 
 class ByteTokens final : public TokenSource {
  public:
-  // `files` are not empty, and none of them is.
+  // Neither `files` nor any of them is empty.
   ByteTokens(fs::path path, std::vector<DataFile> files)
       : path_{std::move(path)}, files_{std::move(files)} {
     for (const DataFile& file : files_) {
@@ -40,7 +40,7 @@ class ByteTokens final : public TokenSource {
 
   void read(std::int64_t first, std::span<std::int32_t> out) const override {
     expects(first >= 0 && first <= size_ && std::ssize(out) <= size_ - first,
-            "TokenSource: read outside the data");
+            "TokenSource: the tokens are outside the data");
     const std::span<std::byte> raw = raw_tail(out, 1);
     read_bytes(first, raw);
     for (std::size_t i = 0; i < out.size(); ++i) { out[i] = std::to_integer<std::int32_t>(raw[i]); }
@@ -60,7 +60,7 @@ class ByteTokens final : public TokenSource {
 
   fs::path path_;
   std::vector<DataFile> files_;
-  std::vector<std::int64_t> first_;  // of each file, in the whole
+  std::vector<std::int64_t> first_;  // first token of each file, in the whole
   std::int64_t size_ = 0;
 };
 
@@ -74,7 +74,7 @@ class Uint16Tokens final : public TokenSource {
 
   void read(std::int64_t first, std::span<std::int32_t> out) const override {
     expects(first >= 0 && first <= size() && std::ssize(out) <= size() - first,
-            "TokenSource: read outside the data");
+            "TokenSource: the tokens are outside the data");
     const std::span<std::byte> raw = raw_tail(out, 2);
     file_.read(header_bytes_ + 2 * first, raw);
     for (std::size_t i = 0; i < out.size(); ++i) {
@@ -90,7 +90,7 @@ class Uint16Tokens final : public TokenSource {
 };
 
 [[noreturn]] void refuse_empty(const fs::path& path) {
-  throw ConfigError(fmt::format("data: '{}' is empty", path.string()));
+  throw ConfigError(fmt::format("data: '{}' is empty; give a file with text", path.string()));
 }
 
 bool is_text_file(const fs::directory_entry& entry) {
@@ -98,8 +98,8 @@ bool is_text_file(const fs::directory_entry& entry) {
   if (name.native().starts_with('.') || name.extension() == ".dat" || name.extension() == ".u8") {
     return false;
   }
-  // Anything that cannot be examined or is not a file of some size is passed over; what cannot be
-  // opened later is an error.
+  // Entries that cannot be examined, or are not files of some size, are skipped; a failure to open
+  // one later is an error.
   std::error_code failed;
   return entry.is_regular_file(failed) && entry.file_size(failed) > 0 && !failed;
 }
@@ -112,13 +112,13 @@ std::vector<fs::path> text_files(const fs::path& folder) {
     if (is_text_file(*entry)) { paths.push_back(entry->path()); }
   }
   if (failed) {
-    throw ConfigError(
-        fmt::format("data: cannot list folder '{}': {}", folder.string(), failed.message()));
+    throw ConfigError(fmt::format("data: the folder '{}' cannot be listed: {}", folder.string(),
+                                  failed.message()));
   }
   if (paths.empty()) {
     throw ConfigError(
-        fmt::format("data: folder '{}' holds no text files (hidden and empty files, "
-                    "subfolders, .dat and .u8 files are passed over)",
+        fmt::format("data: the folder '{}' has no text files (hidden and empty files, subfolders, "
+                    ".dat and .u8 files are skipped)",
                     folder.string()));
   }
   std::sort(paths.begin(), paths.end(), [](const fs::path& a, const fs::path& b) {
@@ -151,12 +151,12 @@ std::int64_t checked_header_bytes(const DataFile& file) {
                                   file.size(), kHeaderBytes));
   }
   if (int32_at(start, 1) != kVersion) {
-    throw FormatError(fmt::format("{}: byte 4: version {} of the header, expected {}", path,
+    throw FormatError(fmt::format("{}: byte 4: the header has version {}, expected {}", path,
                                   int32_at(start, 1), kVersion));
   }
   const std::int64_t held = (file.size() - kHeaderBytes) / 2;
   if (int32_at(start, 2) != held) {
-    throw FormatError(fmt::format("{}: byte 8: the header says {} tokens, but the file holds {}",
+    throw FormatError(fmt::format("{}: byte 8: the header says {} tokens, but the file has {}",
                                   path, int32_at(start, 2), held));
   }
   return kHeaderBytes;
@@ -172,7 +172,7 @@ std::shared_ptr<const TokenSource> open_bytes(const fs::path& path) {
     const KeepOpen keep = paths.size() <= kFilesKeptOpen ? KeepOpen::yes : KeepOpen::no;
     files.reserve(paths.size());
     for (const fs::path& each : paths) { files.emplace_back(each, keep); }
-    // Emptied since the folder was listed.
+    // Those emptied since the folder was listed.
     std::erase_if(files, [](const DataFile& file) { return file.size() == 0; });
   } else {
     files.emplace_back(path, KeepOpen::yes);
@@ -187,7 +187,7 @@ std::shared_ptr<const TokenSource> open_tokens(const fs::path& path) {
   const std::int64_t header_bytes = checked_header_bytes(file);
   if (file.size() % 2 != 0) {
     throw FormatError(
-        fmt::format("{}: half a token at byte {}: the size of a file of uint16 tokens is even",
+        fmt::format("{}: half a token at byte {}: a file of uint16 tokens must have an even size",
                     path.string(), file.size() - 1));
   }
   if (file.size() == header_bytes) { refuse_empty(path); }
@@ -205,7 +205,7 @@ void check_tokens(const TokenSource& source, std::int64_t vocab) {
                                   [&](std::int32_t t) { return t < 0 || t >= vocab; });
     if (bad == chunk.end()) { continue; }
     throw ConfigError(fmt::format(
-        "{}: token {} at position {} is outside the vocabulary: {} tokens, from 0 to {}",
+        "{}: token {} at position {} is outside the vocabulary of {} tokens, from 0 to {}",
         source.name(), *bad, first + (bad - chunk.begin()), vocab, vocab - 1));
   }
 }

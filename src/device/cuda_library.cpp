@@ -35,7 +35,7 @@ std::string folder_of(const std::string& file) {
   return fs::path{file}.parent_path().string();
 }
 
-/// The folder of LD_LIBRARY_PATH that `file` is in, as it stands there.
+/// The folder of LD_LIBRARY_PATH that contains `file`, as written there.
 std::optional<std::string> searched_folder_of(const std::string& file) {
   const std::string name = fs::path{file}.filename().string();
   const std::string path = environment(kSearchPath).value_or("");
@@ -43,14 +43,14 @@ std::optional<std::string> searched_folder_of(const std::string& file) {
   for (std::size_t begin = 0; begin <= path.size();) {
     const std::size_t end = std::min(path.find_first_of(":;", begin), path.size());
     std::string folder = path.substr(begin, end - begin);
-    // To the loader an empty one is the current folder.
+    // The loader reads an empty entry as the current folder.
     if (is_same_file(fs::path{folder.empty() ? "." : folder} / name, file)) { return folder; }
     begin = end + 1;
   }
   return {};
 }
 
-/// What to do about one that is not of the build.
+/// What to do about a library that differs from the build.
 std::string remedy(const CudaLibrary& library) {
   if (is_file_of_the_build(library)) {
     return fmt::format(
@@ -59,21 +59,20 @@ std::string remedy(const CudaLibrary& library) {
   }
   std::error_code unknown;
   if (!fs::exists(library.built_file, unknown)) {
-    return "that file is gone: install it again, or configure and build again";
+    return "that file is missing: install it again, or configure and build again";
   }
   const std::string folder = folder_of(library.built_file);
   if (const auto searched = searched_folder_of(library.file)) {
     return fmt::format(
-        "{} has '{}', and goes before what was configured: take that out, or put {} "
-        "before it",
+        "{} has '{}', which comes before the configured folder: remove it, or put {} before it",
         kSearchPath, *searched, folder);
   }
-  return fmt::format("this process had loaded the other before it: let {} begin with {}",
+  return fmt::format("this process had already loaded the other one: make {} begin with {}",
                      kSearchPath, folder);
 }
 
 std::string file_text(const std::string& file) {
-  return file.empty() ? "a file that the loader does not name" : file;
+  return file.empty() ? "a file unknown to the loader" : file;
 }
 
 }  // namespace
@@ -95,7 +94,7 @@ std::string describe(const CudaLibrary& library, std::string_view more) {
                                  version_text(library.version), version_text(library.built_version),
                                  more.empty() ? "" : ", ", more, file_text(library.file));
   if (library.version < library.least_version) {
-    text += fmt::format("; too old: needed is {} or later", version_text(library.least_version));
+    text += fmt::format("; too old: {} or later is needed", version_text(library.least_version));
   }
   if (is_of_the_build(library)) { return text; }
   if (!is_file_of_the_build(library)) {
@@ -106,7 +105,7 @@ std::string describe(const CudaLibrary& library, std::string_view more) {
 
 std::string too_old_text(const CudaLibrary& library, int least) {
   std::string text =
-      fmt::format("{} {} is too old: needed is {} or later; loaded was {}", library.name,
+      fmt::format("{} {} is too old: {} or later is needed; loaded was {}", library.name,
                   version_text(library.version), version_text(least), file_text(library.file));
   text += fmt::format("; the CUDA module was built with {}", version_text(library.built_version));
   if (!library.built_file.empty()) { text += fmt::format(", {}", library.built_file); }

@@ -5,8 +5,9 @@
 
 namespace tessera {
 
-/// A library that the CUDA module is linked to: the one that was loaded, beside the one that the
-/// module was built with. Versions are numbers as NCCL, cuDNN and cuBLASLt count: 22809 is 2.28.9.
+/// A library that the CUDA module is linked to: the version and file that were loaded, and those
+/// that the module was built with. Versions are numbers as NCCL, cuDNN and cuBLASLt count: 22809 is
+/// 2.28.9.
 struct CudaLibrary {
   std::string name;  ///< "NCCL"
   int version = 0;
@@ -22,14 +23,14 @@ struct CudaLibrary {
 /// The file that `function` was loaded from; empty if the loader does not know it.
 [[nodiscard]] std::string file_of(const void* function);
 
-/// "NCCL 2.28.9 (built with 2.28.9, `more`), /usr/lib/libnccl.so.2". Behind it stands what to do
-/// where this is another version or file than the module was built with.
+/// "NCCL 2.28.9 (built with 2.28.9, `more`), /usr/lib/libnccl.so.2". If the version or the file
+/// differs from the module's build, advice follows.
 [[nodiscard]] std::string describe(const CudaLibrary& library, std::string_view more = {});
 
-/// That `library` is older than `least`, with both files and what to do.
+/// The text for a `library` older than `least`, with both files and what to do.
 [[nodiscard]] std::string too_old_text(const CudaLibrary& library, int least);
 
-/// ConfigError if `library` is older than its least version.
+/// Throws ConfigError if `library` is older than its least version.
 void require_version(const CudaLibrary& library);
 
 }  // namespace tessera

@@ -19,7 +19,7 @@ constexpr const char* kVariable = "TESSERA_CUDA_MODULE";
 constexpr const char* kFile = "libtessera_cuda.so";
 constexpr const char* kInstalledBelow = "tessera";  // the folder of libraries
 
-/// The folder of the file that this code is in: the shared library, or the program.
+/// The folder of the file with this code: the shared library, or the program.
 std::filesystem::path own_folder() {
   Dl_info info{};
   if (dladdr(static_cast<const void*>(&kFile), &info) == 0 || info.dli_fname == nullptr) {
@@ -51,15 +51,15 @@ std::vector<std::string> places() {
   return all;
 }
 
-/// ConfigError if a library that every device may need is too old. NCCL is asked when a job is
-/// joined: a process that is alone does not need it.
+/// Throws ConfigError if a library that every device may need is too old. NCCL is checked when a
+/// job is joined: a single process does not need it.
 void require_libraries(const CudaModule& module) {
   for (const char* name : {"tessera_cublaslt_require", "tessera_cudnn_require"}) {
     module.function<RequireCudaLibrary>(name)();
   }
 }
 
-/// What the loader said last.
+/// The loader's last error.
 std::string loader_error() {
   const char* const text = dlerror();  // NOLINT(concurrency-mt-unsafe): one text a thread
   return text == nullptr ? "no reason given" : text;
@@ -79,7 +79,7 @@ CudaModule::CudaModule() {
     handle_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
     path_ = place;
     if (handle_ != nullptr) { break; }
-    // A file that is there but cannot be opened is what the user has to know of.
+    // If the file exists but cannot be opened, the user must learn why.
     if (is_path) {
       throw ConfigError{fmt::format(
           "the CUDA module {} cannot be opened: {}; `tessera doctor` says what this machine lacks",
@@ -97,14 +97,14 @@ CudaModule::CudaModule() {
   auto* const build = function<CudaModuleBuild>(kCudaModuleBuild);
   if (build == nullptr || std::string_view{build()} != TESSERA_BUILD_ID) {
     throw ConfigError{
-        fmt::format("the CUDA module {} is of another build ({}) than this program ({}): build and "
-                    "install both together",
+        fmt::format("the CUDA module {} belongs to another build ({}) than this program ({}): "
+                    "build and install both together",
                     path_, build == nullptr ? "unknown" : build(), TESSERA_BUILD_ID)};
   }
 }
 
 const CudaModule& CudaModule::get() {
-  static const CudaModule module;  // tried again by the next call if it throws
+  static const CudaModule module;  // the next call tries again if it throws
   return module;
 }
 

@@ -8,21 +8,21 @@
 
 namespace tessera {
 
-/// The shared library that holds all of CUDA: device, kernels, NCCL. Opened at the first use, and
-/// open until the process ends; a program that never asks loads no CUDA library.
+/// The shared library that holds all of CUDA: device, kernels, NCCL. It is opened at the first use
+/// and stays open until the process ends; a program that never asks for it loads no CUDA library.
 ///
-/// It is looked for where the environment variable TESSERA_CUDA_MODULE says (a path), else beside
-/// the program, in ../lib and ../lib/tessera from there, beside the shared library
-/// that this code is in and in tessera/ from there, where it was built or installed, and where the
-/// system looks.
+/// The environment variable TESSERA_CUDA_MODULE (a path) names its file. Without it, these places
+/// are searched: beside the program, ../lib and ../lib/tessera from there, beside the shared
+/// library with this code and tessera/ from there, where it was built or installed, and the
+/// system's folders.
 ///
 /// Threads: any.
 class CudaModule {
  public:
-  /// ConfigError, saying what is missing and what to do, if there is none that fits this build.
+  /// Throws ConfigError, with what is missing and what to do, if no module fits this build.
   [[nodiscard]] static const CudaModule& get();
 
-  /// What it exports as `name`; the caller knows the type. The module is of this build: it has it.
+  /// Its exported function `name`; the caller knows the type. A module of this build has it.
   template <class Function>
   [[nodiscard]] Function* function(const char* name) const {
     return reinterpret_cast<Function*>(symbol(name));
@@ -37,10 +37,10 @@ class CudaModule {
   void* handle_ = nullptr;
 };
 
-/// Of this program: source tree and version. The same for all ranks of a job.
+/// Identifies this program's source tree and version. Equal on all ranks of a job.
 [[nodiscard]] std::string_view build_id() noexcept;
 
-/// What a module says that it was built for, and a program must be too: both of one source tree.
+/// The build that a module was made for; the program's must be the same: both from one source tree.
 inline constexpr const char* kCudaModuleBuild = "tessera_cuda_build";
 using CudaModuleBuild = const char*();
 
@@ -49,8 +49,9 @@ using CudaModuleBuild = const char*();
 using MakeCudaDevice = Device*(const CudaDeviceOptions& options);
 using LookAtCudaDevice = void(const Device& device, DeviceUse& use);
 using LookAtCudaMachine = void(CudaMachine& machine);
-/// comm/nccl and kernels/attention, of the same type: "tessera_nccl_look", "tessera_cudnn_look".
-/// Their libraries' versions, ConfigError: "tessera_cublaslt_require", "tessera_cudnn_require".
+/// comm/nccl and kernels/attention, with the same type: "tessera_nccl_look", "tessera_cudnn_look".
+/// Checks of library versions that throw ConfigError: "tessera_cublaslt_require",
+/// "tessera_cudnn_require".
 using RequireCudaLibrary = void();
 
 }  // namespace tessera

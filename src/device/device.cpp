@@ -25,7 +25,7 @@ std::string_view to_string(DeviceKind kind) noexcept {
 
 std::unique_ptr<WorkGraph> Device::make_graph() {
   throw ConfigError{
-      fmt::format("the device {} launches no graphs; leave them out, or use cuda", name())};
+      fmt::format("the device {} cannot launch graphs; leave them out, or use cuda", name())};
 }
 
 void StreamDeleter::operator()(StreamState* state) const noexcept {

@@ -8,8 +8,8 @@
 namespace tessera {
 
 /// A small T in host memory that a device copies to and from beside the host's own work
-/// (Device::allocate_host): what a step brings back to the host. Counted nowhere. On a device that
-/// only counts, too, there is a T.
+/// (Device::allocate_host), for what a step brings back to the host. Not counted. A device that
+/// only counts has a T too.
 template <class T>
 class HostBlock {
   static_assert(std::is_trivially_destructible_v<T>);

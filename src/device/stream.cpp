@@ -9,12 +9,12 @@ namespace tessera {
 namespace {
 
 StreamState& checked(StreamState* stream) {
-  expects(stream != nullptr, "this Stream stands for nothing: take one from a device");
+  expects(stream != nullptr, "this Stream is empty: take one from a device");
   return *stream;
 }
 
 EventState& checked(EventState* event) {
-  expects(event != nullptr, "this Event stands for nothing: take one from a device");
+  expects(event != nullptr, "this Event is empty: take one from a device");
   return *event;
 }
 

@@ -14,7 +14,7 @@ struct ProductChoices;
 struct Table;
 }  // namespace kernels
 
-/// What an Event points to. Backends derive; `Stream` members pass it through.
+/// What an Event points to. Backends derive from it; `Stream` members pass it through.
 class EventState {
  public:
   virtual ~EventState() = default;
@@ -28,8 +28,8 @@ class EventState {
   EventState() = default;
 };
 
-/// Memory that kernels on a stream work in, one after another, so that none needs its own: what one
-/// leaves there is gone for the next. Aligned to 256 bytes.
+/// Memory that the kernels of a stream share, one after another, so that none needs its own: a
+/// kernel must not expect data of an earlier one. Aligned to 256 bytes.
 struct StreamWorkspace {
   void* data = nullptr;
   std::size_t bytes = 0;
@@ -38,21 +38,22 @@ struct StreamWorkspace {
 /// The order in which a kernel adds.
 enum class SumOrder : std::uint8_t {
   fixed,  ///< the same in every run
-  any     ///< as the parts come, where that is faster
+  any     ///< in order of arrival, where that is faster
 };
 
-/// What computes on a stream: kernels (kernels/table.hpp), the threads that share their loops, in
-/// which order the gradients of attention may be added, and the algorithms that were chosen for
-/// products (kernels/matmul/product_choices.hpp).
+/// What computes on a stream: kernels (kernels/table.hpp), the threads that share their loops, the
+/// order in which gradients of attention may be added, attention's workspace, and the algorithms
+/// chosen for products (kernels/matmul/product_choices.hpp).
 struct StreamKernels {
   const kernels::Table* table = nullptr;
   int threads = 1;
   SumOrder attention_gradients = SumOrder::fixed;
-  const kernels::ProductChoices* products = nullptr;  ///< null: cuBLASLt's heuristic chooses
+  std::size_t attention_bytes = std::size_t{128} << 20U;  ///< kernels/attention/cudnn_rule.hpp
+  const kernels::ProductChoices* products = nullptr;      ///< null: cuBLASLt's heuristic chooses
 };
 
 /// What a Stream points to: the contract of each call is that of the Stream's member. The
-/// destructor finishes (or, after an error, skips) what is enqueued.
+/// destructor finishes (or, after an error, skips) enqueued work.
 class StreamState {
  public:
   virtual ~StreamState() = default;
@@ -66,25 +67,26 @@ class StreamState {
   virtual void call(std::function<void()> work) = 0;
   virtual void tell_time(std::function<void(std::int64_t)> told) = 0;
   [[nodiscard]] virtual void* native() noexcept = 0;
-  /// The stream ends with `error`, as if work that was enqueued last had thrown it: for what fails
-  /// on the host while it enqueues. Streams whose tasks run on the host end by themselves.
-  // NOLINTNEXTLINE(performance-unnecessary-value-param): what overrides this keeps the error
+  /// Ends the stream with `error`, as if the last enqueued work had thrown it: for failures on the
+  /// host during enqueuing. Streams whose tasks run on the host end by themselves.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): overriders keep the error
   virtual void end_with(std::exception_ptr /*error*/) noexcept {}
-  /// Lent by the stream's owner, whose memory it stays; empty on devices whose kernels need none.
+  /// Lent by the stream's owner, who owns the memory; empty on devices whose kernels need none.
   [[nodiscard]] const StreamWorkspace& workspace() const noexcept { return workspace_; }
   void lend(const StreamWorkspace& workspace) noexcept { workspace_ = workspace; }
-  /// Named by the stream's owner, for callers who have the stream alone; no table: nobody did.
+  /// Set by the stream's owner, for callers that only have the stream; without a table if it was
+  /// not set.
   [[nodiscard]] const StreamKernels& kernels() const noexcept { return kernels_; }
   void compute_with(const StreamKernels& kernels) noexcept { kernels_ = kernels; }
   /// Whether work enqueued here is dropped: on a device that only counts.
   [[nodiscard]] virtual bool skips() const noexcept { return false; }
-  /// Work enqueued here is written into `log`, which outlives the stream's use, as that of its
-  /// stream `number`: all of it on a device that only counts, kernels with their times elsewhere.
+  /// Logs work enqueued here in `log`, as work of stream `number`: all of it on a device that only
+  /// counts, kernels with their times elsewhere. `log` outlives the stream's use.
   void log_to(trace::WorkLog* log, int number) noexcept {
     log_ = log;
     number_ = number;
   }
-  /// Null: nobody asked.
+  /// Null if nothing is logged.
   [[nodiscard]] trace::WorkLog* work_log() const noexcept { return log_; }
   [[nodiscard]] int log_number() const noexcept { return number_; }
 

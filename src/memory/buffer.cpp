@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// What ranks gather and reduce: the arenas that communicators move data from and to.
+/// What ranks gather and reduce: arenas that communicators move data from and to.
 bool is_communicated(Category category) {
   switch (category) {
     case Category::parameters:
@@ -45,7 +45,7 @@ void free(Device& device, void* data, std::size_t bytes, BufferPlace place) noex
   place == BufferPlace::device ? device.free(data, bytes) : device.free_host(data, bytes);
 }
 
-// A size that no machine has stays one, so that the device refuses it.
+// A size above any machine's stays that, so that the device rejects it.
 std::size_t counted(std::size_t bytes) {
   constexpr std::size_t most =
       std::numeric_limits<std::size_t>::max() / Device::kAlignment * Device::kAlignment;
@@ -112,7 +112,7 @@ Buffer::~Buffer() {
 }
 
 void Buffer::release() noexcept {
-  // Asked of the size: a device that only counts has no address to give.
+  // Tests the size: a device that only counts returns no address.
   if (bytes_ == 0) { return; }
   free(*device_, data_, bytes_, place_);
   tracker_->remove(category_, bytes_, name_, use_);

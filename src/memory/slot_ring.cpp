@@ -46,18 +46,19 @@ Slot& SlotRing::acquire(const std::string& owner, std::size_t bytes, Stream writ
   std::size_t at = 0;
   while (at < size && slots_[(next_ + at) % size].taken_) { ++at; }
   if (at == size) {
-    throw ContractError(fmt::format("no free {} slot for {}: all {} are taken, by {}",
-                                    to_string(category_), owner, size, fmt::join(owners(), ", ")));
+    throw ContractError(
+        fmt::format("no free {} slot for {}: all {} are taken, by {}; release one first",
+                    to_string(category_), owner, size, fmt::join(owners(), ", ")));
   }
   Slot& slot = slots_[(next_ + at) % size];
   if (bytes > slot.bytes_) {
-    throw ContractError(fmt::format("{} needs {} ({} bytes), a {} slot has {} ({} bytes)", owner,
-                                    format_bytes(bytes), bytes, to_string(category_),
+    throw ContractError(fmt::format("{} needs {} ({} bytes), but a {} slot has {} ({} bytes)",
+                                    owner, format_bytes(bytes), bytes, to_string(category_),
                                     format_bytes(slot.bytes_), slot.bytes_));
   }
   std::string name = owner;
   CountedMemory use = memory_->occupy(category_, bytes, owner);
-  // The reader has waited for the producer, unless the owner gave the slot back unread.
+  // The reader has waited for the producer, unless the owner released the slot unread.
   writer.wait_for(slot.produced_.get());
   writer.wait_for(slot.read_.get());
   if (slot.poisoned_) {
@@ -75,7 +76,7 @@ Slot& SlotRing::acquire(const std::string& owner, std::size_t bytes, Stream writ
 }
 
 void SlotRing::release(Slot& slot, Stream reader) {
-  // std::less: a total order over pointers, also of another ring's slot.
+  // std::less: a total order over pointers, even to slots of another ring.
   const std::less<const Slot*> before;
   const Slot* const first = slots_.data();
   if (before(&slot, first) || !before(&slot, first + slots_.size())) {
@@ -83,7 +84,7 @@ void SlotRing::release(Slot& slot, Stream reader) {
                                     slot.owner_, to_string(category_)));
   }
   if (!slot.taken_) {
-    throw ContractError(fmt::format("{} slot released twice; its last owner is {}",
+    throw ContractError(fmt::format("a {} slot was released twice; its last owner is {}",
                                     to_string(category_), slot.owner_));
   }
   if (poison_ != SlotPoison::off) {

@@ -29,7 +29,7 @@ void MemoryTracker::require_room(Category category, std::size_t bytes,
   check_room(category, bytes, name);
 }
 
-// Called with the lock held, so that records come in the order of the counts.
+// Called with the lock held, so that records have the order of the counts.
 void MemoryTracker::record(trace::Kind kind, Category category, std::size_t bytes,
                            std::string_view name) {
   if (recorder_ == nullptr) { return; }
@@ -87,7 +87,7 @@ void MemoryTracker::remove(Category category, std::size_t bytes, std::string_vie
     if (use == BufferUse::parts) { record(trace::Kind::use, category, bytes, name); }
     record(trace::Kind::release, category, bytes, name);
   } catch (const std::exception&) {
-    // No memory for the record. Giving memory back must not fail; the count above is right.
+    // No memory for the record. Releasing memory must not fail; the count above is right.
   }
 }
 

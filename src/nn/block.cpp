@@ -8,7 +8,7 @@
 
 namespace tessera::nn {
 
-/// y = residual + drop(y), at a site where something may be dropped.
+/// y = residual + drop(y), where something may be dropped.
 struct Block::Addition {
   const Dropout& dropout;
   DropSite site;
@@ -16,7 +16,7 @@ struct Block::Addition {
   Values y;
   BatchShape shape;
 
-  /// What the product that writes y adds by itself. Dropping comes between the two.
+  /// What the product that writes y adds itself. Dropout comes between the two.
   [[nodiscard]] ConstValues in_product() const { return dropout.on() ? ConstValues{} : residual; }
 };
 
@@ -42,7 +42,7 @@ std::int64_t Block::scratch_elems(std::int64_t rows, const Dropout& dropout) con
   return (branches ? 2 : 1) * rows * hidden_ + inner_elems(rows);
 }
 
-// Of the rank's own rows; those of all ranks are gathered.
+// Normalises the rank's own rows; those of all ranks are gathered.
 void Block::norm(const Scope& scope, const LayerNorm& norm, const LayerNorm::Saved& saved, Values y,
                  std::int64_t rows) const {
   const Range own = ranks_.own(rows);
@@ -71,7 +71,7 @@ void Block::recompute(const Scope& scope, const Saved& saved, BatchShape shape) 
   mlp_.activate(scope, saved.mlp, shape.rows());
 }
 
-// What was dropped has no gradient, and of other ranks' rows the stream has none; the residual
+// Dropped elements have no gradient, and the stream has none of other ranks' rows; the residual
 // branch still has all of the rank's own.
 bool Block::branches_off(const Dropout& dropout) const {
   return dropout.on() || ranks_.options().sequence_parallel;
@@ -98,7 +98,7 @@ void Block::backward(const BackwardScope& scope, const Saved& saved, Values stre
   const GradientFlow flow{branch, dnormed, inner};
   MLP::Saved mlp = saved.mlp;
   CausalSelfAttention::Saved attn = saved.attn;
-  // Where a norm's output is read last, the gradient of it is written.
+  // The last read of a norm's output: its gradient is written there.
   if (saved.norms_again) { mlp.x = attn.x = dnormed; }
   enter_branch(scope, saved.dropout, DropSite::mlp_output, stream, branch, shape);
   if (saved.norms_again) { norm(scope, ln_2_, saved.ln_2, dnormed, rows); }

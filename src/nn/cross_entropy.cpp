@@ -36,7 +36,7 @@ void CrossEntropy::forward(Values logits, const std::int32_t* targets, double* l
 void CrossEntropy::forward_part(Values logits, const std::int32_t* targets, double* loss, Part part,
                                 const float* loss_scale, float* statistics) const {
   const auto count = static_cast<double>(part.all_rows);
-  // The engine divides gradients by the number of micro-batches; the loss it takes as it is.
+  // The engine divides gradients by the number of micro-batches, but not the loss.
   run(logits, targets, loss, part.rows,
       {.gradient = static_cast<float>(1.0 / count),
        .loss = 1.0 / (count * micro_batches_),
@@ -66,7 +66,7 @@ void CrossEntropy::run(Values logits, const std::int32_t* targets, double* loss,
   }
   const std::int64_t elems = kernels::kRowStatistics * rows;
   expects(statistics != nullptr || rows == 0,
-          "CrossEntropy: ranks along tensor take memory for statistics");
+          "CrossEntropy: ranks along tensor need memory for statistics; pass it");
   kernels::vocab_statistics({.logits = logits,
                              .targets = targets,
                              .statistics = statistics + ranks_.index() * elems,

@@ -10,11 +10,11 @@
 
 namespace tessera::nn {
 
-/// Where in a layer something is dropped. The embedding counts as part of layer 0.
+/// Where a layer drops elements. The embedding counts as part of layer 0.
 enum class DropSite : std::uint32_t { attention, attention_output, mlp_output, embedding };
 inline constexpr std::uint32_t kDropSites = 4;
 
-/// What the masks of one site of a layer are made from.
+/// The key of the masks of one site of a layer.
 [[nodiscard]] kernels::DropoutKey key_of(const Dropout& dropout, DropSite site);
 
 /// y = x with some elements dropped and the others scaled; [rows, columns], y may be x.
@@ -25,7 +25,7 @@ struct Dropped {
   std::int64_t columns;
   std::optional<Range> own = {};  ///< the rows of `shape` that x and y have; empty: all
 };
-/// On the stream of `scope`.
+/// Runs on the stream of `scope`.
 void drop(const Scope& scope, const Dropout& dropout, DropSite site, const Dropped& what);
 
 }  // namespace tessera::nn

@@ -58,7 +58,7 @@ std::vector<ParameterSpec> Embedding::parameters() const {
   return parameters_;
 }
 
-// One rank adds the positions, before the sum: no rounding is added to that of one rank alone.
+// One rank adds the positions, before the sum: no extra rounding compared to one rank.
 void Embedding::forward(const Scope& wte, const Scope& wpe, const std::int32_t* tokens, Values y,
                         BatchShape shape, Values whole) const {
   const Values sum = ranks_.options().sequence_parallel ? whole : y;

@@ -18,12 +18,13 @@ GPT::GPT(const GPTConfig& config, GPTOptions options) {
 
 void GPT::validate(const GPTOptions& options) {
   if (!(options.dropout >= 0.0F && options.dropout < 1.0F)) {
-    throw ConfigError(fmt::format("a dropout of {}: give a probability from 0 (none) to below 1",
-                                  options.dropout));
+    throw ConfigError(fmt::format(
+        "a dropout of {}: give a probability of at least 0 (none) and below 1", options.dropout));
   }
   if (options.head_rows < 0) {
-    throw ConfigError(fmt::format("head_rows of {}: give the rows at a time, or 0 for all of them",
-                                  options.head_rows));
+    throw ConfigError(
+        fmt::format("head_rows of {}: give the number of rows at a time, or 0 for all of them",
+                    options.head_rows));
   }
   if (options.head_rows > 0 && options.gather_logits != GatherLogits::off) {
     throw ConfigError(fmt::format(
@@ -43,7 +44,7 @@ const GPTConfig& GPT::config() const noexcept {
 
 void GPT::declare(ShardedModel& model) {
   State& s = *state_;
-  expects(s.model == nullptr, "GPT::declare: already declared in a model");
+  expects(s.model == nullptr, "GPT::declare: already declared in a model; declare a GPT once");
   s.place = place_of(s.config, s.options, model.world(), model.options());
   s.layers.emplace(model.world(), s.config, s.options, model.options(),
                    TensorRanks{model.world(), model.options().mesh, tensor_options(s.options)});

@@ -13,15 +13,15 @@ LayerNorm::Saved cut_norm(ConstValues x, std::int64_t rows, Cutter& kept) {
   return {.x = x, .mean = kept.take<float>(rows), .inverse_std = kept.take<float>(rows)};
 }
 
-/// What a layer works in, beside what it keeps.
+/// A layer's working memory, besides what it keeps.
 struct Passing {
-  float* workspace;     ///< attention's
+  float* workspace;     ///< for attention
   Values scratch;       ///< Block::scratch_elems of gradients, idle in forward
-  Values wide_scratch;  ///< what of it begins behind [rows, hidden]: as wide as the MLP and more
+  Values wide_scratch;  ///< its part after [rows, hidden]: at least as wide as the MLP
   Values whole;         ///< [rows, hidden]; with sequence parallelism
 };
 
-/// Which outputs a layer computes again in backward: in forward they lie in the scratch.
+/// The outputs that a layer recomputes in backward: in forward they are in the scratch.
 struct Again {
   bool gelu = false;
   bool norms = false;
@@ -88,12 +88,12 @@ std::int64_t evaluated_rows(const ActivationSizes& sizes) {
 }
 
 /// Whether an evaluation's residual stream stays in one place. Where stages or slices of rows end,
-/// nothing of a micro-batch is as large as two of it.
+/// no piece of a micro-batch is as large as two of it.
 bool evaluates_in_place(const ActivationSizes& sizes) {
   return sizes.pipelined() || sizes.sequence_parallel();
 }
 
-/// What is needed for inference alone. Tokens are cut already.
+/// Only what inference needs. Tokens are already cut.
 EvaluationMemory cut_evaluation(const ActivationSizes& sizes, const Passing& passing,
                                 Cutter& kept) {
   EvaluationMemory memory;
@@ -212,7 +212,7 @@ class TrainingCut {
     begun_ = kept_.at();
   }
 
-  // How much depends on sizes alone, and so do the pieces in which attention goes backward.
+  // The amount depends only on sizes, and so do the pieces of attention's backward.
   void lend_logits() {
     if (!sizes_.place.predicts()) { return; }
     const auto held = static_cast<std::int64_t>(all_.logits_bytes / sizeof(float));
@@ -229,8 +229,8 @@ class TrainingCut {
     }
   }
 
-  // Between steps nothing of a micro-batch is needed. Of stages that share a slot the last has all
-  // but the inputs, which nobody needs when the targets are loaded.
+  // Between steps no data of a micro-batch is needed. Of stages that share a slot, the last has
+  // everything except the inputs, which are unused once the targets are loaded.
   void borrow_for_evaluation() {
     const StageActivations& first = all_.slots.front().front();
     const StageActivations& last = all_.slots.front().back();
@@ -255,7 +255,7 @@ class TrainingCut {
   Cutter& kept_;
   GPTActivations& all_;
   Block::Saved shared_{};
-  std::size_t begun_ = 0;  // where the part begins that is being cut
+  std::size_t begun_ = 0;  // where the current part begins
 };
 
 /// A row of logits of several ranks, as floats.
@@ -276,7 +276,7 @@ ActivationSizes activation_sizes(const GPTConfig& config, const GPTOptions& opti
                                           config.head_size()};
   const Stream stream = world.compute_stream();
   const std::vector<Range> parts = vocab_parts(world, config.vocab, layers.ranks.size());
-  // What is dropped is computed by kernels that have no use for more.
+  // With dropout, the kernels cannot use more.
   const auto backward_elems = options.dropout > 0.0F ? kernels::attention_workspace_elems
                                                      : kernels::attention_backward_workspace_elems;
   return {.config = config,
@@ -306,7 +306,7 @@ GPTActivations cut_activations(const ActivationSizes& sizes, Cutter& kept, Cutte
                    .whole = {}};
   if (all.scratch) { works_in.wide_scratch = all.scratch.at(sizes.whole_elems()); }
   if (sizes.sequence_parallel()) {
-    // Training has it behind what layers write to the scratch in forward.
+    // In training it comes after what layers write to the scratch in forward.
     const std::int64_t last = sizes.scratch_elems() - sizes.whole_elems();
     all.whole = !sizes.trains() ? passing.take_values(sizes.whole_elems(), sizes.compute)
                 : all.scratch   ? all.scratch.at(last)

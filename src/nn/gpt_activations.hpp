@@ -17,8 +17,8 @@
 
 namespace tessera::nn {
 
-/// Takes pieces from an arena, or, without one, counts what they would need: so that one walk
-/// over the pieces both plans and cuts. The arena is the cutter's alone.
+/// Takes pieces from an arena or, without one, counts what they would need, so that one walk over
+/// the pieces both plans and cuts. Only the cutter uses the arena.
 class Cutter {
  public:
   Cutter() = default;
@@ -34,9 +34,9 @@ class Cutter {
   }
   /// Where the next piece begins, in bytes from the first.
   [[nodiscard]] std::size_t at() const noexcept { return at_; }
-  /// The next piece begins at `at` again, where others do that are not in use at the same time.
+  /// The next piece begins at `at` again, over pieces that are not in use at the same time.
   void go_back(std::size_t at) noexcept { at_ = at; }
-  /// The next piece begins behind all pieces.
+  /// The next piece begins after all pieces.
   void go_to_end() noexcept { at_ = end_; }
   /// The bytes of all pieces.
   [[nodiscard]] std::size_t bytes() const noexcept { return end_; }
@@ -45,7 +45,7 @@ class Cutter {
   [[nodiscard]] void* take_bytes(std::size_t bytes) {
     const std::size_t need = Arena::need(bytes);
     void* const piece = first_ == nullptr ? nullptr : first_ + at_;
-    // A sum that no machine has stays one, so that the device refuses it.
+    // A sum above any machine's memory stays that, so that the device rejects it.
     at_ = need > std::numeric_limits<std::size_t>::max() - at_
               ? std::numeric_limits<std::size_t>::max()
               : at_ + need;
@@ -60,7 +60,7 @@ class Cutter {
   std::size_t end_ = 0;
 };
 
-/// What decides the sizes of a GPT's memory.
+/// What determines the sizes of a GPT's memory.
 struct ActivationSizes {
   GPTConfig config;
   const GPTOptions* options;
@@ -69,8 +69,8 @@ struct ActivationSizes {
   BatchShape shape;
   DType compute;
   Purpose purpose;
-  std::int64_t workspace_elems;           ///< attention's
-  std::int64_t backward_workspace_elems;  ///< the most that attention's backward has a use for
+  std::int64_t workspace_elems;           ///< for attention
+  std::int64_t backward_workspace_elems;  ///< the most that attention's backward can use
   std::int64_t row_part_elems;            ///< the longest part of a row of logits along `tensor`
 
   [[nodiscard]] bool trains() const noexcept { return purpose == Purpose::training; }
@@ -89,7 +89,7 @@ struct ActivationSizes {
   [[nodiscard]] std::int64_t logits_rows() const noexcept {
     return options->head_rows == 0 ? shape.rows() : std::min(shape.rows(), options->head_rows);
   }
-  /// The elements of so many rows of logits.
+  /// The elements of `rows` rows of logits.
   [[nodiscard]] std::int64_t logits_elems(std::int64_t rows) const noexcept {
     return rows * layers.embedding.logits_row_elems();
   }
@@ -98,11 +98,11 @@ struct ActivationSizes {
                                                std::int64_t batch, World& world,
                                                const ModelOptions& model);
 
-/// What an evaluation works in: for training pieces of a micro-batch's memory.
+/// The working memory of an evaluation; in training, pieces of a micro-batch's memory.
 struct EvaluationMemory {
-  /// [rows, hidden]: the residual stream before and after a layer, which may be one.
+  /// [rows, hidden]: the residual stream before and after a layer; may be one buffer.
   std::array<Values, 2> stream;
-  Block::Saved block{};  ///< of the layer that is computed; its input is one of the two
+  Block::Saved block{};  ///< of the current layer; its input is one of the two
   LayerNorm::Saved ln_f{};
   Values normed;  ///< [rows, hidden], ln_f's output
   Values logits;  ///< [logits_rows, vocab], rows logits_row_elems() apart
@@ -111,17 +111,17 @@ struct EvaluationMemory {
   /// [tensor, parts of a row]: one row of logits, where several ranks have or need it.
   float* row = nullptr;
   std::int64_t row_part_elems = 0;
-  std::size_t bytes = 0;  ///< of all that is kept between its kernels
+  std::size_t bytes = 0;  ///< bytes of everything kept between its kernels
 };
 
-/// What one micro-batch keeps in one stage from its forward pass to its backward pass.
+/// What one micro-batch keeps in one stage from its forward to its backward pass.
 struct StageActivations {
-  std::int32_t* inputs = nullptr;    ///< where the stage embeds
-  std::int32_t* targets = nullptr;   ///< where it predicts
+  std::int32_t* inputs = nullptr;    ///< set if the stage embeds
+  std::int32_t* targets = nullptr;   ///< set if it predicts
   std::vector<Block::Saved> blocks;  ///< blocks[l].ln_1.x is the residual stream before its layer l
-  std::vector<Block::Deferred> deferred;  ///< by layer, where backward passes are divided
+  std::vector<Block::Deferred> deferred;  ///< by layer, if backward passes are divided
   /// layers + 1 times [rows, hidden]. Null where the memory is not the GPT's: with Boundaries::host
-  /// all but the last, in a pipeline the first and the last, as far as neighbours have them.
+  /// all but the last; in a pipeline the first and the last, if neighbours have them.
   std::vector<Values> residual;
   LayerNorm::Saved ln_f{};
   Values normed;  ///< [rows, hidden], ln_f's output
@@ -129,40 +129,40 @@ struct StageActivations {
   std::vector<std::size_t> part_bytes;
 };
 
-/// A GPT's memory on one rank; of Purpose::inference, only what an evaluation needs.
+/// A GPT's memory on one rank; for Purpose::inference, only what an evaluation needs.
 struct GPTActivations {
-  /// By slot, then by stage of the rank. The stages of a slot share its memory.
+  /// By slot, then by the rank's stage. The stages of a slot share its memory.
   std::vector<std::vector<StageActivations>> slots;
-  /// By layer: whether its activations are those that all such layers share, and computed again.
+  /// By layer: whether its activations are recomputed, in memory that all such layers share.
   std::vector<bool> recomputed;
-  std::size_t shared_bytes = 0;  ///< that these layers share
+  std::size_t shared_bytes = 0;  ///< shared by these layers
   /// [logits_rows, vocab], rows logits_row_elems() apart, then their gradient. In a pipeline they
-  /// live from the beginning of a backward pass alone, for one micro-batch at a time.
+  /// live only from the beginning of a backward pass, for one micro-batch at a time.
   Values logits;
   std::int64_t logits_rows = 0;
   std::size_t logits_bytes = 0;
-  /// Bytes of the logits that attention's backward borrows, where it can use more than its own
-  /// workspace. The logits are dead once the head's backward pass is done. 0: nothing is lent.
+  /// Bytes of the logits that attention's backward borrows, if it can use more than its own
+  /// workspace. The logits are dead after the head's backward pass. 0: nothing is lent.
   std::size_t lent_bytes = 0;
 
-  // Used again and again.
-  double* loss = nullptr;  ///< where the rank predicts
+  // Reused memory.
+  double* loss = nullptr;  ///< set if the rank predicts
   Values stream;           ///< [rows, hidden], gradient of the residual stream
   Values scratch;          ///< Block::scratch_elems
   Values whole;            ///< [rows, hidden], idle in layers' forward; with sequence parallelism
   float* statistics = nullptr;  ///< CrossEntropy::statistics_elems
-  /// Tokens of an evaluation: in training those of a micro-batch.
+  /// Tokens of an evaluation; in training, those of a micro-batch.
   std::int32_t* inputs = nullptr;
   std::int32_t* targets = nullptr;
 
   EvaluationMemory evaluation;
 };
 
-/// Rows of logits that an evaluation holds at a time.
+/// The rows of logits that an evaluation holds at a time.
 inline constexpr std::int64_t kEvaluatedRows = 64;
 
-/// `kept` gives what lives from forward to backward, `passing` what does not. Values are of the
-/// dtype `compute`; tokens, statistics, the loss and attention's tiles of their own.
+/// `kept` gives memory that lives from forward to backward, `passing` the rest. Values have the
+/// dtype `compute`; tokens, statistics, the loss and attention's tiles have their own.
 [[nodiscard]] GPTActivations cut_activations(const ActivationSizes& sizes, Cutter& kept,
                                              Cutter& passing);
 

@@ -44,7 +44,7 @@ void check(const Limit& limit) {
 GPTConfig GPTConfig::preset(std::string_view name) {
   const auto* found = std::ranges::find(kPresets, name, &Preset::name);
   if (found == kPresets.end()) {
-    throw ConfigError(fmt::format("there is no model called \"{}\": choose one of {}", name,
+    throw ConfigError(fmt::format("the model \"{}\" does not exist: choose one of {}", name,
                                   fmt::join(preset_names(), ", ")));
   }
   return found->config;
@@ -66,10 +66,10 @@ void GPTConfig::validate() const {
   check({"vocab", vocab, std::numeric_limits<std::int32_t>::max()});
   check({"seq", seq, std::int64_t{1} << 30});
   if (hidden % heads != 0) {
-    throw ConfigError(fmt::format(
-        "{} heads do not divide a hidden size of {}: each head takes hidden / heads values; "
-        "make hidden a multiple of {}, for example {}",
-        heads, hidden, heads, (hidden / heads + 1) * heads));
+    throw ConfigError(
+        fmt::format("{} heads do not divide a hidden size of {}: each head takes hidden / heads "
+                    "values; make hidden a multiple of {}, for example {}",
+                    heads, hidden, heads, (hidden / heads + 1) * heads));
   }
 }
 

@@ -7,11 +7,11 @@
 #include "tessera/base/error.hpp"
 #include "tessera/kernels/elementwise.hpp"
 
-// A forward that keeps nothing: one layer after the other in the same memory.
+// A forward pass that keeps nothing: one layer after the other in the same memory.
 namespace tessera::nn {
 namespace {
 
-/// `count` values that lie in device memory, on the host as fp32.
+/// Reads `count` values from device memory to the host as fp32.
 std::vector<float> read_floats(World& world, ConstValues values, std::size_t count) {
   const Stream stream = world.compute_stream();
   std::vector<float> floats(count);
@@ -32,7 +32,8 @@ std::vector<float> read_floats(World& world, ConstValues values, std::size_t cou
 }  // namespace
 
 void GPT::State::check_evaluation(const char* what) const {
-  expects(model != nullptr, "GPT: not declared in a model yet");
+  expects(model != nullptr,
+          "GPT: it is not declared in a model; call declare or tessera::shard first");
   expects(!forward_done && micro_batch == 0, what);
 }
 
@@ -50,7 +51,8 @@ double GPT::evaluate(std::span<const std::int32_t> inputs, std::span<const std::
         "GPT::evaluate: a model for training has no batch yet; call reserve or forward first");
     reserve(sequences.batch);
   }
-  expects(sequences.batch <= s.shape.batch, "GPT::evaluate: more sequences than are reserved");
+  expects(sequences.batch <= s.shape.batch,
+          "GPT::evaluate: more sequences than were reserved; reserve for the larger batch");
   const auto evaluation = s.model->evaluate();
   const CountedMemory in_use =
       s.world().memory().occupy(Category::activations, s.at.evaluation.bytes, "evaluation");
@@ -155,7 +157,7 @@ double GPT::State::evaluate_loss(Values stream, std::int64_t rows) {
   return loss;
 }
 
-// An evaluation sends to all ranks what one of them needs: it is rare, and waits at every stage
+// An evaluation sends all ranks what one of them needs: it is rare, and waits at every stage
 // anyway.
 void GPT::State::broadcast_along_pipe(const GPTStage& stage, View data) {
   if (!along_pipe || data.elems == 0) { return; }

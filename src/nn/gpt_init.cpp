@@ -8,8 +8,8 @@ namespace {
 
 constexpr float kStddev = 0.02F;
 
-// Every block adds two projections to the residual stream: scaled so, its variance does not grow
-// with depth (Radford et al. 2019).
+// Every block adds two projections to the residual stream: with this scale, its variance does not
+// grow with depth (Radford et al. 2019).
 float stddev_of(std::string_view name, std::int64_t layers) {
   if (!name.ends_with("c_proj.weight")) { return kStddev; }
   return kStddev / std::sqrt(2.0F * static_cast<float>(layers));

@@ -16,9 +16,9 @@ namespace tessera::nn {
   return {.sequence_parallel = options.sequence_parallel, .slices = options.tensor_slices};
 }
 
-/// The layers of a GPT, as far as a rank along `tensor` has them.
+/// The layers of a GPT, with the parts that a rank along `tensor` has.
 struct GPTLayers {
-  /// `ranks_` are those of this model.
+  /// `ranks_` belong to this model.
   GPTLayers(World& world, const GPTConfig& config, const GPTOptions& options,
             const ModelOptions& model, TensorRanks ranks_)
       : ranks{std::move(ranks_)},
@@ -30,7 +30,7 @@ struct GPTLayers {
 
   TensorRanks ranks;
   Embedding embedding;
-  Block block;  // one for all: its parameters are those of the scope
+  Block block;  // one for all layers: its parameters are those of the scope
   LayerNorm ln_f;
   CrossEntropy loss;
 };

@@ -20,17 +20,17 @@ void check_batch(const GPTConfig& config, std::int64_t batch) {
       fmt::format("a micro-batch of {} sequences: give a number from 1 to {}", batch, most));
 }
 
-/// Stages hand slices of rows to each other.
+/// Stages send each other slices of rows.
 void require_rows(const ActivationSizes& sizes) {
   const int ranks = sizes.layers.ranks.size();
   if (!sizes.pipelined() || !sizes.sequence_parallel() || sizes.shape.rows() >= ranks) { return; }
   throw ConfigError(
       fmt::format("{} tokens in a micro-batch for {} ranks along tensor with sequence parallelism: "
-                  "with `pipe` each of them needs one at least; give more tokens or fewer ranks",
+                  "with `pipe` each rank needs at least one; give more tokens or fewer ranks",
                   sizes.shape.rows(), ranks));
 }
 
-// While one is read and one is written, a third is on its way.
+// While one is read and one is written, a third is in transit.
 constexpr int kBoundarySlots = 3;
 
 bool offloads(const GPTOptions& options, const ModelOptions& model) {
@@ -53,9 +53,9 @@ bool collects(const GPTOptions& options, const World& world) {
   return options.gather_logits == GatherLogits::on_rank0 && world.rank() == 0;
 }
 
-/// What lies between the rows of logits is looked at with them (ForwardScope::watch) and gathered
-/// with them. After this the head alone writes there, zeros: it does so on devices where the logits
-/// are lent to attention in between.
+/// The gaps between rows of logits are inspected (ForwardScope::watch) and gathered with them.
+/// After this only the head writes there, zeros: it does so on devices where attention borrows the
+/// logits in between.
 void clear_gaps(Values logits, std::int64_t elems, World& world) {
   if (!logits) { return; }
   world.device().fill(logits.data, 0, static_cast<std::size_t>(elems) * size_of(logits.dtype),
@@ -67,13 +67,14 @@ void clear_gaps(Values logits, std::int64_t elems, World& world) {
 GPT::State::~State() {
   const bool moves = logits_gathered.get() || pipelined() || (layers && layers->ranks.size() > 1);
   if (!moves) { return; }
-  // An error may have brought us here while logits or activations were on their way.
+  // An error may have interrupted a transfer of logits or activations.
   world().quiesce();
 }
 
 void GPT::reserve(std::int64_t batch) {
   State& s = *state_;
-  expects(s.model != nullptr, "GPT::reserve: not declared in a model yet");
+  expects(s.model != nullptr,
+          "GPT::reserve: it is not declared in a model; call declare or tessera::shard first");
   check_batch(s.config, batch);
   if (s.shape.batch == batch) { return; }
   expects(s.shape.batch == 0, "GPT: every micro-batch must have as many sequences as the first");
@@ -83,7 +84,7 @@ void GPT::reserve(std::int64_t batch) {
   const ActivationSizes sizes = activation_sizes(s.config, s.options, batch, world, model);
   std::unique_ptr<ActivationStore> store;
   std::unique_ptr<pipeline::Pipeline> pipeline;
-  std::size_t others = 0;  // of the activations, allocated by these two
+  std::size_t others = 0;  // activations allocated by these two
   if (offloads(s.options, model)) {
     const ActivationStoreOptions options = store_options(sizes);
     others = ActivationStore::bytes_needed(options).device;

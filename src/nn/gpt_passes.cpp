@@ -13,7 +13,7 @@ namespace tessera::nn {
 void GPT::forward(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets) {
   State& s = *state_;
   s.check_call(inputs, targets);
-  expects(!s.pipelined(), "GPT::forward: the mesh has a dimension `pipe`: call run");
+  expects(!s.pipelined(), "GPT::forward: the mesh has a dimension `pipe`; call run instead");
   expects(s.model->options().purpose == Purpose::training,
           "GPT::forward: the model was made for inference; use evaluate");
   reserve(static_cast<std::int64_t>(inputs.size()) / s.config.seq);
@@ -27,16 +27,18 @@ void GPT::forward(std::span<const std::int32_t> inputs, std::span<const std::int
 
 void GPT::backward() {
   State& s = *state_;
-  expects(s.forward_done, "GPT::backward: no micro-batch has gone forward");
+  expects(s.forward_done, "GPT::backward: no micro-batch has gone forward; call forward first");
   s.backward(s.only_pass(), {}, {}, {});
   s.forward_done = false;
 }
 
 void GPT::run(const std::function<MicroBatch(int)>& data) {
   State& s = *state_;
-  expects(s.model != nullptr, "GPT: not declared in a model yet");
-  expects(data != nullptr, "GPT::run: there is no data");
-  expects(!s.forward_done && s.micro_batch == 0, "GPT::run: a step has begun");
+  expects(s.model != nullptr,
+          "GPT: it is not declared in a model; call declare or tessera::shard first");
+  expects(data != nullptr, "GPT::run: there is no data; pass a function");
+  expects(!s.forward_done && s.micro_batch == 0,
+          "GPT::run: a step has begun; call it at the beginning of a step");
   if (s.pipelined()) { return s.run_pipeline(*this, data); }
   for (int micro = 0; micro < s.model->options().accumulate; ++micro) {
     const MicroBatch batch = data(micro);
@@ -44,7 +46,7 @@ void GPT::run(const std::function<MicroBatch(int)>& data) {
   }
 }
 
-// A rank meets the micro-batches in their order, whatever the schedule.
+// A rank sees the micro-batches in order, whatever the schedule.
 void GPT::State::run_pipeline(GPT& gpt, const std::function<MicroBatch(int)>& data) {
   expects(model->options().purpose == Purpose::training,
           "GPT::run: the model was made for inference; use evaluate");
@@ -314,7 +316,7 @@ bool GPT::State::recomputes_after(const GPTPass& pass, std::size_t layer) const 
   return std::find(first + static_cast<std::ptrdiff_t>(layer) + 1, end, true) != end;
 }
 
-// As DistributedSampler numbers the samples of a step.
+// The numbers that DistributedSampler gives to the samples of a step.
 void GPT::State::choose_dropout(const GPTPass& pass) {
   const std::int64_t before = std::int64_t{pass.micro_batch} * place.data_ranks + place.data_rank;
   Dropout dropout{.p = options.dropout,
@@ -331,9 +333,11 @@ void GPT::State::choose_dropout(const GPTPass& pass) {
 
 void GPT::State::check_call(std::span<const std::int32_t> inputs,
                             std::span<const std::int32_t> targets) {
-  expects(model != nullptr, "GPT: not declared in a model yet");
-  expects(!forward_done, "GPT: the micro-batch before has not gone backward");
-  expects(inputs.size() == targets.size(), "GPT: as many targets as inputs are needed");
+  expects(model != nullptr,
+          "GPT: it is not declared in a model; call declare or tessera::shard first");
+  expects(!forward_done,
+          "GPT: the previous micro-batch has not gone backward; call backward first");
+  expects(inputs.size() == targets.size(), "GPT: inputs and targets must have equal sizes");
   expects(!inputs.empty() && inputs.size() % static_cast<std::size_t>(config.seq) == 0,
           "GPT: inputs must be whole sequences of config().seq tokens");
   check_tokens("inputs", inputs);
@@ -341,7 +345,7 @@ void GPT::State::check_call(std::span<const std::int32_t> inputs,
 }
 
 void GPT::State::check_tokens(std::string_view what, std::span<const std::int32_t> tokens) const {
-  if (!world().device().computes()) { return; }  // nobody will look at a token
+  if (!world().device().computes()) { return; }  // no kernel will read a token
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] >= 0 && tokens[i] < config.vocab) { continue; }
     throw ConfigError(fmt::format("{}[{}] is token {}, outside the vocabulary of {} (0 to {})",
@@ -369,7 +373,7 @@ void GPT::State::load(std::int32_t* to, std::span<const std::int32_t> tokens) {
   world().device().copy_in(to, tokens.data(), tokens.size_bytes(), world().compute_stream());
 }
 
-// The logits turn into their gradient next, so computation waits until they have been sent.
+// The logits turn into their gradient next, so computation waits until they are sent.
 void GPT::State::gather_logits() {
   if (options.gather_logits == GatherLogits::off) { return; }
   const std::int64_t elems = shape.rows() * config.logits_row_elems();

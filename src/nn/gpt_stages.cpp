@@ -26,7 +26,7 @@ void require_whole_logits(const GPTOptions& options, const MeshShape& mesh) {
       "none has whole rows: leave one of them out"};
 }
 
-/// An inference has no micro-batches, but the stages of a training.
+/// An inference has no micro-batches, but the same stages as training.
 int scheduled_micro_batches(const ModelOptions& model, int ranks) {
   return model.purpose == Purpose::training ? model.accumulate : ranks;
 }
@@ -36,8 +36,8 @@ pipeline::Schedule schedule_of(const GPTOptions& options, int ranks, int micro_b
   pipeline::check(schedule);
   if (std::ssize(schedule.ranks) != ranks || schedule.micro_batches != micro_batches) {
     throw ConfigError{fmt::format(
-        "schedule {} is one of {} micro-batches on {} ranks; the model has {} micro-batches a "
-        "step and {} ranks along `pipe`",
+        "schedule {} has {} micro-batches on {} ranks, but the model has {} micro-batches a step "
+        "and {} ranks along `pipe`; make the schedule for these",
         schedule.name, schedule.micro_batches, schedule.ranks.size(), micro_batches, ranks)};
   }
   return schedule;
@@ -47,10 +47,10 @@ pipeline::Schedule schedule_of(const GPTOptions& options, int ranks, int micro_b
 
 std::vector<GPTStage> divide_layers(std::int64_t layers, int stages) {
   if (stages > layers) {
-    throw ConfigError{fmt::format(
-        "{} stages of a pipeline for {} layers: every stage has a layer at least; give fewer "
-        "stages or more layers",
-        stages, layers)};
+    throw ConfigError{
+        fmt::format("{} stages of a pipeline for {} layers: every stage needs at least one layer; "
+                    "give fewer stages or more layers",
+                    stages, layers)};
   }
   const std::int64_t remainder = layers % stages;
   std::vector<GPTStage> all;
@@ -101,7 +101,8 @@ GPTPlace place_of(const GPTConfig& config, const GPTOptions& options, const Worl
   }
   if (place.stages.empty()) {
     throw ConfigError{
-        fmt::format("schedule {} has no stage on rank {} along `pipe`", schedule.name, here)};
+        fmt::format("schedule {} has no stage on rank {} along `pipe`; give every rank a stage",
+                    schedule.name, here)};
   }
   if (model.purpose == Purpose::inference) { return place; }
   place.slots = pipeline::most_in_flight(schedule)[here];

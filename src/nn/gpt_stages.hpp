@@ -12,9 +12,9 @@
 
 namespace tessera::nn {
 
-/// Neighbouring layers that a rank computes together: a stage of a pipeline, or all of them.
+/// Neighbouring layers that a rank computes together: a stage of a pipeline, or all layers.
 struct GPTStage {
-  int index = 0;  ///< among the stages of the pipeline
+  int index = 0;  ///< index among the stages of the pipeline
   std::int64_t first_layer = 0;
   std::int64_t layers = 0;
   bool embeds = false;    ///< whether it begins with the embedding
@@ -23,23 +23,23 @@ struct GPTStage {
   friend bool operator==(const GPTStage&, const GPTStage&) = default;
 };
 
-/// Divides the layers over stages as evenly as can be. What remains goes, one layer each, to the
-/// middle stages in their order and then to the first: the last has the head, whose products are
-/// those of vocab / (12 * hidden) layers. Throws ConfigError for more stages than layers.
+/// Divides the layers over stages as evenly as possible. Remaining layers go, one each, to the
+/// middle stages in order and then to the first: the last has the head, whose products cost as much
+/// as vocab / (12 * hidden) layers. Throws ConfigError for more stages than layers.
 [[nodiscard]] std::vector<GPTStage> divide_layers(std::int64_t layers, int stages);
 
 /// What a rank computes of a GPT.
 struct GPTPlace {
-  int data_rank = 0;  ///< among the ranks that compute with other data
+  int data_rank = 0;  ///< index among the ranks that compute with other data
   int data_ranks = 1;
   int pipe_index = 0;                          ///< along the mesh's dimension `pipe`
-  std::optional<pipeline::Schedule> schedule;  ///< with `pipe` above 1
-  std::vector<GPTStage> all_stages;            ///< of the pipeline; one without
+  std::optional<pipeline::Schedule> schedule;  ///< set if `pipe` is above 1
+  std::vector<GPTStage> all_stages;            ///< of the pipeline; one stage without it
   std::vector<GPTStage> stages;                ///< this rank's
-  int slots = 1;         ///< stages and micro-batches that it keeps activations of at once
-  bool divided = false;  ///< whether it makes gradients of weights by themselves
+  int slots = 1;         ///< pairs of stage and micro-batch whose activations it keeps at once
+  bool divided = false;  ///< whether gradients of weights are a separate pass
 
-  /// The place along `pipe` that has a stage of all.
+  /// The place along `pipe` with stage `stage` of all stages.
   [[nodiscard]] int pipe_of(int stage) const {
     return schedule ? schedule->rank_of_stage[static_cast<std::size_t>(stage)] : 0;
   }

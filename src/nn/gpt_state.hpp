@@ -17,33 +17,33 @@
 
 namespace tessera::nn {
 
-/// Units of what is used outside the blocks: the first without a pipeline, the others with one.
+/// Units of parameters outside the blocks: the first without a pipeline, the others with one.
 inline constexpr std::string_view kRootUnit = "root";
 inline constexpr std::string_view kTokensUnit = "tokens";
 inline constexpr std::string_view kPositionsUnit = "positions";
 inline constexpr std::string_view kHeadUnit = "head";
 
-/// The units that have what is used outside the blocks: without a pipeline one has it all.
+/// The units with the parameters outside the blocks: without a pipeline one unit has all of them.
 struct EndUnits {
   Unit tokens;
   Unit positions;
   Unit head;
 };
 
-/// One micro-batch's way through one stage.
+/// One micro-batch's pass through one stage.
 struct GPTPass {
   const GPTStage& stage;
   StageActivations& at;
   std::vector<CountedMemory>& in_use;  ///< by part: the embedding, the layers, the head
   int slot = 0;
-  int micro_batch = 0;   ///< of the step
+  int micro_batch = 0;   ///< number within the step
   bool divided = false;  ///< whether its backward pass leaves the gradients of weights for later
 };
 
-/// Whose activations the memory that recomputed layers share holds.
+/// Whose activations the shared memory of recomputed layers holds.
 struct SharedBy {
   int slot = 0;
-  std::size_t layer = 0;  ///< of all
+  std::size_t layer = 0;  ///< among all layers
   friend bool operator==(const SharedBy&, const SharedBy&) = default;
 };
 
@@ -51,29 +51,29 @@ struct GPT::State {
   GPTConfig config;
   GPTOptions options;
 
-  // From `declare` on.
+  // Set by `declare`.
   ShardedModel* model = nullptr;
   GPTPlace place;
   EndUnits ends;
   std::vector<Unit> blocks;  // by layer, of all stages
   std::optional<GPTLayers> layers;
-  std::optional<Channel> along_pipe;  // of evaluations, where there is a pipeline ...
-  OwnedEvent stage_sent;
+  std::optional<Channel> along_pipe;  // for evaluations, if there is a pipeline
+  OwnedEvent stage_sent;              // orders its batches
 
-  // From `reserve` on.
+  // Set by `reserve`.
   BatchShape shape;
   Arena kept;
   Arena passing;
   GPTActivations at;
   std::unique_ptr<pipeline::Pipeline> pipeline;
   std::vector<std::vector<CountedMemory>> in_use;  // by slot and part: from forward to backward
-  std::unique_ptr<ActivationStore> store;  // of the boundaries, if they are in the host pool
+  std::unique_ptr<ActivationStore> store;  // holds the boundaries, if they are in the host pool
   CountedMemory shared_in_use;             // the activations of recomputed layers ...
   std::optional<SharedBy> shared_holds;    // ... and whose they are
   Buffer gathered;
   OwnedEvent logits_gathered;
 
-  int micro_batch = 0;  // of the step
+  int micro_batch = 0;  // number within the step
   bool forward_done = false;
 
   State(const GPTConfig& config_, GPTOptions options_)
@@ -84,51 +84,51 @@ struct GPT::State {
 
   [[nodiscard]] World& world() const { return model->world(); }
   [[nodiscard]] bool pipelined() const noexcept { return place.schedule.has_value(); }
-  /// Declares the units in `ends`. Returns what a forward pass opens of them, the head last.
+  /// Declares the units in `ends`. Returns those that a forward pass opens, the head last.
   [[nodiscard]] std::vector<Unit> declare_ends(ShardedModel& to);
   void check_call(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
-  /// ConfigError for one outside the vocabulary.
+  /// Throws ConfigError for a token outside the vocabulary.
   void check_tokens(std::string_view what, std::span<const std::int32_t> tokens) const;
-  /// Unless `to` is null: where the rank has no use for the tokens.
+  /// Does nothing if `to` is null: the rank does not use the tokens.
   void load(std::int32_t* to, std::span<const std::int32_t> tokens);
   void gather_logits();
-  /// Declares a unit's output of so many elements, for the diagnosis of skipped steps.
+  /// Declares a unit's output of `elems` elements, for the diagnosis of skipped steps.
   static void watch(const ForwardScope& scope, ConstValues output, std::int64_t elems);
   void choose_dropout(const GPTPass& pass);
   [[nodiscard]] static const Dropout& embedding_dropout(const GPTPass& pass) {
     return pass.at.blocks.front().dropout;
   }
 
-  // Passes. What stages hand to each other is empty at the ends, and without a pipeline.
+  // Passes. What stages exchange is empty at the ends, and without a pipeline.
   void run_pipeline(GPT& gpt, const std::function<MicroBatch(int)>& data);
   [[nodiscard]] GPTPass pass_of(const pipeline::Turn& turn);
   [[nodiscard]] GPTPass pass_of(std::size_t stage, int slot, int of_micro_batch);
-  /// The pass of the current micro-batch, or of the last one, where there is no pipeline.
+  /// Without a pipeline: the pass of the current micro-batch, or of the last one.
   [[nodiscard]] GPTPass only_pass() { return pass_of(0, 0, micro_batch); }
   void clear_loss();
   void forward(const GPTPass& pass, ConstValues input, Values output);
   void backward(const GPTPass& pass, ConstValues input, ConstValues output_gradient,
                 Values input_gradient);
-  /// What a divided backward pass has left of its layers. The ends of the GPT are not divided: they
-  /// would have to keep logits.
+  /// Computes what a divided backward pass has left of its layers. The ends of the GPT are not
+  /// divided: they would have to keep logits.
   void backward_weight(const GPTPass& pass, ConstValues input);
   [[nodiscard]] ForwardScope open_forward(Unit unit, const GPTPass& pass);
   [[nodiscard]] BackwardScope open_backward(Unit unit, const GPTPass& pass);
   void forward_embedding(const GPTPass& pass);
   void backward_embedding(const GPTPass& pass, Values stream);
-  /// ln_f and the head. Backward writes the gradient of the stream behind the last layer.
+  /// ln_f and the head. Backward writes the gradient of the stream after the last layer.
   void forward_end(const GPTPass& pass);
   void backward_end(const GPTPass& pass, Values stream);
   /// Whether the head waits for the backward pass: with GPTOptions::head_rows, and in a pipeline,
-  /// where the logits of one micro-batch are then enough.
+  /// where the logits of one micro-batch then suffice.
   [[nodiscard]] bool head_waits() const noexcept { return options.head_rows > 0 || pipelined(); }
-  /// From ln_f's output to the loss; where the head waits, in the backward scope.
+  /// From ln_f's output to the loss; in the backward scope if the head waits.
   void forward_head(const ForwardScope& scope, const GPTPass& pass);
   void backward_head(const BackwardScope& scope, const GPTPass& pass);
   void forward_layer(const GPTPass& pass, std::size_t layer, Values output);
   void backward_layer(const GPTPass& pass, std::size_t layer, Values stream);
   void backward_layer_input(const GPTPass& pass, std::size_t layer, Values stream);
-  /// Computes the layer's activations again where they are shared and are another's.
+  /// Recomputes the layer's activations if they are shared and hold another layer's.
   void hold_activations(const Scope& scope, const GPTPass& pass, std::size_t layer);
 
   // Boundary `layer` is the residual stream before that layer of a stage.
@@ -148,12 +148,12 @@ struct GPT::State {
   [[nodiscard]] std::size_t stream_bytes() const {
     return static_cast<std::size_t>(stream_elems()) * size_of(model->options().compute);
   }
-  /// Activations that are in use.
+  /// Counts activations as in use.
   [[nodiscard]] CountedMemory occupy(std::size_t bytes, Unit unit);
   /// Part 0 is the embedding, then the layers, then the head.
   void begin_part(const GPTPass& pass, std::size_t part);
   static void end_part(const GPTPass& pass, std::size_t part) { pass.in_use[part] = {}; }
-  /// The shared activations are those of this layer from now on.
+  /// The shared activations belong to this layer from now on.
   void begin_shared(SharedBy by);
   /// Whether a later layer of the stage is recomputed too.
   [[nodiscard]] bool recomputes_after(const GPTPass& pass, std::size_t layer) const;
@@ -162,16 +162,16 @@ struct GPT::State {
   void check_evaluation(const char* what) const;
   /// An evaluation does not choose the batch of a training.
   void check_may_reserve(const char* what) const;
-  /// The residual stream after all layers, of tokens in `at.inputs`: on the ranks of the last
+  /// The residual stream after all layers, for the tokens in `at.inputs`: on the ranks of the last
   /// stage.
   [[nodiscard]] Values evaluate_layers(BatchShape sequences);
   [[nodiscard]] Values evaluate_stage(const GPTStage& stage, Values stream, BatchShape sequences);
-  /// Puts ln_f's output of that stream where an evaluation has it.
+  /// Writes ln_f's output of that stream to the evaluation's memory.
   void evaluate_norm(const Scope& scope, Values stream, std::int64_t rows);
-  /// Puts the logits of rows [first, first + rows) of it where an evaluation has them.
+  /// Writes the logits of its rows [first, first + rows) to the evaluation's memory.
   void evaluate_head(const Scope& scope, std::int64_t first, std::int64_t rows);
   [[nodiscard]] double evaluate_loss(Values stream, std::int64_t rows);
-  /// Copies what the stage's rank has to the others along `pipe`.
+  /// Copies the data of the stage's rank to the others along `pipe`.
   void broadcast_along_pipe(const GPTStage& stage, View data);
   /// The logits of one row, on the host of every rank.
   [[nodiscard]] std::vector<float> collect_logits();

@@ -14,7 +14,7 @@ inline Values gradient_or_null(const BackwardScope& scope, std::string_view name
   return scope.has_grad(name) ? Values{scope.grad(name)} : Values{};
 }
 
-/// Where and how to write all of a gradient; null if it is frozen.
+/// Where and how to write a whole gradient; null if it is frozen.
 struct Gradient {
   Values to;
   kernels::Write write = kernels::Write::add;

@@ -11,7 +11,7 @@
 namespace tessera::nn {
 
 Recompute Recompute::every(std::int64_t k) {
-  expects(k >= 1, "Recompute::every: k is at least 1");
+  expects(k >= 1, "Recompute::every: k must be at least 1");
   Recompute result;
   result.every_ = k;
   return result;
@@ -37,7 +37,8 @@ Recompute Recompute::layer_norm() {
 }
 
 Recompute Recompute::joined(const Recompute& other) const {
-  expects(!chooses_layers() || !other.chooses_layers(), "Recompute: both sides of | choose layers");
+  expects(!chooses_layers() || !other.chooses_layers(),
+          "Recompute: only one side of | may choose layers");
   Recompute result = chooses_layers() ? *this : other;
   result.gelu_ = gelu_ || other.gelu_;
   result.layer_norm_ = layer_norm_ || other.layer_norm_;

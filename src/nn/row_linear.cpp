@@ -10,7 +10,7 @@
 namespace tessera::nn {
 namespace {
 
-// Of a product's rows that are computed apart, in fp32 on a CPU with the bits of the whole.
+// Slices of a multiple of this many rows have, in fp32 on a CPU, the bits of the whole product.
 constexpr std::int64_t kSliceUnit = 8;
 
 }  // namespace

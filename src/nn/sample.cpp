@@ -8,15 +8,17 @@
 #include <numeric>
 #include <sstream>
 
+#include "nn/gpt_state.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/philox.hpp"
+#include "tessera/world/mesh_shape.hpp"
 
 namespace tessera::nn {
 namespace {
 
-/// In [0, 1), with 53 bits.
+/// Uniform in [0, 1), with 53 bits.
 double uniform(std::uint64_t seed, std::int64_t sample, std::int64_t position) {
-  constexpr std::uint32_t tag = 0x73616D70;  // apart from other uses of the seed
+  constexpr std::uint32_t tag = 0x73616D70;  // separate from other uses of the seed
   const auto p = static_cast<std::uint64_t>(position);
   const auto words =
       philox4x32({static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(p >> 32U),
@@ -30,8 +32,9 @@ void require_finite(std::span<const float> logits) {
   expects(!logits.empty(), "Sampler::draw: there are no logits");
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (std::isfinite(logits[i])) { continue; }
-    throw Error(fmt::format("the model's logit of token {} is {}: its weights are of no use", i,
-                            logits[i]));
+    throw Error(
+        fmt::format("the model's logit of token {} is {}: its weights are unusable, load others", i,
+                    logits[i]));
   }
 }
 
@@ -49,7 +52,7 @@ std::vector<std::int32_t> most_likely(std::span<const float> logits, std::int64_
   return tokens;
 }
 
-/// Sums of what each token's probability is proportional to.
+/// Running sums of numbers proportional to each token's probability.
 std::vector<double> running_weights(std::span<const float> logits,
                                     std::span<const std::int32_t> tokens, double temperature) {
   const auto logit = [&](std::int32_t token) {
@@ -96,8 +99,18 @@ void check(const GPT& gpt, const Generation& generation) {
   }
 }
 
-/// What sample `sample` goes on with. Every rank is at work on one; one that has none left follows
-/// with a single token.
+/// Returns the data rank that each rank belongs to.
+std::vector<int> data_ranks(const std::vector<MeshDim>& mesh, int ranks) {
+  std::vector<int> data(static_cast<std::size_t>(ranks));
+  std::iota(data.begin(), data.end(), 0);
+  if (mesh.empty()) { return data; }
+  const MeshShape shape{mesh};
+  for (int& rank : data) { rank = shape.data_index(rank); }
+  return data;
+}
+
+/// The tokens that sample `sample` continues. Every rank computes one sample; a rank without one
+/// follows with a single token.
 std::vector<std::int32_t> continued(GPT& gpt, const Generation& generation, std::int64_t sample) {
   const bool idle = sample >= generation.samples;
   const auto window = static_cast<std::size_t>(gpt.config().seq);
@@ -137,7 +150,8 @@ std::int32_t Sampler::draw(std::span<const float> logits, std::int64_t sample,
   if (greedy) { return tokens.front(); }
   const std::vector<double> sums =
       running_weights(logits, tokens, static_cast<double>(temperature));
-  // The first that reach top_p, and the one among them where the running sum passes the draw.
+  // The first tokens that together reach top_p, and among them the token where the running sum
+  // passes the draw.
   const auto last =
       std::lower_bound(sums.begin(), sums.end() - 1, static_cast<double>(top_p) * sums.back());
   const double drawn = uniform(seed, sample, position) * *last;
@@ -145,14 +159,20 @@ std::int32_t Sampler::draw(std::span<const float> logits, std::int64_t sample,
   return tokens[static_cast<std::size_t>(chosen - sums.begin())];
 }
 
+// Ranks that differ along pipe and tensor alone compute the same sample together.
 std::vector<std::vector<std::int32_t>> generate(GPT& gpt, World& world,
                                                 const Generation& generation) {
   check(gpt, generation);
+  expects(gpt.state_->model != nullptr, "GPT: not declared in a model yet");
+  const std::vector<int> data = data_ranks(gpt.state_->model->options().mesh, world.size());
+  const int at_once = 1 + *std::ranges::max_element(data);
   std::vector<std::vector<std::int32_t>> all;
-  for (std::int64_t first = 0; first < generation.samples; first += world.size()) {
-    const auto own = continued(gpt, generation, first + world.rank());
-    for (const std::string& text : world.exchange(text_of(own))) {
-      if (std::ssize(all) < generation.samples) { all.push_back(tokens_of(text)); }
+  for (std::int64_t first = 0; first < generation.samples; first += at_once) {
+    const int mine = data[static_cast<std::size_t>(world.rank())];
+    const auto texts = world.exchange(text_of(continued(gpt, generation, first + mine)));
+    for (int i = 0; i < at_once && std::ssize(all) < generation.samples; ++i) {
+      const auto rank = std::ranges::find(data, i) - data.begin();
+      all.push_back(tokens_of(texts[static_cast<std::size_t>(rank)]));
     }
   }
   return all;

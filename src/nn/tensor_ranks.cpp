@@ -48,7 +48,7 @@ struct TensorRanks::State {
         mark{world_.device().make_event()} {}
 
   [[nodiscard]] const Channel& made_channel() const {
-    expects(channel.has_value(), "TensorRanks: made without a channel");
+    expects(channel.has_value(), "TensorRanks: it was made without a channel");
     return *channel;
   }
   void begin(Batch batch) const {
@@ -107,7 +107,8 @@ TensorGradient TensorRanks::row_gradient() const noexcept {
   return options().sequence_parallel ? TensorGradient::part : TensorGradient::equal;
 }
 
-// Rows that the ranks do not divide are as many broadcasts, and reductions below: the same bytes.
+// If the ranks do not divide the rows, each part is a broadcast, and below a reduction: the same
+// bytes.
 void TensorRanks::gather(Values x, std::int64_t rows, std::int64_t columns) const {
   if (!options().sequence_parallel || columns == 0) { return; }
   Batch batch{"gather rows"};

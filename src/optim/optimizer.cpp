@@ -21,7 +21,7 @@ void check_not_negative(std::string_view name, float value) {
   check(value >= 0.0F, name, value, ">= 0");
 }
 
-// A moment that keeps everything (1) would never see a gradient and divide by 1 - 1^t = 0.
+// A moment that keeps everything (1) would never use a gradient, and divide by 1 - 1^t = 0.
 void check_fraction(std::string_view name, float value) {
   check(value >= 0.0F && value < 1.0F, name, value, "in [0, 1)");
 }
@@ -57,7 +57,7 @@ void check_values(const CustomOptimizer& custom) {
         fmt::format("optimizer: the update function of '{}' is empty", custom.name));
   }
   if (custom.states < 0 || custom.states > kMostStates) {
-    throw ContractError(fmt::format("optimizer: '{}' asks for {} states; from 0 to {} are possible",
+    throw ContractError(fmt::format("optimizer: '{}' asks for {} states; 0 to {} are possible",
                                     custom.name, custom.states, kMostStates));
   }
 }
@@ -89,8 +89,8 @@ struct Describe {
 void check_group(const ParameterGroup& group) {
   expects(!group.name.empty(), "optimizer: a parameter group needs a name");
   if (group.contains == nullptr) {
-    throw ContractError(
-        fmt::format("optimizer: the group '{}' does not say what it contains", group.name));
+    throw ContractError(fmt::format(
+        "optimizer: the group '{}' does not say what it contains; set its predicate", group.name));
   }
   check_not_negative(fmt::format("`lr_scale` of group '{}'", group.name), group.lr_scale);
   if (group.weight_decay) {
@@ -103,12 +103,13 @@ void check_moments(MomentFormat moments, const Optimizer& optimizer) {
   if (moments == MomentFormat::fp32) { return; }
   if (const auto* custom = std::get_if<CustomOptimizer>(&optimizer)) {
     throw ConfigError(fmt::format(
-        "`moments` {} has no effect: the states of '{}' are its own, in fp32; leave it at fp32",
+        "`moments` {} has no effect, because '{}' keeps its own states in fp32; leave it at fp32",
         to_string(moments), custom->name));
   }
   if (state_count(optimizer) == 0) {
-    throw ConfigError(fmt::format("`moments` {} has no effect: {} keeps none; leave it at fp32",
-                                  to_string(moments), describe(optimizer)));
+    throw ConfigError(
+        fmt::format("`moments` {} has no effect, because {} keeps none; leave it at fp32",
+                    to_string(moments), describe(optimizer)));
   }
 }
 
@@ -140,7 +141,7 @@ void validate(const Optimizer& optimizer) {
 
 void validate(const OptimizerOptions& options, const Optimizer& optimizer) {
   check_not_negative("`clip_norm`", options.clip_norm);
-  expects(options.decays != nullptr, "optimize_with: the decay rule is empty");
+  expects(options.decays != nullptr, "optimize_with: the decay rule is empty; pass a function");
   for (const ParameterGroup& group : options.groups) { check_group(group); }
   check_moments(options.moments, optimizer);
 }

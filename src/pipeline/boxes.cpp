@@ -6,7 +6,7 @@
 namespace tessera::pipeline {
 
 std::size_t bytes_of(Boundary boundary) {
-  expects(boundary.elems >= 1, "Pipeline: a boundary has 1 element or more");
+  expects(boundary.elems >= 1, "Pipeline: a boundary needs 1 element or more");
   return narrow<std::size_t>(boundary.elems) * size_of(boundary.dtype);
 }
 

@@ -13,7 +13,7 @@
 
 namespace tessera::pipeline {
 
-/// Returns the bytes of what stages hand to each other. Throws ContractError unless there are any.
+/// Returns the bytes of what stages exchange. Throws ContractError if there are none.
 [[nodiscard]] std::size_t bytes_of(Boundary boundary);
 
 /// What every box of a rank is made with.
@@ -27,7 +27,7 @@ struct BoxPlace {
 };
 
 /// A link between two ranks: a communicator of both, in which the sender broadcasts. It is a class
-/// so that std::optional can make it in place: a Channel holds a reference.
+/// so that std::optional can construct it in place: a Channel holds a reference.
 class Pair {
  public:
   /// `sender`: 0 or 1.
@@ -41,25 +41,25 @@ class Pair {
   int sender_;
 };
 
-/// The buffers in which a rank holds what comes to it over a link.
+/// The buffers in which a rank holds items that arrive over a link.
 ///
 ///   from another rank  free --ask--> coming --wait_for--> readable --close--> free
 ///   local              free --open--> written, then read, on the compute stream --close--> free
 class Inbox {
  public:
-  /// `pair` is that of the link; none if it is local.
+  /// `pair` belongs to the link; empty if it is local.
   Inbox(const Link& link, const std::optional<Pair>& pair, const BoxPlace& place);
 
   /// Receives the next item of the step, once its buffer's last reader is done and the sender has
   /// it.
   void ask();
-  /// Makes the compute stream wait until an item is there.
+  /// Makes the compute stream wait until an item has arrived.
   void wait_for(int number) const;
   /// Takes a buffer for an item of a local link.
   [[nodiscard]] View open(int number);
-  /// Returns an item that has been asked for or opened.
+  /// Returns an item that was asked for or opened.
   [[nodiscard]] View view(int number) const;
-  /// Gives the buffer back, after what is enqueued on the compute stream so far.
+  /// Releases the buffer after the compute stream's work so far.
   void close(int number);
   /// The next item asked for is the first of the next step.
   void end_step() noexcept { asked_ = 0; }
@@ -75,16 +75,16 @@ class Inbox {
   int asked_ = 0;
 };
 
-/// The buffers in which a rank writes what leaves over a link.
+/// The buffers in which a rank writes items that leave over a link.
 ///
-///   free --open--> written on the compute stream --send--> on its way, free when it has left
+///   free --open--> written on the compute stream --send--> in transit, free once it has left
 class Outbox {
  public:
   Outbox(const Link& link, const Pair& pair, const BoxPlace& place);
 
-  /// Takes a buffer. The compute stream waits until what was in it has left.
+  /// Takes a buffer. The compute stream waits until its previous item has left.
   [[nodiscard]] View open(int number);
-  /// The item opened last has been written by what is enqueued on the compute stream so far.
+  /// The last opened item is written once the compute stream's work so far is done.
   void close();
   /// Sends the next item of the step.
   void send();

@@ -24,7 +24,7 @@ void require_ranks(const Schedule& schedule, const Mesh& mesh) {
   const int along = mesh.size("pipe");
   if (std::ssize(schedule.ranks) == along) { return; }
   throw ConfigError{fmt::format(
-      "schedule {} is of {} ranks, and the mesh {} has {} along pipe; make the schedule for {}",
+      "schedule {} is for {} ranks, but the mesh {} has {} along pipe; make the schedule for {}",
       schedule.name, schedule.ranks.size(), mesh.shape().to_string(), along, along)};
 }
 
@@ -38,8 +38,8 @@ Wiring checked_wiring(const Schedule& schedule, const Mesh& mesh) {
   return checked_wiring(schedule);
 }
 
-/// *Collective.* Ranks with different schedules would wait for items that nobody sends. How many
-/// elements an item has is compared where it is sent: ranks along tensor may have slices of
+/// *Collective.* Ranks with different schedules would wait for items that no rank sends. The number
+/// of elements of an item is compared where it is sent: ranks along tensor may have slices of
 /// different sizes.
 void require_same(World& world, const Schedule& schedule, Boundary boundary) {
   if (!engine::can_disagree(world)) { return; }
@@ -56,14 +56,14 @@ void require_same(World& world, const Schedule& schedule, Boundary boundary) {
     const auto rank = static_cast<std::size_t>(end - ends.begin()) - 1;
     return fmt::format("{} on rank {}", to_string(schedule.ranks[rank][at - ends[rank]]), rank);
   };
-  engine::require_agreement(world, "what a Pipeline is made of", {ends.back(), line});
+  engine::require_agreement(world, "the schedule of a Pipeline", {ends.back(), line});
 }
 
-/// A CUDA device computes behind its host. There a host may be held up until its peer has submitted
+/// Where devices compute behind their hosts, a host may be held up until its peer has submitted
 /// too: always among ranks that are threads, and where NCCL meets a peer for the first time.
 std::vector<Move> moves_of(const Wiring& wiring, const World& world, int rank) {
-  return WorldAccess::kind(world) == DeviceKind::cuda ? wiring.in_concert[narrow<std::size_t>(rank)]
-                                                      : moves_at_once(wiring, rank);
+  return WorldAccess::computes_behind_host(world) ? wiring.in_concert[narrow<std::size_t>(rank)]
+                                                  : moves_at_once(wiring, rank);
 }
 
 std::size_t bytes_of(const Wiring& wiring, Boundary boundary, int place) {
@@ -96,14 +96,14 @@ struct Pipeline::State {
   World& world;
   Schedule schedule;
   Boundary boundary;
-  int place;  // along pipe
+  int place;  // index along pipe
   Wiring wiring;
   std::vector<Move> moves;
   int most_in_flight;
   Arena arena;
   std::map<int, Inbox> inboxes;  // by link
   std::map<int, Outbox> outboxes;
-  bool running = false;  // or left by an exception
+  bool running = false;  // or interrupted by an exception
 
   State(const Mesh& mesh, Schedule schedule_, Boundary boundary_)
       : guest{mesh.world()},
@@ -200,7 +200,7 @@ struct Pipeline::State {
 Pipeline::Pipeline(const Mesh& mesh, Schedule schedule, Boundary boundary)
     : state_{std::make_unique<State>(mesh, std::move(schedule), boundary)} {}
 
-// Items may be on their way.
+// Items may be in transit.
 Pipeline::~Pipeline() {
   if (!state_->guest.world_ended()) { state_->world.quiesce(); }
 }
@@ -208,13 +208,13 @@ Pipeline::~Pipeline() {
 void Pipeline::run(const Passes& passes) {
   State& s = *state_;
   s.guest.require_world("a Pipeline");
-  expects(!s.running, "Pipeline::run: the step before has not been finished");
+  expects(!s.running, "Pipeline::run: the previous step has not been finished");
   const std::vector<Step>& steps = s.wiring.ranks[narrow<std::size_t>(s.place)];
   const bool divided = std::ranges::any_of(
       steps, [](const Step& step) { return step.action.work == Work::backward_weight; });
   expects(passes.forward && passes.backward && (passes.backward_weight || !divided),
-          "Pipeline::run: Passes::forward, backward or backward_weight is empty; the last one may "
-          "be where the schedule divides no backward pass");
+          "Pipeline::run: Passes::forward, backward or backward_weight is empty; only the last one "
+          "may be, if the schedule divides no backward pass");
   s.running = true;
   for (const Move& move : s.moves) {
     switch (move.kind) {
@@ -244,7 +244,7 @@ int Pipeline::most_in_flight() const noexcept {
 
 std::size_t Pipeline::bytes_needed(const Schedule& schedule, Boundary boundary, int place) {
   expects(place >= 0 && place < std::ssize(schedule.ranks),
-          "bytes_needed: no such place along pipe");
+          "bytes_needed: this place along pipe does not exist");
   return bytes_of(checked_wiring(schedule), boundary, place);
 }
 

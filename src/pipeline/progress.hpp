@@ -8,16 +8,17 @@
 
 namespace tessera::pipeline {
 
-/// What has been done of a complete schedule: which action a rank makes next, and what it needs.
+/// The progress of a complete schedule: which action a rank makes next, and what it needs.
 class Progress {
  public:
   explicit Progress(const Schedule& schedule);
 
   /// Returns the next action of `rank`, or null after its last one.
   [[nodiscard]] const Action* next(int rank) const;
-  /// Returns what `action` needs of another stage, or, for a halved backward pass, of its own.
+  /// Returns the action that `action` needs, of another stage or, for a halved backward pass, of
+  /// its own.
   [[nodiscard]] std::optional<Action> needs(const Action& action) const;
-  /// Returns when an action's result was there; nothing if it has not been made.
+  /// Returns when an action's result was ready; nothing if it was not made yet.
   [[nodiscard]] std::optional<double> done(const Action& action) const;
   /// Notes that the next action of `rank` ends at `time`.
   void make(int rank, double time);

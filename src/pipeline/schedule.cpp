@@ -29,12 +29,12 @@ void check_sizes(const Schedule& schedule) {
   for (int stage = 0; stage < schedule.stages(); ++stage) {
     const int rank = schedule.rank_of_stage[static_cast<std::size_t>(stage)];
     if (rank >= 0 && rank < ranks) { continue; }
-    refuse(schedule, fmt::format("stage {} is on rank {}, and its actions are of {} ranks", stage,
-                                 rank, ranks));
+    refuse(schedule, fmt::format("stage {} is on rank {}, but there are actions for {} ranks",
+                                 stage, rank, ranks));
   }
 }
 
-/// The part of `made` that `action` makes next; refuses what is made twice or too early.
+/// The part of `made` that `action` makes next; throws if it is made twice or too early.
 void note(const Schedule& schedule, int rank, const Action& action, Made& made) {
   const auto twice = [&](bool is) {
     if (!is) { return; }
@@ -81,7 +81,7 @@ void check_complete(const Schedule& schedule) {
       if (action.stage < 0 || action.stage >= schedule.stages() || action.micro_batch < 0 ||
           action.micro_batch >= schedule.micro_batches) {
         refuse(schedule,
-               fmt::format("rank {} makes the {}, and there are {} stages and {} micro-batches",
+               fmt::format("rank {} makes the {}, but there are {} stages and {} micro-batches",
                            rank, to_string(action), schedule.stages(), schedule.micro_batches));
       }
       const int owner = schedule.rank_of_stage[static_cast<std::size_t>(action.stage)];
@@ -90,7 +90,7 @@ void check_complete(const Schedule& schedule) {
                                      to_string(action), owner));
       }
       if (action.work > Work::backward_weight) {
-        refuse(schedule, fmt::format("rank {} has an action of no kind of work, number {}", rank,
+        refuse(schedule, fmt::format("rank {} has an action of unknown kind, number {}", rank,
                                      static_cast<int>(action.work)));
       }
       note(schedule, rank, action, at(action.stage, action.micro_batch));
@@ -103,12 +103,12 @@ void check_complete(const Schedule& schedule) {
       const Work lacking = !of.forward ? Work::forward
                            : of.input  ? Work::backward_weight
                                        : Work::backward;
-      refuse(schedule, fmt::format("nobody makes the {}", to_string(Action{lacking, stage, m})));
+      refuse(schedule, fmt::format("no rank makes the {}", to_string(Action{lacking, stage, m})));
     }
   }
 }
 
-/// What `action` adds to the pairs that its rank holds.
+/// How `action` changes the number of pairs that its rank holds.
 int change_of_held(const Action& action) {
   switch (action.work) {
     case Work::forward:
@@ -160,11 +160,11 @@ void check_held(const Schedule& schedule) {
     for (const Action& action : schedule.ranks[rank]) {
       held += change_of_held(action);
       if (held <= limit) { continue; }
-      refuse(schedule,
-             fmt::format("rank {} would hold the activations of {} micro-batches from the "
-                         "{} on, and `in_flight_limit` is {}; put backward passes before "
-                         "it, or raise the limit",
-                         rank, held, to_string(action), limit));
+      refuse(
+          schedule,
+          fmt::format("rank {} would hold the activations of {} micro-batches from the {} on, but "
+                      "`in_flight_limit` is {}; put backward passes before it, or raise the limit",
+                      rank, held, to_string(action), limit));
     }
   }
 }

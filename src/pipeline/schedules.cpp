@@ -23,8 +23,8 @@ Schedule empty(std::string name, int ranks, int chunks, int micro_batches) {
   require("micro-batches", micro_batches);
   if (std::int64_t{ranks} * chunks > kMostActions / micro_batches) {
     throw ConfigError{
-        fmt::format("schedule {}: {} ranks with {} stages each and {} micro-batches; "
-                    "give at most {} of all together",
+        fmt::format("schedule {}: {} ranks with {} stages each and {} micro-batches; give at most "
+                    "{} of all together",
                     name, ranks, chunks, micro_batches, kMostActions)};
   }
   Schedule schedule{.name = std::move(name),
@@ -65,14 +65,14 @@ Schedule one_forward_one_backward(int ranks, int micro_batches) {
   return schedule;
 }
 
-// Forward passes go through the micro-batches in groups of P: a group on the rank's first stage,
-// the same group on its second, and so on; backward passes in the same order from the last stage.
+// Forward passes take the micro-batches in groups of P: a group on the rank's first stage, the same
+// group on its second, and so on; backward passes in the same order from the last stage.
 Schedule interleaved(int ranks, int chunks, int micro_batches) {
   Schedule schedule = empty("interleaved 1f1b", ranks, chunks, micro_batches);
   if (micro_batches % ranks != 0) {
     throw ConfigError{
         fmt::format("schedule interleaved 1f1b: {} micro-batches on {} ranks; give a multiple of "
-                    "the ranks, or take 1f1b",
+                    "the ranks, or use 1f1b",
                     micro_batches, ranks)};
   }
   const int total = chunks * micro_batches;
@@ -95,8 +95,8 @@ Schedule interleaved(int ranks, int chunks, int micro_batches) {
   return schedule;
 }
 
-// As 1F1B, but rank r is r micro-batches late with the gradients of weights: so every rank has P
-// micro-batches in flight, and gradients of weights are left for where 1F1B waits at the end.
+// As 1F1B, but rank r computes gradients of weights r micro-batches late. So every rank has P
+// micro-batches in flight, and gradients of weights fill the end, where 1F1B waits.
 Schedule zero_bubble(int ranks, int micro_batches) {
   Schedule schedule = empty("zero bubble (ZB-H1)", ranks, 1, micro_batches);
   for (int rank = 0; rank < ranks; ++rank) {

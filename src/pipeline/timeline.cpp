@@ -17,8 +17,8 @@ void check_costs(const Schedule& schedule, const Costs& costs) {
   const std::size_t given = costs.stages.size();
   if (given > 1 && given != schedule.rank_of_stage.size()) {
     throw ConfigError{
-        fmt::format("schedule {}: costs of {} stages for a pipeline of {}; give one "
-                    "for all, or one each",
+        fmt::format("schedule {}: costs of {} stages for a pipeline of {}; give one for all "
+                    "stages, or one for each",
                     schedule.name, given, schedule.stages())};
   }
   const auto legal = [](double cost) { return std::isfinite(cost) && cost >= 0; };
@@ -26,7 +26,9 @@ void check_costs(const Schedule& schedule, const Costs& costs) {
     return legal(of.forward) && legal(of.backward_input) && legal(of.backward_weight);
   });
   if (all && legal(costs.transfer)) { return; }
-  throw ConfigError{fmt::format("schedule {}: a cost is negative or not finite", schedule.name)};
+  throw ConfigError{
+      fmt::format("schedule {}: a cost is negative or not finite; give finite costs of 0 or more",
+                  schedule.name)};
 }
 
 double cost_of(const Action& action, const Costs& costs) {
@@ -79,7 +81,8 @@ Timeline play(const Schedule& schedule, const Costs& costs) {
 }
 
 double Timeline::idle(int rank) const {
-  expects(rank >= 0 && std::cmp_less(rank, ranks.size()), "Timeline::idle: there is no such rank");
+  expects(rank >= 0 && std::cmp_less(rank, ranks.size()),
+          "Timeline::idle: this rank does not exist");
   if (length == 0) { return 0; }
   double busy = 0;
   for (const Span& span : ranks[static_cast<std::size_t>(rank)]) { busy += span.end - span.begin; }
@@ -94,7 +97,7 @@ double Timeline::bubble() const {
 
 double bubble_by_formula(int ranks, int micro_batches, int chunks) {
   expects(ranks >= 1 && micro_batches >= 1 && chunks >= 1,
-          "bubble_by_formula: ranks, micro-batches and chunks are 1 or more");
+          "bubble_by_formula: ranks, micro-batches and chunks must be 1 or more");
   return static_cast<double>(ranks - 1) / (static_cast<double>(chunks) * micro_batches + ranks - 1);
 }
 

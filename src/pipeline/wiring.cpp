@@ -22,7 +22,7 @@ class Items {
   Items(const Schedule& schedule, std::vector<Link>& links)
       : schedule_{schedule}, links_{links}, outputs_(all()), gradients_(all()) {}
 
-  /// Adds what `action` makes to its link, which is a new one if need be.
+  /// Adds the item of `action` to its link, and the link if it is new.
   void add(const Action& action) {
     if (action.work == Work::backward_weight) { return; }
     const bool forward = action.work == Work::forward;
@@ -47,7 +47,7 @@ class Items {
   [[nodiscard]] std::size_t all() const {
     return at(schedule_.stages() + 2) * at(schedule_.micro_batches);
   }
-  /// Stages before the first and behind the last make nothing.
+  /// Stages before the first and after the last make nothing.
   [[nodiscard]] Item& item(std::vector<Item>& of, int stage, int micro_batch) const {
     return of[at(stage + 1) * at(schedule_.micro_batches) + at(micro_batch)];
   }
@@ -62,7 +62,7 @@ class Items {
   const Schedule& schedule_;
   std::vector<Link>& links_;
   std::map<std::tuple<Work, int, int>, int> numbers_;
-  std::vector<Item> outputs_;  // by stage and micro-batch, with a row before and one behind
+  std::vector<Item> outputs_;  // by stage and micro-batch, with a row before and a row after
   std::vector<Item> gradients_;
 };
 
@@ -79,8 +79,8 @@ Step step_of(const Action& action, Items& items) {
   return step;
 }
 
-/// Gives every pair of a stage and a micro-batch the lowest slot that is free when it begins:
-/// intervals in time then need as many as are in flight at once.
+/// Gives every pair of a stage and a micro-batch the lowest slot that is free when it begins: then
+/// as many slots are needed as pairs are in flight at once.
 void give_slots(std::vector<Step>& steps) {
   std::vector<bool> taken;
   std::map<std::pair<int, int>, int> slots;
@@ -98,7 +98,7 @@ void give_slots(std::vector<Step>& steps) {
   }
 }
 
-/// Counts what `rank` holds of items that come to it, as Pipeline::run takes and gives them back.
+/// Counts the arriving items that `rank` holds, as Pipeline::run takes and releases them.
 void count_held(Wiring& wiring, int rank) {
   Asked asked{wiring.links.size()};
   std::vector<int> had(wiring.links.size());
@@ -124,7 +124,7 @@ void count_held(Wiring& wiring, int rank) {
 }
 
 /// Plays a schedule in which an item leaves its sender's buffer once the receiver has asked for it,
-/// and writes down who makes what and which item moves, one after the other.
+/// and records in order which rank acts and which item moves.
 class BufferedPlay {
  public:
   explicit BufferedPlay(Wiring& wiring)
@@ -139,7 +139,7 @@ class BufferedPlay {
     }
   }
 
-  /// Adds a buffer wherever nothing goes on for the lack of one, until the schedule ends.
+  /// Adds a buffer whenever the schedule is stuck for lack of one, until it ends.
   void run() {
     for (;;) {
       bool went_on = false;
@@ -157,8 +157,8 @@ class BufferedPlay {
       }
       if (ended) { return; }
       if (went_on) { continue; }
-      // The first action, in any order that ends, that has not been made has all that it needs: its
-      // rank has come to it and so has asked for that.
+      // Take any order of actions that ends. The first action in it that was not made has
+      // everything it needs: its rank has reached it and has asked for its items.
       TESSERA_ASSERT(lacks);
       ++wiring_.links[at(*lacks)].from_buffers;
     }
@@ -183,7 +183,7 @@ class BufferedPlay {
     move(item);
     come(rank);
   }
-  /// Moves what has been made and asked for on the link of `item`.
+  /// Moves the items that were made and asked for on the link of `item`.
   void move(Item item) {
     if (!item) { return; }
     const Link& link = wiring_.links[at(item.link)];
@@ -211,7 +211,7 @@ class BufferedPlay {
   Wiring& wiring_;
   std::vector<int> made_;  // by link
   std::vector<int> moved_;
-  std::vector<std::size_t> steps_;  // by rank: how many it has made
+  std::vector<std::size_t> steps_;  // by rank: the number of steps made
   std::vector<Asked> asked_;        // by rank
 };
 
@@ -287,7 +287,7 @@ std::vector<Move> moves_at_once(const Wiring& wiring, int rank) {
 
 std::vector<int> classes_of(const std::vector<Link>& links) {
   std::map<std::pair<int, int>, int> classes;  // by the ends of a forward link
-  std::map<int, std::vector<bool>> taken;      // by rank: its classes
+  std::map<int, std::vector<bool>> taken;      // by rank: classes in use
   const auto has = [&](int rank, std::size_t number) {
     const std::vector<bool>& of = taken[rank];
     return number < of.size() && of[number];

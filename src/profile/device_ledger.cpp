@@ -35,7 +35,7 @@ DeviceUse together(const DeviceUse& a, const DeviceUse& b) {
   if (both.of == DeviceUse::Of::process) {
     both.used_bytes = a.used_bytes + b.used_bytes;
   } else {
-    // Each has seen the whole device; the one that started first found the least in use.
+    // Each has seen the whole device; the first to start found the least in use.
     both.used_bytes = std::max(a.used_bytes, b.used_bytes);
   }
   if (both.of == DeviceUse::Of::everybody) {

@@ -21,7 +21,7 @@ struct SegmentDraft {
   bool trainable;
   TensorKind tensor;
   std::vector<Placement> placements;
-  std::int64_t end = 0;  // of the last parameter that has elements or room
+  std::int64_t end = 0;  // end of the last parameter that has elements or room
 
   void add(std::size_t parameter, std::int64_t elems, std::int64_t room, std::int64_t align) {
     const std::int64_t extent = std::max(elems, room);
@@ -59,7 +59,7 @@ TensorPart part_of(const ParameterSpec& spec, TensorRank place) {
   if (!spec.cut) { return TensorPart{spec.shape}; }
   if (spec.tensor_gradient == TensorGradient::part) {
     throw ContractError{
-        fmt::format("UnitLayout: parameter '{}' is cut, so that no other rank has a part of its "
+        fmt::format("UnitLayout: parameter '{}' is cut, so no other rank has a part of its "
                     "gradient: leave tensor_gradient at equal",
                     spec.name)};
   }
@@ -72,7 +72,7 @@ TensorPart part_of(const ParameterSpec& spec, TensorRank place) {
   return {spec.shape, *spec.cut, place};
 }
 
-/// The whole's room reaches beyond the last rank's part alone.
+/// Only the last rank's part has the room after the whole parameter.
 std::int64_t room_of(const ParameterSpec& spec, const TensorPart& part, TensorRank place) {
   if (!spec.cut || spec.room == 0) { return spec.room; }
   if (place.index + 1 < place.size) { return 0; }
@@ -87,11 +87,12 @@ void check_names(const std::vector<ParameterSpec>& specs) {
   expects(names.empty() || !names.front().empty(), "UnitLayout: a parameter has an empty name");
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end()) {
-    throw ContractError(fmt::format("UnitLayout: two parameters are called '{}'", *twice));
+    throw ContractError(fmt::format(
+        "UnitLayout: two parameters are called '{}'; give each parameter its own name", *twice));
   }
 }
 
-// Far beyond any use, and far from what could overflow.
+// Far beyond any use, and far below any overflow.
 constexpr std::int64_t kMostAlign = std::int64_t{1} << 30;
 
 void check_align(std::int64_t align) {
@@ -161,13 +162,13 @@ Range SegmentLayout::shard(int rank) const noexcept {
 }
 
 std::vector<Piece> SegmentLayout::pieces(int rank) const {
-  expects(rank >= 0 && rank < ranks_, "SegmentLayout: no such rank");
+  expects(rank >= 0 && rank < ranks_, "SegmentLayout: this rank does not exist");
   return pieces(shard(rank));
 }
 
 std::vector<Piece> SegmentLayout::pieces(const Ranges& owned) const {
   std::vector<Piece> pieces;
-  std::int64_t before = 0;  // elements of the ranges before
+  std::int64_t before = 0;  // elements of earlier ranges
   for (const Range& mine : owned) {
     for (const Placement& placement : placements_) {
       const std::int64_t begin = std::max(placement.first, mine.first);
@@ -208,9 +209,9 @@ UnitLayout UnitLayout::make(std::vector<ParameterSpec> specs, const LayoutOption
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const ParameterSpec& spec = specs[i];
     if (spec.room < 0) {
-      throw ContractError(
-          fmt::format("UnitLayout: parameter '{}' has room for {} elements: give 0 for none",
-                      spec.name, spec.room));
+      throw ContractError(fmt::format(
+          "UnitLayout: parameter '{}' has room for {} elements: give 0 for none, or more",
+          spec.name, spec.room));
     }
     const TensorPart& part = parts.emplace_back(part_of(spec, options.tensor));
     if (spec.tied_to) { continue; }
@@ -276,7 +277,7 @@ std::int64_t UnitLayout::parameter_elems() const noexcept {
 std::string UnitLayout::describe() const {
   std::string text;
   for (const ParameterSpec& spec : specs_) { text += tessera::describe(spec, options_); }
-  if (options_.tensor.size > 1) { return text; }  // each place along it has other sizes
+  if (options_.tensor.size > 1) { return text; }  // sizes differ between places along it
   for (const SegmentLayout& segment : segments_) { text += tessera::describe(segment); }
   return text;
 }

@@ -16,7 +16,7 @@ Ranges::Ranges(const std::vector<Range>& ranges) {
 
 void Ranges::append(const Range& range) {
   expects(range.first >= 0 && range.elems >= 0,
-          "Ranges: a range begins at element 0 or later and has 0 elements or more");
+          "Ranges: a range must begin at element 0 or later and have 0 elements or more");
   if (range.elems == 0) { return; }
   if (ranges_.empty() || ranges_.back().end() < range.first) {
     ranges_.push_back(range);

@@ -13,7 +13,7 @@ namespace {
 
 void check(const Shape& whole, const TensorCut& cut, TensorRank place) {
   expects(place.size >= 1 && place.index >= 0 && place.index < place.size,
-          "TensorPart: no such place along tensor");
+          "TensorPart: this place along tensor does not exist");
   const int dims = static_cast<int>(whole.dims().size());
   if (cut.dim < 0 || cut.dim >= dims) {
     throw ContractError{fmt::format("a parameter of shape {} has no dimension {} to be cut along",
@@ -22,10 +22,10 @@ void check(const Shape& whole, const TensorCut& cut, TensorRank place) {
   const std::int64_t extent = whole.dims()[static_cast<std::size_t>(cut.dim)];
   if (cut.sections < 1 || cut.granule < 1 || extent % cut.sections != 0 ||
       (cut.sections > 1 && extent / cut.sections % cut.granule != 0)) {
-    throw ContractError{fmt::format(
-        "dimension {} of a parameter of shape {} cannot be cut in {} sections of whole granules of "
-        "{}: sections divide the extent, and granules a section",
-        cut.dim, whole.to_string(), cut.sections, cut.granule)};
+    throw ContractError{
+        fmt::format("dimension {} of a parameter of shape {} cannot be cut in {} sections of whole "
+                    "granules of {}: sections must divide the extent, and granules a section",
+                    cut.dim, whole.to_string(), cut.sections, cut.granule)};
   }
 }
 

@@ -17,19 +17,19 @@ namespace {
 
 thread_local CountedAllocations* newest = nullptr;
 
-// libtorch's allocator of CPU memory, and what it counts: one of each in the process, like the one
-// of libtorch. Neither ever ends, since tensors may end later than anything else.
+// libtorch's allocator of CPU memory, and what it counts: one of each in the process, like
+// libtorch's own. Neither is ever destroyed, since tensors may outlive everything else.
 struct CpuMemory {
-  c10::Allocator* before = nullptr;  // whose memory it is
+  c10::Allocator* before = nullptr;  // which provides the memory
   CountedBlocks blocks;
 };
 
 CpuMemory& cpu_memory() {
-  static CpuMemory* const memory = new CpuMemory;  // never ends
+  static CpuMemory* const memory = new CpuMemory;  // never destroyed
   return *memory;
 }
 
-// The deleter of all memory. It may also be given memory that was allocated before it was there.
+// The deleter of all memory. It may also get memory that was allocated before it was installed.
 void end_block(void* data) {
   if (data != nullptr && !cpu_memory().blocks.end(data)) {
     cpu_memory().before->raw_deleter()(data);
@@ -45,7 +45,7 @@ c10::DataPtr counted(std::size_t bytes) {
   c10::DataPtr data = memory.before->allocate(bytes);
   void* const address = data.get();
   const c10::Device device = data.device();
-  // Memory that its address alone gives back needs no entry, unless it counts.
+  // Memory that can be freed by its address needs no entry, unless it counts.
   if (!counts && data.get_context() == address && memory.before->raw_deleter() != nullptr &&
       data.get_deleter() == memory.before->raw_deleter()) {
     data.release_context();
@@ -75,7 +75,7 @@ void wrap_cpu_allocator() {
   std::call_once(once, [] {
     cpu_memory().before = c10::GetCPUAllocator();
     // The highest priority: a program's own allocator may have one.
-    c10::SetCPUAllocator(new CountingAllocator,  // never ends
+    c10::SetCPUAllocator(new CountingAllocator,  // never destroyed
                          std::numeric_limits<std::uint8_t>::max());
   });
 }

@@ -29,7 +29,7 @@ void CountedBlocks::put(const void* address, CountedBlock block) {
 
 bool CountedBlocks::end(const void* address) noexcept {
   Part& part = part_of(address);
-  // Out of the table before its memory is given back, which another thread may get at once.
+  // Removed from the table before its memory is freed, which another thread may get at once.
   const auto block = [&] {
     const std::lock_guard lock{part.mutex};
     return part.blocks.extract(address);
@@ -38,7 +38,7 @@ bool CountedBlocks::end(const void* address) noexcept {
 }
 
 CountedBlocks::Part& CountedBlocks::part_of(const void* address) noexcept {
-  // Addresses are multiples of 64 at least.
+  // Addresses are multiples of at least 64.
   return parts_[(reinterpret_cast<std::uintptr_t>(address) >> 6U) % parts_.size()];
 }
 

@@ -13,15 +13,15 @@
 
 namespace tessera::torch {
 
-/// What libtorch's tensors are called in records and in errors.
+/// The name of libtorch's tensors in records and in errors.
 inline constexpr const char* kTensorsOfLibtorch = "tensors of libtorch";
 
-/// Memory that libtorch holds, and whose account it is on. It gives the memory back, then its
+/// Memory that libtorch holds, and the account that counts it. It frees the memory first, then its
 /// bytes.
 class CountedBlock {
  public:
   CountedBlock() = default;
-  /// Counts `bytes`; throws OutOfMemory if there is no room. The memory follows.
+  /// Counts `bytes`; throws OutOfMemory if there is no room. The memory is set later.
   CountedBlock(std::shared_ptr<MemoryTracker> tracker, std::size_t bytes);
   CountedBlock(CountedBlock&& other) noexcept;
   CountedBlock& operator=(CountedBlock&&) = delete;

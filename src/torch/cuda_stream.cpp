@@ -24,8 +24,8 @@ namespace {
 namespace caching = c10::cuda::CUDACachingAllocator;
 using Pluggable = ::torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator;
 
-// Whose account counts what is allocated while a stream is current. A rank has a stream of its own,
-// also where ranks that are threads share a device.
+// The account for allocations while a stream is current. Each rank has its own stream, even if
+// ranks that are threads share a device.
 class Accounts {
  public:
   void add(void* stream, std::shared_ptr<MemoryTracker> tracker) {
@@ -54,16 +54,16 @@ class Accounts {
   std::unordered_map<void*, Account> by_stream_;
 };
 
-// One of each in the process, like libtorch's allocator. They never end: tensors may end later than
-// anything else.
+// One of each in the process, like libtorch's allocator. They are never destroyed: tensors may
+// outlive everything else.
 struct CudaMemory {
-  caching::CUDAAllocator* before = nullptr;  // whose memory it is
+  caching::CUDAAllocator* before = nullptr;  // which provides the memory
   CountedBlocks blocks;
   Accounts accounts;
 };
 
 CudaMemory& cuda_memory() {
-  static CudaMemory* const memory = new CudaMemory;  // never ends
+  static CudaMemory* const memory = new CudaMemory;  // never destroyed
   return *memory;
 }
 
@@ -71,14 +71,14 @@ void give_back(void* data) {
   cuda_memory().before->raw_delete(data);
 }
 
-// The deleter of all memory. It may also be given memory that was allocated before it was there.
+// The deleter of all memory. It may also get memory that was allocated before it was installed.
 void end_cuda_block(void* data) {
   if (data != nullptr && !cuda_memory().blocks.end(data)) { give_back(data); }
 }
 
-// Memory that libtorch's own allocator gives, counted before it does. Counted is what tensors ask
-// for: how much memory that takes of the device depends on what was freed before, on all ranks of
-// the process, so a budget for it would be kept or not by chance.
+// Memory from libtorch's own allocator, counted first. It counts what tensors request: how much
+// device memory that takes depends on what was freed before, on all ranks of the process, so
+// whether a budget for it holds would be chance.
 void* cuda_memory_of(std::size_t bytes, cudaStream_t stream) {
   CudaMemory& memory = cuda_memory();
   std::shared_ptr<MemoryTracker> tracker = memory.accounts.of(stream);
@@ -90,8 +90,8 @@ void* cuda_memory_of(std::size_t bytes, cudaStream_t stream) {
   return data;
 }
 
-// libtorch's own allocator with an account. The base is a whole allocator in every version of
-// libtorch; what is not here, such as histories and snapshots, it refuses.
+// libtorch's own allocator with an account. The base is a complete allocator in every version of
+// libtorch; it rejects what is missing here, such as histories and snapshots.
 class CountingCudaAllocator final : public Pluggable {
  public:
   explicit CountingCudaAllocator(caching::CUDAAllocator& before)
@@ -170,15 +170,15 @@ void wrap_cuda_allocator() {
   std::call_once(once, [] {
     caching::CUDAAllocator* const before = caching::get();
     cuda_memory().before = before;
-    auto* const counting = new CountingCudaAllocator{*before};  // never ends
-    // Not through changeCurrentAllocator, which is too late once a tensor was made. Memory from
-    // before gives itself back to the allocator that it came from.
+    auto* const counting = new CountingCudaAllocator{*before};  // never destroyed
+    // Not through changeCurrentAllocator, which is too late once a tensor was made. Older memory
+    // returns itself to the allocator that it came from.
     caching::allocator.store(counting);
     c10::SetAllocator(c10::kCUDA, counting, std::numeric_limits<std::uint8_t>::max());
   });
 }
 
-// This thread's guards, and its current stream before the first.
+// This thread's guards, and its current stream before the first one.
 struct OfThread {
   int guards = 0;
   std::optional<c10::cuda::CUDAStream> before;
@@ -195,7 +195,7 @@ CudaStream::CudaStream(World& world) : stream_{world.compute_stream().native()} 
   cuda_memory().accounts.add(stream_, world.memory().shared_from_this());
   if (of_thread.guards++ == 0) {
     of_thread.before = c10::cuda::getCurrentCUDAStream(device);
-    // Parameters and data are being made there.
+    // Parameters and data may still be computed there.
     of_thread.before->synchronize();
     c10::cuda::set_device(device);
   }
@@ -207,11 +207,11 @@ CudaStream::~CudaStream() {
   cuda_memory().accounts.remove(stream_);
   if (--of_thread.guards > 0) { return; }
   try {
-    // What was computed can be read on the stream from before.
+    // Results can then be read on the previous stream.
     c10::cuda::getCurrentCUDAStream(of_thread.before->device_index()).synchronize();
     c10::cuda::setCurrentCUDAStream(*of_thread.before);
   } catch (const std::exception&) {
-    // CUDA's errors stay: its next call throws this one too.
+    // CUDA's errors are sticky: its next call throws this one too.
   }
 }
 

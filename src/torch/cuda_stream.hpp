@@ -9,9 +9,9 @@
 namespace tessera::torch {
 
 /// While one lives, libtorch's current stream on this thread is the compute stream of a World on
-/// CUDA, and what libtorch allocates while that stream is current counts in the World's memory.
-/// Several may live for one World, and end in any order. `cuda_stream.cpp` has it where libtorch
-/// has CUDA, `no_cuda_stream.cpp` refuses it.
+/// CUDA, and libtorch's allocations on that stream count in the World's memory. Several may live
+/// for one World, and end in any order. `cuda_stream.cpp` implements it where libtorch has CUDA,
+/// `no_cuda_stream.cpp` throws.
 class CudaStream {
  public:
   /// Throws ConfigError if this build has no CUDA part of libtorch.

@@ -18,8 +18,7 @@ namespace tessera::torch {
 
 namespace {
 
-// Runs `work` on rank 0 and returns the texts that it returns, on all ranks. What it throws is
-// thrown on all ranks.
+// Runs `work` on rank 0 and returns its texts on all ranks. An exception is thrown on all ranks.
 std::vector<std::string> from_rank0(World& world,
                                     const std::function<std::vector<std::string>()>& work) {
   std::string text;
@@ -49,7 +48,7 @@ std::vector<std::string> from_rank0(World& world,
 // The files: weights, and the buffers of a checkpoint.
 std::vector<SafetensorsReader> readers_of(const std::filesystem::path& path) {
   std::vector<SafetensorsReader> readers;
-  // Parts of a checkpoint have another name than their whole; their buffers are not looked for.
+  // Parts of a checkpoint have another name than the whole; buffers are not searched in them.
   if (!std::filesystem::exists(path)) { return readers; }
   readers.emplace_back(path);
   const std::filesystem::path extras = path / "extras.safetensors";
@@ -59,7 +58,7 @@ std::vector<SafetensorsReader> readers_of(const std::filesystem::path& path) {
   return readers;
 }
 
-// The name in the files of what is called `name` in the module.
+// The name in the files of `name` in the module.
 std::string in_files(const LoadOptions& options, const std::string& name) {
   return options.name(ParameterInfo{.unit = kRootUnit, .name = name, .shape = {}});
 }
@@ -69,12 +68,13 @@ void read_into(SafetensorsReader& reader, const std::string& name, const at::Ten
   const Shape shape{buffer.sizes().vec()};
   if (entry.shape != shape) {
     throw ConfigError{entry.file.string() + ": tensor '" + name + "' has shape " +
-                      entry.shape.to_string() + ", the module's buffer takes " + shape.to_string()};
+                      entry.shape.to_string() + ", but the module's buffer has shape " +
+                      shape.to_string()};
   }
   const std::optional<at::ScalarType> type = type_of_safetensors(entry.dtype);
   if (!type) {
     throw FormatError{entry.file.string() + ": tensor '" + name + "' is " + entry.dtype +
-                      ", which libtorch does not have"};
+                      ", a dtype that libtorch does not have"};
   }
   const at::Tensor values =
       at::empty(buffer.sizes(), at::TensorOptions{}.dtype(*type).device(at::kCPU));
@@ -88,7 +88,7 @@ FoundInFiles::FoundInFiles(World& world, const std::filesystem::path& path,
                            const std::vector<ModuleUnit>& units, ModuleBuffers& buffers,
                            const LoadOptions& options)
     : world_{world}, path_{path}, units_{units}, buffers_{buffers}, options_{options} {
-  std::vector<const std::vector<std::string>*> asked;  // names in the module of one thing
+  std::vector<const std::vector<std::string>*> asked;  // several names in the module of one tensor
   for (const ModuleUnit& unit : units_) {
     for (const ModuleParameter& parameter : unit.parameters) {
       if (parameter.names.size() > 1) { asked.push_back(&parameter.names); }

@@ -12,21 +12,20 @@
 
 namespace tessera::torch {
 
-/// Which of a module's parameters and buffers files with weights have, and under which names:
-/// shared ones may have any of theirs.
+/// The parameters and buffers of a module that exist in files with weights, and under which names:
+/// a shared one may have any of its names.
 class FoundInFiles {
  public:
-  /// *Collective.* Rank 0 opens what is at `path`. `units` and `buffers` outlive it. Throws what
-  /// opening throws, on all ranks.
+  /// *Collective.* Rank 0 opens the files at `path`. `units` and `buffers` outlive it. Throws any
+  /// error of opening, on all ranks.
   FoundInFiles(World& world, const std::filesystem::path& path,
                const std::vector<ModuleUnit>& units, ModuleBuffers& buffers,
                const LoadOptions& options);
 
   /// Returns the function that names parameters as the files do.
   [[nodiscard]] WeightName parameter_name() const;
-  /// *Collective.* Rank 0 reads the buffers, and all ranks take them. `report` is what the load of
-  /// the parameters has found: names of buffers, and further names of what is shared, become
-  /// expected.
+  /// *Collective.* Rank 0 reads the buffers and sends them to all ranks. `report` is the result of
+  /// loading the parameters: names of buffers, and further names of shared ones, become expected.
   void load_buffers(LoadReport& report);
 
  private:
@@ -35,8 +34,9 @@ class FoundInFiles {
   const std::vector<ModuleUnit>& units_;
   ModuleBuffers& buffers_;
   LoadOptions options_;
-  std::map<std::string, std::string> other_names_;  // in the module, by the first of a parameter's
-  std::vector<std::string> names_of_buffers_;       // in the files; empty: it is not there
+  std::map<std::string, std::string>
+      other_names_;                            // in the module, by the first name of a parameter
+  std::vector<std::string> names_of_buffers_;  // in the files; empty: missing
 };
 
 }  // namespace tessera::torch

@@ -63,7 +63,7 @@ void broadcast_from_rank0(World& world, const std::vector<at::Tensor>& tensors) 
   for (const at::Tensor& tensor : tensors) { bytes += room(tensor); }
   if (bytes == 0) { return; }
   const at::NoGradGuard no_grad;
-  // One flat copy: tensors may have gaps, and elements that no DType names.
+  // One flat copy: tensors may have gaps, and elements without a DType.
   const at::Tensor flat = at::empty({static_cast<std::int64_t>(bytes / sizeof(float))},
                                     at::TensorOptions{}.dtype(at::kFloat).device(device_of(world)));
   const auto part = [&](std::size_t first, const at::Tensor& tensor) {
@@ -142,10 +142,9 @@ void make_buffers(::torch::nn::Module& module, World& world) {
     }
   }
   if (without.empty()) { return; }
-  throw ContractError{"the module was built on meta, and nothing says which values its buffers " +
-                      without +
-                      " have; make them on a device that is named "
-                      "(torch::arange(n, torch::kCPU)), or after on_meta"};
+  throw ContractError{
+      "the module was built on meta, and its buffers have no source of values: " + without +
+      "; make them on a device that is named (torch::arange(n, torch::kCPU)), or after on_meta"};
 }
 
 }  // namespace tessera::torch

@@ -15,8 +15,8 @@ namespace tessera::torch {
 
 namespace {
 
-// A key of libtorch's that a thread can switch on, above autograd and all backends, and that
-// nothing else in libtorch has a meaning for.
+// A key of libtorch that a thread can switch on, above autograd and all backends, and that libtorch
+// uses for nothing else.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 thread_local int guards = 0;
@@ -45,8 +45,8 @@ bool is_generator(const c10::Type& type) {
   return type.kind() == c10::TypeKind::GeneratorType;
 }
 
-// Every operator that draws has an argument for the generator, or calls one that has. None given:
-// the default one.
+// Every operator that draws has a generator argument, or calls one that has. If none is given, the
+// default generator is used.
 void refuse_draws(const c10::OperatorHandle& op, const ::torch::jit::Stack& stack) {
   const auto& arguments = op.schema().arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -71,7 +71,7 @@ void run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     return op.redispatchBoxed(keys & c10::DispatchKeySet{c10::DispatchKeySet::FULL_AFTER, kKey},
                               stack);
   }
-  // What an operator calls works on the same tensors.
+  // Operators called by this one work on the same tensors.
   const c10::impl::ExcludeDispatchKeyGuard within{kKey};
   op.callBoxed(stack);
 }

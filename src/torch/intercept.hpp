@@ -2,9 +2,9 @@
 
 namespace tessera::torch {
 
-/// While one lives, this thread shows each operator of libtorch that reads or writes a Place to the
-/// Passes of that place before it runs. Autograd's threads do the same for a backward pass that
-/// this thread has begun. Guards nest.
+/// While one lives, each operator of libtorch on this thread that reads or writes a Place is first
+/// shown to the Passes of that place. Autograd's threads do the same for a backward pass begun by
+/// this thread. Guards nest.
 class Interception {
  public:
   Interception();
@@ -13,8 +13,8 @@ class Interception {
   Interception& operator=(const Interception&) = delete;
 };
 
-/// While one lives, operators on this thread are not shown: those of the adapter's own on places.
-/// Guards nest.
+/// While one lives, operators on this thread are not shown: the adapter's own on places. Guards
+/// nest.
 class NoInterception {
  public:
   NoInterception();

@@ -1,6 +1,6 @@
 #include "torch/layer_defaults.hpp"
 
-#include <torch/nn/functional/instancenorm.h>  // which instancenorm.h needs
+#include <torch/nn/functional/instancenorm.h>  // instancenorm.h needs it
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
@@ -18,7 +18,7 @@ namespace nn = ::torch::nn;
 
 namespace {
 
-// Calls `found` with the module as the one of these classes that it is.
+// Calls `found` with the module as its class among these.
 template <class... Layers, class Module, class Found>
 bool as_one_of(Module& module, Found&& found) {
   const auto as = [&]<class Layer>(Layer* layer) {
@@ -48,7 +48,7 @@ bool as_layer_with_reset(nn::Module& module, Found&& found) {
 }  // namespace
 
 bool has_default_values(const nn::Module& module) {
-  auto& layer = const_cast<nn::Module&>(module);  // only asked for its class
+  auto& layer = const_cast<nn::Module&>(module);  // only its class is queried
   return as_layer_with_reset(layer, [](const auto&) {}) ||
          as_one_of<nn::PReLUImpl, nn::MultiheadAttentionImpl>(layer, [](const auto&) {});
 }

@@ -4,15 +4,14 @@
 
 namespace tessera::torch {
 
-/// Returns whether `module` is one of libtorch's layers that have parameters of their own.
+/// Returns whether `module` is one of libtorch's layers with parameters of its own.
 [[nodiscard]] bool has_default_values(const ::torch::nn::Module& module);
 
-/// Gives the parameters that a layer of libtorch's itself has the values that it is built with
-/// (its reset_parameters). Does nothing for other modules.
+/// Gives the parameters of a libtorch layer, without those of submodules, their initial values (its
+/// reset_parameters). Does nothing for other modules.
 void set_default_values(::torch::nn::Module& module);
 
-/// Gives the buffers of a layer of libtorch's the values that it is built with. Returns false for
-/// other modules.
+/// Gives the buffers of a libtorch layer their initial values. Returns false for other modules.
 bool set_default_buffers(::torch::nn::Module& module);
 
 }  // namespace tessera::torch

@@ -28,7 +28,7 @@ std::mutex& generator_mutex() {
   return mutex;
 }
 
-// Gives libtorch's default generator its state back at the end.
+// Restores the state of libtorch's default generator on destruction.
 class GeneratorState {
  public:
   GeneratorState() : generator_{at::detail::getDefaultCPUGenerator()} {
@@ -61,7 +61,8 @@ std::uint64_t mixed(std::uint64_t seed, std::uint64_t place) {
 }
 
 bool has_nan(const at::Tensor& tensor) {
-  // A sum takes no memory; infinities of both signs are told apart then.
+  // A sum takes no memory; infinities of both signs sum to NaN, which is checked element by
+  // element.
   if (tensor.numel() == 0 || !at::isnan(tensor.sum()).item<bool>()) { return false; }
   return at::isnan(tensor).any().item<bool>();
 }
@@ -82,7 +83,7 @@ std::string quoted(const std::vector<std::string>& names) {
 
 }  // namespace
 
-// Memory on the CPU for parameters on meta, while this lives.
+// Memory on the CPU for parameters on meta, while this object lives.
 struct MadeValues::Memory {
   Memory() = default;
   ~Memory() {
@@ -91,7 +92,7 @@ struct MadeValues::Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  // Without values, which a NaN stands for.
+  // Fills it with NaN, which stands for a missing value.
   void give(const at::Tensor& tensor) {
     if (!tensor.is_meta()) { return; }
     given.emplace_back(tensor, meta_like(tensor));
@@ -99,7 +100,7 @@ struct MadeValues::Memory {
                                 at::TensorOptions{}.dtype(tensor.scalar_type()).device(at::kCPU)));
   }
 
-  std::vector<std::pair<at::Tensor, at::Tensor>> given;  // and what it was
+  std::vector<std::pair<at::Tensor, at::Tensor>> given;  // and the previous tensors
 };
 
 MadeValues::MadeValues(::torch::nn::Module& module, const std::vector<ModuleUnit>& units,
@@ -112,7 +113,7 @@ MadeValues::MadeValues(::torch::nn::Module& module, const std::vector<ModuleUnit
     }
   }
   if (!any) { return; }
-  // The module itself may be on the stack: what is kept here ends before it.
+  // The module itself may be on the stack: references kept here end before it.
   visit({std::shared_ptr<void>{}, &module}, "", {});
   require_values();
 }
@@ -148,11 +149,11 @@ void MadeValues::require_values() const {
     }
   }
   if (without.empty()) { return; }
-  throw ContractError{"the module was built on meta, and nothing says which initial values " +
-                      quoted(without) +
-                      " have: they are not those of a layer of libtorch's; set "
-                      "ShardOptions::initial, or use tessera::torch::loaded_later() if a load "
-                      "follows"};
+  throw ContractError{
+      "the module was built on meta, and its parameters have no source of initial values: " +
+      quoted(without) +
+      ", as they do not belong to a layer of libtorch; set ShardOptions::initial, or use "
+      "tessera::torch::loaded_later() if a load follows"};
 }
 
 at::Tensor MadeValues::of(std::size_t unit, const std::string& name) {
@@ -189,7 +190,7 @@ void MadeValues::make(std::size_t unit) {
   };
   for (const Owner& owner : owners_) {
     if (!owns(owner)) { continue; }
-    // A shared parameter keeps what its first owner gives it, one with values what it has.
+    // A shared parameter keeps the values of its first owner, one with values its own.
     std::vector<std::pair<at::Tensor, at::Tensor>> kept;
     for (const at::Tensor& own : owner.parameters) {
       if (!own.is_meta()) { kept.emplace_back(own.detach(), own.detach().clone()); }

@@ -15,29 +15,29 @@
 
 namespace tessera::torch {
 
-/// Makes the initial values of parameters that are on meta, a unit at a time, and keeps those of
-/// the newest unit. The values depend on the seed and on the place of a parameter's module in the
-/// whole module alone: not on ranks, nor on how units divide it.
+/// Makes the initial values of parameters on meta, a unit at a time, and keeps those of the newest
+/// unit. The values depend only on the seed and on the place of a parameter's module in the whole
+/// module: not on ranks, nor on the division into units.
 class MadeValues {
  public:
-  /// `module`, `units` and `options` outlive it. Throws ContractError that names parameters on meta
-  /// that neither `options` nor libtorch gives values.
+  /// `module`, `units` and `options` outlive it. Throws ContractError naming parameters on meta
+  /// that get values neither from `options` nor from libtorch.
   MadeValues(::torch::nn::Module& module, const std::vector<ModuleUnit>& units,
              const ShardOptions& options);
 
   /// Returns a whole parameter of unit number `unit`, in its own dtype on the CPU. Throws
-  /// ContractError for one that is left without values.
+  /// ContractError if it was left without values.
   [[nodiscard]] at::Tensor of(std::size_t unit, const std::string& name);
 
  private:
-  // A module that has parameters of its own, those within it before it.
+  // A module with parameters of its own; submodules come first.
   struct Owner {
     std::shared_ptr<::torch::nn::Module> module;
     std::string name;
     std::vector<at::Tensor> parameters;
     std::uint64_t place;  // among all modules
-    bool in_attention;    // it is the projection of a MultiheadAttention
-    bool in_transformer;  // it is within a Transformer, which draws its matrices anew
+    bool in_attention;    // whether it is the projection of a MultiheadAttention
+    bool in_transformer;  // whether it is within a Transformer, which draws its matrices anew
   };
   struct Memory;
 

@@ -22,8 +22,8 @@ namespace tessera::torch {
 
 namespace {
 
-// As in intercept.cpp: a key of libtorch's that a thread can switch on and that nothing else in
-// libtorch has a meaning for. It lies right below that one.
+// As in intercept.cpp: a key of libtorch that a thread can switch on and that libtorch uses for
+// nothing else, right below that one.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
 thread_local int guards = 0;
@@ -58,9 +58,9 @@ struct Arguments {
   }
 };
 
-// A factory that names no device, or another one than the CPU, makes a meta tensor. One that names
-// the CPU has values that somebody reads at once, such as those that torch::tensor copies in.
-// Returns whether it does.
+// A factory without a device, or with another device than the CPU, makes a meta tensor. One that
+// names the CPU has values that are read at once, such as those that torch::tensor copies. Returns
+// whether it goes to meta.
 bool go_to_meta(const Arguments& arguments, bool has_tensors, bool on_meta) {
   c10::IValue* const device = arguments.named("device");
   if (device == nullptr || !(device->isNone() || device->isDevice())) { return false; }
@@ -82,8 +82,8 @@ bool tells_shapes(const c10::OperatorHandle& op) {
                      [&](DispatchKey key) { return op.hasKernelForDispatchKey(key); });
 }
 
-// For the few operators that cannot tell shapes alone: runs one on zeros, with a generator of its
-// own, and keeps the shapes of what it returns.
+// For the few operators that cannot compute only shapes: runs one on zeros, with its own generator,
+// and keeps the shapes of its results.
 class OnZeros {
  public:
   static void run(const c10::OperatorHandle& op, const Arguments& arguments) {
@@ -143,10 +143,11 @@ class OnZeros {
     return tensors;
   }
 
-  std::vector<std::pair<at::Tensor, at::Tensor>> stands_for_;  // zeros, and what has their shape
+  std::vector<std::pair<at::Tensor, at::Tensor>>
+      stands_for_;  // zeros, and the tensors whose shape they have
 };
 
-// What an operator calls comes here again.
+// Operators called by this one come here again.
 void run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   ::torch::jit::Stack* stack) {
   const Arguments arguments{op.schema(), *stack};
@@ -156,7 +157,7 @@ void run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     has_tensors = is_tensor_on(arguments.at(i), on_meta) || has_tensors;
   }
   const bool is_made = go_to_meta(arguments, has_tensors, on_meta);
-  if (is_made && op.schema().name() == "aten::randperm") {  // which would draw on zeros
+  if (is_made && op.schema().name() == "aten::randperm") {  // would draw on zeros
     const std::int64_t elems = arguments.named("n")->toInt();
     ::torch::jit::drop(*stack, op.schema().arguments().size());
     return ::torch::jit::push(

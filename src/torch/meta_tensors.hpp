@@ -4,8 +4,9 @@
 
 namespace tessera::torch {
 
-/// Makes `tensor` use the memory, shape, dtype and device of `memory`, as `set_data` does; one of
-/// the two may be on the meta device, which `set_data` refuses. Whoever holds the tensor sees it.
+/// Makes `tensor` use the memory, shape, dtype and device of `memory`, like `set_data`; one of the
+/// two may be on the meta device, which `set_data` rejects. Every holder of the tensor sees the
+/// change.
 void set_memory(const at::Tensor& tensor, const at::Tensor& memory);
 
 /// Returns a tensor like `tensor` without memory.

@@ -18,10 +18,10 @@ void require_dense(const std::string& name, const at::Tensor& tensor) {
   if (tensor.layout() == at::kStrided && !tensor.is_quantized()) { return; }
   throw ContractError{"buffer \"" + name + "\" is " +
                       (tensor.is_quantized() ? "quantized" : "sparse") +
-                      "; the buffers of a sharded module are dense"};
+                      "; make the buffers of a sharded module dense"};
 }
 
-// Elements that share their place, as those of `expand` do, cannot be written.
+// Elements that share memory, like those of `expand`, cannot be written.
 void unfold(const at::Tensor& tensor) {
   for (std::int64_t d = 0; d < tensor.dim(); ++d) {
     if (tensor.stride(d) == 0 && tensor.size(d) > 1) {
@@ -80,9 +80,10 @@ CheckpointExtras ModuleBuffers::extras(std::map<std::string, std::string> values
   for (const ModuleBuffer& buffer : buffers_) {
     const std::string dtype = safetensors_dtype(buffer.tensor.scalar_type());
     if (dtype.empty()) {
-      throw ContractError{"buffer \"" + buffer.names.front() + "\" has elements of type " +
-                          c10::toString(buffer.tensor.scalar_type()) +
-                          ", which safetensors files do not have; a checkpoint cannot hold it"};
+      throw ContractError{
+          "buffer \"" + buffer.names.front() + "\" has elements of type " +
+          c10::toString(buffer.tensor.scalar_type()) +
+          ", which safetensors files cannot hold; convert it before saving a checkpoint"};
     }
     const at::Tensor whole = buffer.tensor.detach().to(device).contiguous();
     contiguous_.push_back(whole);

@@ -14,7 +14,7 @@ namespace tessera::torch {
 
 /// A buffer of a module.
 struct ModuleBuffer {
-  std::vector<std::string> names;  ///< in the whole module: several if it is shared
+  std::vector<std::string> names;  ///< in the whole module; several if it is shared
   at::Tensor tensor;               ///< the module's own handle
 };
 
@@ -22,18 +22,18 @@ struct ModuleBuffer {
 class ModuleBuffers {
  public:
   /// *Collective.* Makes those on meta (make_buffers), and gives all ranks rank 0's values unless
-  /// `how` is local. Throws ContractError for a buffer that is sparse or quantized, and if ranks
-  /// have different ones.
+  /// `how` is local. Throws ContractError for a sparse or quantized buffer, and if ranks have
+  /// different ones.
   ModuleBuffers(::torch::nn::Module& module, World& world, Buffers how);
 
-  /// *Collective.* Before the first forward pass of a micro-batch.
+  /// *Collective.* Called before the first forward pass of a micro-batch.
   void before_forward();
   /// *Collective.* Gives all ranks rank 0's values.
   void broadcast();
-  /// Returns the buffers, as checkpoints hold them. What it points to is valid until the next call.
-  /// Throws ContractError for elements that no safetensors file has.
+  /// Returns the buffers in the form of checkpoints. Pointers in it are valid until the next call.
+  /// Throws ContractError for element types that safetensors lacks.
   [[nodiscard]] CheckpointExtras extras(std::map<std::string, std::string> values);
-  /// After a load has filled the buffers of the newest `extras`: takes them over.
+  /// Called after a load has filled the buffers of the newest `extras`: takes their values.
   void loaded();
   /// Returns the buffers.
   [[nodiscard]] const std::vector<ModuleBuffer>& all() const noexcept { return buffers_; }

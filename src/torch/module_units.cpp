@@ -40,7 +40,7 @@ std::string join(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
 
-// Collects units and parameters in the module's order. Place 0 is the root unit.
+// Collects units and parameters in the module's order. Index 0 is the root unit.
 class Division {
  public:
   explicit Division(const UnitPredicate& is_unit) : is_unit_{is_unit} {
@@ -95,7 +95,7 @@ class Division {
 
   void add(const at::Tensor& tensor, const std::string& name, std::size_t unit) {
     const auto known = by_tensor_.find(tensor.unsafeGetTensorImpl());
-    if (known != by_tensor_.end()) {  // shared: by several units, it is nobody's
+    if (known != by_tensor_.end()) {  // shared by several units: it belongs to none of them
       Found& found = found_[known->second];
       found.names.push_back(name);
       if (found.unit != unit) { found.unit = 0; }
@@ -105,24 +105,26 @@ class Division {
     if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) {
       throw ContractError{"parameter \"" + name + "\" has elements of type " +
                           std::string{c10::toString(dtype)} +
-                          "; a sharded module has parameters in Float, BFloat16 or Half: convert "
+                          "; a sharded module needs parameters in Float, BFloat16 or Half: convert "
                           "the module first (module->to(torch::kFloat32))"};
     }
     if (!tensor.is_leaf()) {
-      throw ContractError{"parameter \"" + name +
-                          "\" is computed from other tensors (it is no leaf); a sharded module has "
-                          "parameters of its own: register what it is computed from instead"};
+      throw ContractError{
+          "parameter \"" + name +
+          "\" is computed from other tensors (it is not a leaf); a sharded module needs parameters "
+          "of its own: register the tensors that it is computed from instead"};
     }
     if (tensor.layout() != at::kStrided) {
-      throw ContractError{"parameter \"" + name + "\" is sparse; a sharded module has dense ones"};
+      throw ContractError{"parameter \"" + name +
+                          "\" is sparse; a sharded module needs dense ones"};
     }
     if (tensor.has_storage() && !tensor.is_meta()) {
       const void* storage = tensor.storage().unsafeGetStorageImpl();
       const auto [place, first] = by_storage_.emplace(storage, name);
       if (!first) {
         throw ContractError{"parameters \"" + place->second + "\" and \"" + name +
-                            "\" are views of one tensor; a sharded module has parameters with "
-                            "memory of their own (clone them), or one tensor under two names"};
+                            "\" are views of one tensor; a sharded module needs parameters with "
+                            "their own memory (clone them), or one tensor under two names"};
       }
     }
     by_tensor_.emplace(tensor.unsafeGetTensorImpl(), found_.size());
@@ -177,10 +179,12 @@ std::vector<ModuleUnit> units_of(const ::torch::nn::Module& module, const UnitPr
   Division division{is_unit};
   division.visit(module, "", 0, false);
   std::vector<ModuleUnit> units = division.finish();
-  if (units.empty()) { throw ContractError{"the module has no parameters to shard"}; }
+  if (units.empty()) {
+    throw ContractError{"the module has no parameters to shard; give one that has"};
+  }
   if (is_unit && units.size() == 1 && units[0].name == kRootUnit) {
     throw ContractError{
-        "ShardOptions::units matches no module that has parameters, so that all of them would be "
+        "ShardOptions::units matches no module that has parameters, so all of them would be "
         "gathered at once; the module's children are named as in module->named_modules()"};
   }
   return units;

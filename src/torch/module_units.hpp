@@ -11,27 +11,27 @@
 
 namespace tessera::torch {
 
-/// The name of the unit of all parameters that are in no other one.
+/// The name of the unit of all parameters that are in no other unit.
 inline constexpr const char* kRootUnit = "(root)";
 
 /// A parameter of a module.
 struct ModuleParameter {
   std::string name;                ///< within its unit
-  std::vector<std::string> names;  ///< in the whole module: several if it is shared
+  std::vector<std::string> names;  ///< in the whole module; several if it is shared
   at::Tensor tensor;               ///< the module's own handle
 };
 
 /// A unit of a module: parameters that are gathered and released together.
 struct ModuleUnit {
-  std::string name;                        ///< of its module, or kRootUnit
+  std::string name;                        ///< name of its module, or kRootUnit
   std::optional<std::size_t> parent = {};  ///< the unit that contains it
-  bool contains_units = false;             ///< whether it is the parent of one
+  bool contains_units = false;             ///< whether it is the parent of a unit
   std::vector<ModuleParameter> parameters = {};
 };
 
 /// Divides the parameters of `module` into units, as `is_unit` says. The root unit, if there is
 /// one, comes first; the others follow in the module's order. Throws ContractError for parameters
-/// that ShardedModule refuses, and if `is_unit` was given and finds no unit.
+/// that ShardedModule rejects, and if `is_unit` was given and finds no unit.
 [[nodiscard]] std::vector<ModuleUnit> units_of(const ::torch::nn::Module& module,
                                                const UnitPredicate& is_unit);
 

@@ -16,7 +16,7 @@ namespace tessera::torch {
 
 namespace {
 
-// Marks storages that are places; their memory is the model's.
+// Marks storages that are places; their memory belongs to the model.
 void belongs_to_a_place(void* /*place*/) {}
 
 // Marks storages of parameters whose sharded module has ended.
@@ -69,7 +69,7 @@ void Place::point(void* data) noexcept {
 }
 
 bool Place::is_open() const noexcept {
-  // What has no elements has no address.
+  // A tensor without elements has no address.
   return storage_ &&
          (storage_.nbytes() == 0 || storage_.unsafeGetStorageImpl()->data_ptr().get() != nullptr);
 }
@@ -91,8 +91,8 @@ ParameterHome::ParameterHome(at::Tensor tensor, std::string name, std::string in
       trainable_{tensor_.requires_grad()} {}
 
 ParameterHome::~ParameterHome() {
-  if (Place::of(tensor_) != &parameter_) { return; }  // `shard` was refused: the values are its own
-  tensor_.unsafeGetTensorImpl()->bump_version();      // autograd refuses graphs that have saved it
+  if (Place::of(tensor_) != &parameter_) { return; }  // `shard` failed: the values are its own
+  tensor_.unsafeGetTensorImpl()->bump_version();      // autograd rejects graphs that have saved it
   try {
     const NoInterception own;
     const at::Tensor nothing = at::empty(
@@ -110,7 +110,7 @@ bool has_been_given_up(const at::Tensor& tensor) noexcept {
 }
 
 void ParameterHome::adopt(DType dtype, at::Device device) {
-  const NoInterception own;  // another sharded module of this thread has its on
+  const NoInterception own;  // another sharded module of this thread has its guard on
   const at::Tensor memory = parameter_.make(tensor_.sizes(), scalar_type(dtype), device);
   if (tensor_.is_meta()) {
     set_memory(tensor_, memory);
@@ -121,7 +121,7 @@ void ParameterHome::adopt(DType dtype, at::Device device) {
 }
 
 void ParameterHome::open(const void* data) noexcept {
-  parameter_.point(const_cast<void*>(data));  // libtorch has no tensor that is only read
+  parameter_.point(const_cast<void*>(data));  // libtorch has no read-only tensors
 }
 
 void ParameterHome::close() noexcept {
@@ -143,16 +143,16 @@ void ParameterHome::close_gradient() noexcept {
 
 void ParameterHome::require_own() const {
   if (Place::of(tensor_) != &parameter_) {
-    throw ContractError{"parameter \"" + name_ +
-                        "\" has been given other memory (module->to(...), or set_data in a pass), "
-                        "so that the sharded module would train what nothing reads; convert a "
-                        "module before it is sharded"};
+    throw ContractError{
+        "parameter \"" + name_ +
+        "\" was given other memory (module->to(...), or set_data in a pass), so the sharded module "
+        "would train values that nothing reads; convert a module before it is sharded"};
   }
   if (tensor_.requires_grad() && !trainable_) {
     throw ContractError{"parameter \"" + name_ +
-                        "\" was frozen when the module was sharded, and has been set to be trained "
-                        "since, for which there is no memory; save, and shard the module anew, or "
-                        "shard it trained and freeze it afterwards"};
+                        "\" was frozen when the module was sharded and is now set to be trained, "
+                        "for which there is no memory; save, and shard the module anew, or shard "
+                        "it trainable and freeze it afterwards"};
   }
 }
 

@@ -16,25 +16,25 @@ class ParameterHome;
 /// Returns libtorch's name of a dtype.
 [[nodiscard]] at::ScalarType scalar_type(DType dtype) noexcept;
 
-/// A storage of libtorch without memory of its own. It points to where a parameter, or its
-/// gradient, lies at the moment; tensors and views that autograd has saved point there with it.
+/// A libtorch storage without its own memory. It points to the current memory of a parameter, or of
+/// its gradient; tensors and views that autograd has saved point there too.
 class Place {
  public:
   Place(ParameterHome& home, bool gradient) noexcept : home_{&home}, gradient_{gradient} {}
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
-  /// Leaves a tensor that outlives it with memory of its own that holds NaN, or on CUDA with none.
+  /// Leaves a tensor that outlives it with its own memory full of NaN, or on CUDA without memory.
   ~Place();
 
   /// Makes the storage and returns a tensor over it: contiguous, of this shape, dtype and device.
   [[nodiscard]] at::Tensor make(at::IntArrayRef sizes, at::ScalarType dtype, at::Device device);
-  /// Points to `data`; null: nowhere.
+  /// Points to `data`; null: to nothing.
   void point(void* data) noexcept;
   [[nodiscard]] bool is_open() const noexcept;
   [[nodiscard]] ParameterHome& home() const noexcept { return *home_; }
   [[nodiscard]] bool is_gradient() const noexcept { return gradient_; }
 
-  /// Returns the place that `tensor` is a view of, or null. Any thread.
+  /// Returns the place that `tensor` views, or null. Any thread.
   [[nodiscard]] static Place* of(const at::Tensor& tensor) noexcept;
 
  private:
@@ -47,22 +47,22 @@ class Place {
 /// Returns whether `tensor` is a parameter whose sharded module has ended.
 [[nodiscard]] bool has_been_given_up(const at::Tensor& tensor) noexcept;
 
-/// A parameter of a sharded module: the module's tensor, which has the unit's memory while its unit
-/// is open and none otherwise.
+/// A parameter of a sharded module: the module's tensor, with the unit's memory while its unit is
+/// open and none otherwise.
 class ParameterHome {
  public:
-  /// `tensor` is the module's own handle. `name` is in the whole module, `in_unit` within unit
-  /// number `unit` of `passes`.
+  /// `tensor` is the module's own handle. `name` is its name in the whole module, `in_unit` within
+  /// unit number `unit` of `passes`.
   ParameterHome(at::Tensor tensor, std::string name, std::string in_unit, std::size_t unit,
                 Passes& passes);
-  /// Leaves a tensor that it has adopted on the meta device, so that libtorch refuses to read it,
-  /// and refuses graphs that have saved it. A tensor with memory of its own keeps it.
+  /// Leaves an adopted tensor on the meta device, so that libtorch rejects reads and graphs that
+  /// have saved it. A tensor with its own memory keeps it.
   ~ParameterHome();
   ParameterHome(const ParameterHome&) = delete;
   ParameterHome& operator=(const ParameterHome&) = delete;
 
-  /// Takes the tensor's own memory away, unless it is on meta and has none: from now on it has
-  /// `dtype` and the place's memory on `device`.
+  /// Removes the tensor's own memory, unless it is on meta and has none: from now on it has `dtype`
+  /// and the place's memory on `device`.
   void adopt(DType dtype, at::Device device);
   void open(const void* data) noexcept;
   void close() noexcept;

@@ -19,7 +19,7 @@ namespace {
 
 thread_local Passes* current_passes = nullptr;
 
-// Calls `found` with each accumulator of gradients that a backward pass from `outputs` reaches.
+// Calls `found` with each gradient accumulator that a backward pass from `outputs` reaches.
 template <class Found>
 void for_each_accumulator(std::span<const at::Tensor> outputs, Found&& found) {
   std::vector<::torch::autograd::Node*> stack;
@@ -47,7 +47,7 @@ constexpr const char* kMoreSlots =
     "units used several times before their gradients are complete for more `gradient_slots` "
     "(ShardOptions::model)";
 
-// Calls a function if it ends because of an exception.
+// Calls a function if it is destroyed by an exception.
 template <class Function>
 class WhenUnwinding {
  public:
@@ -82,7 +82,7 @@ Passes::Passes(ShardedModel& model, const std::vector<ModuleUnit>& units)
       homes_.emplace_back(parameter.tensor, parameter.names.front(), parameter.name, i, *this);
       live.homes.push_back(&homes_.back());
     }
-    // What stays open around other units has a slot of its own.
+    // A unit that stays open around others has its own slot.
     const bool root = units[i].name == kRootUnit || units[i].contains_units;
     live.unit = model_.add_unit(units[i].name, std::move(specs),
                                 {.kind = root ? UnitKind::root : UnitKind::block});
@@ -141,19 +141,18 @@ void Passes::use(std::span<const Use> uses, const std::string& op) {
       if (use.place->is_gradient()) {
         if (use.place->is_open()) { continue; }
         throw ContractError{op + " uses the gradient of \"" + home.name() +
-                            "\", which has been reduced: it is whole only while autograd works on "
-                            "its unit; ask ShardedModule::export_gradients"};
+                            "\", which is already reduced: it is whole only while autograd works "
+                            "on its unit; use ShardedModule::export_gradients"};
       }
       if (use.writes) {
         throw ContractError{op + " writes parameter \"" + home.name() +
-                            "\" of a sharded module, and what it writes would be lost; the "
-                            "optimizer writes parameters (ShardedModule::step), or load"};
+                            "\" of a sharded module, and the values would be lost; let the "
+                            "optimizer write parameters (ShardedModule::step), or use load"};
       }
       if (passes.phase_ == Phase::idle) {
-        throw ContractError{
-            op + " reads parameter \"" + home.name() +
-            "\" of a sharded module outside its passes; call the ShardedModule (model(x) or "
-            "model.forward), or ask it for state_dict()"};
+        throw ContractError{op + " reads parameter \"" + home.name() +
+                            "\" of a sharded module outside its passes; call the ShardedModule "
+                            "(model(x) or model.forward), or use its state_dict()"};
       }
       if (std::find(wanted.begin(), wanted.end(), home.unit()) == wanted.end()) {
         wanted.push_back(home.unit());
@@ -199,7 +198,7 @@ void Passes::close_unused(const std::vector<std::size_t>& wanted) {
     const bool used = std::any_of(wanted.begin(), wanted.end(), [&](std::size_t other) {
       return contains(index, other) || pairs_.contains(std::minmax(index, other));
     });
-    // More gradients come, and the unit cannot be opened once more for them.
+    // More gradients will arrive, and the unit cannot be opened again for them.
     const bool last =
         unit.backward && unit.backwards == unit.forwards && (unit.expected > 0 || unit.regions > 0);
     if (!used && !last) { close(index); }
@@ -259,7 +258,7 @@ void Passes::close(std::size_t index) {
     if (unit.backward && home->trainable()) { home->close_gradient(); }
   }
   std::erase(open_, index);
-  // The scope ends even if what follows its end fails.
+  // The scope ends even if later work fails.
   if (unit.forward) {
     ForwardScope scope = std::move(*unit.forward);
     unit.forward.reset();
@@ -340,7 +339,7 @@ void Passes::run_again(const std::vector<std::size_t>& units, std::span<const at
 
 void Passes::expect_from(std::span<const at::Tensor> outputs) {
   for_each_accumulator(outputs, [&](const ::torch::autograd::AccumulateGrad& leaf) {
-    // The variable's storage tells whose it is; detached tensors share it.
+    // The variable's storage identifies its owner; detached tensors share it.
     const Place* const place = Place::of(leaf.variable);
     if (place == nullptr || &place->home().passes() != this ||
         !leaf.variable.is_same(place->home().tensor())) {
@@ -361,14 +360,14 @@ void Passes::backward(const at::Tensor& loss, const at::Tensor& scale) {
   }
   if (!loss.requires_grad()) {
     throw ContractError{
-        "the loss needs no gradient: it was computed without gradients, or from no "
-        "trained parameter"};
+        "the loss needs no gradient: it was computed without gradients, or from no trained "
+        "parameter"};
   }
   if (phase_ != Phase::between) {
     throw ContractError{phase_ == Phase::forward
                             ? "backward is called within a forward pass; call it after the pass"
-                            : "backward is called without a forward pass of the sharded module "
-                              "before it in this micro-batch"};
+                            : "backward is called without a preceding forward pass of the sharded "
+                              "module in this micro-batch; call the module first"};
   }
   for (const ParameterHome& home : homes_) { home.require_own(); }
   // Scopes that end while an exception unwinds end the model.
@@ -398,8 +397,8 @@ void Passes::gradient_comes(ParameterHome& home) {
       other->phase_ == Phase::backward) {
     throw ContractError{"the backward pass of another sharded module reaches parameter \"" +
                         home.name() +
-                        "\"; freeze the parameters of this one meanwhile (requires_grad_(false)), "
-                        "or detach what it computes"};
+                        "\"; freeze the parameters of this one for that pass "
+                        "(requires_grad_(false)), or detach its outputs"};
   }
   if (phase_ != Phase::backward) {
     throw ContractError{"autograd makes the gradient of \"" + home.name() +
@@ -412,12 +411,12 @@ void Passes::gradient_comes(ParameterHome& home) {
 }
 
 void Passes::gradient_added(ParameterHome& home, const ::torch::autograd::Node& accumulator) {
-  if (phase_ != Phase::backward) { return; }  // gradient_comes has refused it
+  if (phase_ != Phase::backward) { return; }  // gradient_comes has already thrown
   LiveUnit& unit = units_[home.unit()];
   if (unit.backward && !home.has_own_gradient()) {
     throw ContractError{"the gradient of \"" + home.name() +
                         "\" was replaced during the backward pass (create_graph, or a hook that "
-                        "sets grad); the sharded module adds to the one that it has set"};
+                        "sets grad); leave the gradient that the sharded module has set in place"};
   }
   if (const auto at = expected_.find(&accumulator); at != expected_.end()) {
     expected_.erase(at);

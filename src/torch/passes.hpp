@@ -27,16 +27,16 @@ struct Use {
   bool writes;
 };
 
-/// The passes of a sharded module over its ShardedModel: which units are open, from the operators
-/// that use their parameters and the gradients that autograd makes.
+/// The passes of a sharded module over its ShardedModel. They derive which units are open from the
+/// operators that use their parameters and from the gradients that autograd makes.
 ///
 ///   idle --begin_forward--> forward --end_forward--> between --backward--> idle
 ///   idle --begin_evaluation--> evaluation (forwards within) --end_evaluation--> idle
 ///
 /// In a forward pass a unit opens with the first operator that uses it and closes when one uses
 /// another unit, unless that one lies within it or an operator has used both. In a backward pass it
-/// closes as soon as the last of its gradients that the loss reaches has been added; before that it
-/// stays open if it could not be opened again.
+/// closes once the last of its gradients that the loss reaches was added; before that it stays open
+/// if it could not be opened again.
 ///
 /// Threads: those of autograd while `backward` runs, one at a time; otherwise the rank's own.
 class Passes {
@@ -47,40 +47,40 @@ class Passes {
   Passes(const Passes&) = delete;
   Passes& operator=(const Passes&) = delete;
 
-  /// After materialize: takes the module's own memory away and watches its gradients.
+  /// Called after materialize: removes the module's own memory and watches its gradients.
   void adopt();
 
-  /// Opens what an operator uses. Throws ContractError where that is not possible. Any thread of
-  /// the pass.
+  /// Opens the units that an operator uses. Throws ContractError if that is not possible. Any
+  /// thread of the pass.
   static void use(std::span<const Use> uses, const std::string& op);
 
   void begin_forward();
-  /// Closes what is open at the end of the outermost forward pass.
+  /// Closes the open units at the end of the outermost forward pass.
   void end_forward();
   void begin_evaluation();
   void end_evaluation();
   [[nodiscard]] bool evaluating() const noexcept { return evaluation_ != nullptr; }
-  /// Runs autograd from `loss` times `scale`, with `scale` on the loss's device.
+  /// Runs autograd from `loss` times `scale`; `scale` is on the loss's device.
   void backward(const at::Tensor& loss, const at::Tensor& scale);
-  /// Between steps: autograd refuses graphs from before.
+  /// Called between steps: autograd rejects earlier graphs.
   void parameters_changed();
 
-  /// A part of a forward pass that runs again in the backward pass (recompute.cpp): between these
-  /// two calls the units that are used are noted, and wait for `run_again`. Regions nest.
+  /// A part of a forward pass that runs again in the backward pass (recompute.cpp): units used
+  /// between these two calls are noted, and wait for `run_again`. Regions nest.
   void begin_region();
   [[nodiscard]] std::vector<std::size_t> end_region(bool kept);
-  /// In a backward pass: the region of `units` has run again, and gradients will come through
+  /// In a backward pass: the region of `units` has run again, and gradients will arrive through
   /// `outputs`.
   void run_again(const std::vector<std::size_t>& units, std::span<const at::Tensor> outputs);
 
-  /// Returns the passes of the sharded module whose pass the thread is in, or null.
+  /// Returns the passes of the sharded module whose pass this thread is in, or null.
   [[nodiscard]] static Passes* current() noexcept;
 
   [[nodiscard]] std::deque<ParameterHome>& homes() noexcept { return homes_; }
   [[nodiscard]] World& world() const { return model_.world(); }
   /// Expires with this object.
   [[nodiscard]] std::weak_ptr<const bool> alive() const noexcept { return alive_; }
-  /// Makes this the thread's current one, and returns the one before.
+  /// Makes this the thread's current one, and returns the previous one.
   static Passes* make_current(Passes* passes) noexcept;
 
  private:
@@ -93,9 +93,9 @@ class Passes {
     std::optional<ForwardScope> forward;
     std::optional<BackwardScope> backward;
     int forwards = 0;      // scopes in this micro-batch
-    int backwards = 0;     // the same
-    int expected = 0;      // gradients that the loss reaches and that have not come
-    int regions = 0;       // that have not run again
+    int backwards = 0;     // the same for backward
+    int expected = 0;      // gradients that the loss reaches and that have not arrived
+    int regions = 0;       // regions that have not run again
     bool reached = false;  // whether this backward pass reaches one of its gradients
     [[nodiscard]] bool is_open() const noexcept { return forward || backward; }
   };
@@ -119,18 +119,20 @@ class Passes {
   ShardedModel& model_;
   std::deque<ParameterHome> homes_;
   std::vector<LiveUnit> units_;
-  std::vector<std::size_t> open_;                        // units with an open scope
-  std::set<std::pair<std::size_t, std::size_t>> pairs_;  // units that one operator has used
-  // Accumulators whose gradients will come: as often as graphs reach one that run apart.
+  std::vector<std::size_t> open_;  // units with an open scope
+  std::set<std::pair<std::size_t, std::size_t>>
+      pairs_;  // units that one operator has used together
+  // Accumulators whose gradients will arrive: once for each separately run graph that reaches them.
   std::multiset<const ::torch::autograd::Node*> expected_;
   // Owning pointers, of a class that differs between versions of libtorch.
   std::vector<decltype(::torch::autograd::impl::grad_accumulator(at::Tensor{}))> accumulators_;
-  std::vector<std::vector<std::size_t>> regions_;  // that are being run, and what they used
+  std::vector<std::vector<std::size_t>>
+      regions_;  // regions that are running, and the units they used
   std::unique_ptr<Evaluating> evaluation_;
-  std::shared_ptr<const bool> alive_;  // what hooks that outlive this object ask
+  std::shared_ptr<const bool> alive_;  // checked by hooks that outlive this object
   std::vector<std::pair<at::Tensor, unsigned>> hooks_;
   Phase phase_ = Phase::idle;
-  int depth_ = 0;  // of forward passes
+  int depth_ = 0;  // nesting of forward passes
 };
 
 }  // namespace tessera::torch

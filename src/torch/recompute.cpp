@@ -28,7 +28,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// States of libtorch's default generators: of the CPU, and of the current CUDA device.
+// States of libtorch's default generators: the CPU's, and the current CUDA device's.
 class RandomState {
  public:
   RandomState() {
@@ -68,8 +68,8 @@ class RandomState {
   Tensors states_;
 };
 
-// While one lives, this thread's passes are `passes`: autograd may run the second run on a thread
-// of its own.
+// While one lives, this thread's passes are `passes`: autograd may run the second run on its own
+// thread.
 class CurrentPasses {
  public:
   explicit CurrentPasses(Passes* passes) : before_{Passes::make_current(passes)} {}
@@ -81,7 +81,7 @@ class CurrentPasses {
   Passes* before_;
 };
 
-// A region of the passes that are current, if any; ended as not kept unless `keep` was called.
+// A region of the current passes, if any; it ends as not kept unless `keep` was called.
 class InRegion {
  public:
   explicit InRegion(Passes* passes) : passes_{passes} {
@@ -124,16 +124,16 @@ std::vector<Shaped> shaped(const Tensors& tensors) {
   return all;
 }
 
-// What runs twice, and what the second run is told of the first.
+// The function that runs twice, and what the second run needs to know of the first.
 struct Region : ::torch::CustomClassHolder {
   TensorFunction work;
   at::ThreadLocalState state;              // autograd's and autocast's modes of the thread
-  std::optional<RandomState> random = {};  // if the first run drew
+  std::optional<RandomState> random = {};  // set if the first run drew
   std::vector<Shaped> outputs = {};
   Passes* passes = nullptr;  // null if no unit was used
   std::weak_ptr<const bool> passes_alive = {};
   std::vector<std::size_t> units = {};
-  bool asks = false;  // whether a tensor follows the inputs that only asks for a gradient
+  bool asks = false;  // whether a tensor that only requests a gradient follows the inputs
 
   Tensors run_first(const Tensors& given);
   Tensors run_again(const Tensors& given);
@@ -155,9 +155,9 @@ Tensors Region::run_first(const Tensors& given) {
   Tensors result;
   if (current != nullptr && current->world().process().ranks > 1) {
     const NoDraws no_draws{
-        "in a recomputed function, which must draw them again alike, and ranks that are threads "
-        "share libtorch's generator; run one rank in a process, or give the operator a generator "
-        "that the function seeds itself"};
+        "in a recomputed function, which must draw the same numbers again, but ranks that are "
+        "threads share libtorch's generator; run one rank per process, or give the operator a "
+        "generator that the function seeds itself"};
     result = work(given);
   } else {
     RandomState drawn_from;
@@ -169,7 +169,7 @@ Tensors Region::run_first(const Tensors& given) {
   for (std::size_t i = 0; i < given.size(); ++i) {
     if (after[i] != before[i]) {
       throw ContractError{"a recomputed function writes to its input " + std::to_string(i) +
-                          ", which it reads again in the backward pass; let it work on a copy"};
+                          ", which it reads again in the backward pass; make it work on a copy"};
     }
   }
   units = region.keep();
@@ -207,8 +207,8 @@ void Region::require_same(const Tensors& again) const {
   };
   if (text(second) != text(outputs)) {
     throw ContractError{"a recomputed function returns " + text(second) +
-                        " in the backward pass, and returned " + text(outputs) +
-                        " before; it must do the same both times"};
+                        " in the backward pass, but returned " + text(outputs) +
+                        " before; make it return the same both times"};
   }
 }
 
@@ -227,13 +227,12 @@ class Recomputed : public ::torch::autograd::Function<Recomputed> {
   static Tensors backward(::torch::autograd::AutogradContext* context, const Tensors& gradients) {
     if (at::GradMode::is_enabled()) {
       throw ContractError{
-          "the gradient of a recomputed function has no gradient of its own "
-          "(create_graph)"};
+          "the gradient of a recomputed function has no gradient of its own (create_graph)"};
     }
     if (!::torch::autograd::Engine::get_default_engine().is_checkpoint_valid()) {
       throw ContractError{
-          "a recomputed function needs a whole backward pass: loss.backward(), not "
-          "autograd::grad or a backward for some inputs alone"};
+          "a recomputed function needs a whole backward pass: use loss.backward(), not "
+          "autograd::grad or a backward for some inputs only"};
     }
     const auto capsule = context->saved_data["region"].toCapsule();
     Region& region = static_cast<Region&>(*capsule);
@@ -252,7 +251,7 @@ class Recomputed : public ::torch::autograd::Function<Recomputed> {
     }
     if (region.passes != nullptr) { region.passes->run_again(region.units, roots); }
     if (!roots.empty()) { ::torch::autograd::backward(roots, root_gradients); }
-    // Of the region itself, of each input, and of what only asks for a gradient.
+    // For the region itself, each input, and the tensor that only requests a gradient.
     Tensors result{at::Tensor{}};
     for (const at::Tensor& input : inputs) { result.push_back(input.grad()); }
     if (region.asks) { result.emplace_back(); }

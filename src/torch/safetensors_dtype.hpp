@@ -10,7 +10,7 @@
 
 namespace tessera::torch {
 
-/// libtorch's types of elements and the names that safetensors files have for them.
+/// libtorch's element types and their names in safetensors files.
 inline constexpr std::array<std::pair<c10::ScalarType, std::string_view>, 10> kSafetensorsDtypes{
     {{c10::ScalarType::Double, "F64"},
      {c10::ScalarType::Float, "F32"},

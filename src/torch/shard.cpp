@@ -18,26 +18,28 @@ namespace {
 
 std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module> module,
                                              World& world) {
-  if (!module) { throw ContractError{"shard needs a module; this pointer to one is null"}; }
+  if (!module) {
+    throw ContractError{"shard needs a module, but the pointer is null; pass a module"};
+  }
   if (makes_meta_tensors()) {
     throw ContractError{
-        "shard is called within on_meta, where tensors have no memory; build the "
-        "module there, and shard it afterwards"};
+        "shard is called within on_meta, where tensors have no memory; build the module there, and "
+        "shard it afterwards"};
   }
   if (world.options().compute_stream != ComputeStream::caller) {
-    throw ConfigError{"libtorch computes on the calling thread: `compute_stream` must be caller"};
+    throw ConfigError{"`compute_stream` must be caller: libtorch computes on the calling thread"};
   }
   if (world.simulated()) {
     throw ConfigError{
-        "a libtorch module cannot be planned by a simulated rank, since its operators "
-        "compute; declare its units in a ShardedModel of their own to plan it"};
+        "a simulated rank cannot plan a libtorch module, since its operators compute; declare its "
+        "units in a separate ShardedModel to plan it"};
   }
   if (world.options().device == DeviceKind::cuda) { CudaStream::require(); }
   const at::Device device{world.device().name()};
   for (const auto& parameter : module->named_parameters()) {
     if (Place::of(parameter.value()) != nullptr) {
       throw ContractError{"parameter \"" + parameter.key() +
-                          "\" belongs to a sharded module already; a module is sharded once"};
+                          "\" already belongs to a sharded module; shard a module once"};
     }
     const at::Tensor& tensor = parameter.value();
     if (has_been_given_up(tensor)) {
@@ -47,22 +49,22 @@ std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module
     }
     if (!tensor.is_meta() && tensor.device() != device) {
       throw ContractError{"parameter \"" + parameter.key() + "\" is on " + tensor.device().str() +
-                          ", and the rank's device is " + device.str() +
+                          ", but the rank's device is " + device.str() +
                           "; move the module first (module->to(...))"};
     }
   }
   return module;
 }
 
-// A tensor that shares a parameter's memory would keep it, and today's values.
+// A tensor that shares a parameter's memory would keep it, with its current values.
 void require_own_memory(const std::vector<ModuleUnit>& units) {
   for (const ModuleUnit& unit : units) {
     for (const ModuleParameter& parameter : unit.parameters) {
       if (parameter.tensor.is_meta() || parameter.tensor.storage().use_count() == 1) { continue; }
-      throw ContractError{"parameter \"" + parameter.names.front() +
-                          "\" shares its memory with another tensor (detach, view, a member that "
-                          "was computed from it), which would keep the values of today; clone it, "
-                          "or compute it in the forward pass"};
+      throw ContractError{
+          "parameter \"" + parameter.names.front() +
+          "\" shares its memory with another tensor (detach, view, a member that was computed from "
+          "it), which would keep the current values; clone it, or compute it in the forward pass"};
     }
   }
 }
@@ -128,10 +130,10 @@ void ShardedModule::backward(const at::Tensor& loss) {
 void ShardedModule::step() {
   const int wanted = work_->options.model.accumulate;
   if (work_->backwards != wanted) {
-    throw ContractError{"step() is called after " + std::to_string(work_->backwards) + " of " +
-                        std::to_string(wanted) +
-                        " backward passes; a step has `accumulate` of "
-                        "them (model.backward(loss))"};
+    throw ContractError{
+        "step() is called after " + std::to_string(work_->backwards) + " of " +
+        std::to_string(wanted) +
+        " backward passes; a step needs `accumulate` of them (model.backward(loss))"};
   }
   work_->backwards = 0;
   work_->model.step(work_->loss_sum.data_ptr<double>());
@@ -184,7 +186,7 @@ ShardedModule::InEvaluation::InEvaluation(ShardedModule& module)
 ShardedModule::InEvaluation::~InEvaluation() {
   Work& work = *module_.work_;
   at::GradMode::set_enabled(grad_mode_);
-  // A module comes before those within it, which train() sets too.
+  // A module precedes its submodules, which train() sets too.
   for (const auto& [module_in, training] : work.modes) { module_in->train(training); }
   work.passes.end_evaluation();
 }

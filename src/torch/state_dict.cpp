@@ -1,4 +1,4 @@
-// What a sharded module hands out and takes back under the module's own names.
+// What a sharded module exports and loads under the module's own names.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 

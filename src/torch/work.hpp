@@ -16,7 +16,7 @@
 
 namespace tessera::torch {
 
-/// What a ShardedModule owns. Members end in the reverse order.
+/// What a ShardedModule owns. Members are destroyed in reverse order.
 class ShardedModule::Work {
  public:
   Work(std::shared_ptr<::torch::nn::Module> module_, World& world_, ShardOptions options_);
@@ -32,11 +32,12 @@ class ShardedModule::Work {
   ShardedModel model;
   Passes passes;
   ModuleBuffers buffers;
-  std::optional<Interception> interception;  // once the parameters are the model's
-  at::Tensor loss_sum;        // of the micro-batches of this step: one fp64 on the device
+  std::optional<Interception> interception;  // set once the parameters are the model's
+  at::Tensor loss_sum;        // over the micro-batches of this step: one fp64 on the device
   int backwards = 0;          // backward passes since the last step
   bool buffers_sent = false;  // whether this micro-batch has rank 0's
-  std::vector<std::pair<std::shared_ptr<::torch::nn::Module>, bool>> modes;  // before an evaluation
+  std::vector<std::pair<std::shared_ptr<::torch::nn::Module>, bool>>
+      modes;  // the modes before an evaluation
 };
 
 }  // namespace tessera::torch

@@ -33,7 +33,7 @@ std::int64_t now_ns() noexcept {
 }
 
 std::uint64_t this_thread() noexcept {
-  // The number that debuggers and /proc show. Kept, as asking the system for it takes a call.
+  // The thread number shown by debuggers and /proc. Cached, as querying it takes a system call.
   thread_local const auto id = static_cast<std::uint64_t>(gettid());
   return id;
 }

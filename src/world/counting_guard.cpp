@@ -13,24 +13,24 @@ namespace {
 
 constexpr std::array kSignals{SIGSEGV, SIGBUS};
 
-// Read by a signal handler: nothing here needs to be made at first use.
+// Read by a signal handler: nothing here may be initialised at first use.
 constinit thread_local int counting_on_this_thread = 0;
 constinit std::array<struct sigaction, kSignals.size()> before{};
 constinit int guards = 0;
 constinit std::mutex guards_mutex;
 
 constexpr std::string_view kWhatToDo =
-    "tessera: this rank only counts (a plan), and the program has touched memory that it therefore "
-    "does not have; put loops that read or write tensors in World::compute, which a plan skips (in "
-    "C: leave them out where tessera_world_computes writes 0)\n";
+    "tessera: this rank only counts (a plan), so the memory that the program has just accessed "
+    "does not exist; put loops that read or write tensors in World::compute, which a plan skips "
+    "(in C: skip them where tessera_world_computes writes 0)\n";
 
-/// Addresses of counted memory are no processor's, so that the kernel does not say which it was.
+/// Addresses of counted memory are not canonical, so the kernel does not report the address.
 bool is_no_address(const siginfo_t& info) {
   return info.si_code == SI_KERNEL || reinterpret_cast<std::uintptr_t>(info.si_addr) >> 62U == 1;
 }
 
-// Only what a handler may call. When it returns, the access is made again, and the handler from
-// before, or the kernel, ends the process there.
+// Only calls allowed in a handler. When it returns, the access is repeated, and the previous
+// handler, or the kernel, ends the process there.
 extern "C" void counted_memory_is_touched(int signal, siginfo_t* info, void* /*context*/) {
   if (counting_on_this_thread > 0 && is_no_address(*info)) {
     [[maybe_unused]] const auto written =
@@ -39,7 +39,7 @@ extern "C" void counted_memory_is_touched(int signal, siginfo_t* info, void* /*c
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     if (kSignals[i] == signal) { ::sigaction(signal, &before[i], nullptr); }
   }
-  if (info->si_code <= 0) { ::raise(signal); }  // it was sent: no access makes it again
+  if (info->si_code <= 0) { ::raise(signal); }  // it was sent: no access repeats it
 }
 
 }  // namespace

@@ -2,12 +2,12 @@
 
 namespace tessera {
 
-/// Marks the thread as a rank that only counts, for the guard's lifetime. If the thread touches
+/// Marks the thread as a rank that only counts, for the guard's lifetime. If the thread accesses
 /// memory that the rank does not have, a line on stderr says what to do, and the signal then ends
 /// the process as it would have without the guard.
 ///
 /// The process has one handler of SIGSEGV and SIGBUS. The first guard installs it, and the last one
-/// restores the handler from before, which also gets the signals of other threads and causes.
+/// restores the previous handler, which also gets the signals of other threads and causes.
 class CountingGuard {
  public:
   CountingGuard();

@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// Of the largest machine that is looked at.
+// The most cores of a machine that are considered.
 constexpr int kMostCores = 1 << 16;
 
 struct FreeSet {
@@ -39,7 +39,7 @@ std::vector<int> cores_of_thread() {
   return cores;
 }
 
-/// A run of cores that follow each other.
+/// A run of consecutive cores.
 struct Run {
   int first;
   int count;
@@ -79,7 +79,7 @@ HostCores decode_cores(std::string_view text) {
     // Cores must ascend, so a rank cannot name more of them than a machine has.
     const std::int64_t least = all.cores.empty() ? 0 : all.cores.back() + 1;
     if (first < least || first >= kMostCores || count < 1 || count > kMostCores - first) {
-      throw CommError{"a rank has not said which cores it may use"};
+      throw CommError{"a rank sent no list of its cores; start the same program on all ranks"};
     }
     for (std::int64_t i = 0; i < count; ++i) { all.cores.push_back(static_cast<int>(first + i)); }
   }
@@ -96,7 +96,7 @@ int host_threads(int asked, std::span<const HostCores> ranks, int rank) {
       users[i] += std::ranges::binary_search(other.cores, own.cores[i]) ? 1 : 0;
     }
   }
-  // Sums of unit fractions are a little off: 3 thirds are to be 1.
+  // Sums of unit fractions are slightly off: 3 thirds must give 1.
   constexpr double kRoundingOff = 1e-6;
   double part = kRoundingOff;
   for (const int count : users) { part += 1.0 / count; }

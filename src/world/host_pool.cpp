@@ -19,7 +19,7 @@ SideStream& side_of(State& state, CopyLane lane) {
   return state.copies[static_cast<std::size_t>(lane)];
 }
 
-/// What tells a lane from the others: to delays, and as the name of its thread.
+/// A lane's names: for delays, and for its thread.
 struct LaneNames {
   std::uint64_t number;
   const char* stream;
@@ -44,7 +44,7 @@ void delay(const State& state, const SideStream& side, std::uint64_t number, Del
   inject_delay({.delays = state.options.delays, .number = number}, state.rank, side.done, point);
 }
 
-/// What follows stands before work of the device in a side stream, ...
+/// Later work runs before the work of the device in a side stream, ...
 void begin_work(State& state, SideStream& side, std::uint64_t number) {
   if (state.options.delays) {
     side.stream.get().call(
@@ -84,7 +84,7 @@ void end_copy(State& state, const char* what, std::size_t bytes, const std::stri
       {.kind = trace::Kind::copy, .what = what, .unit = name, .bytes = bytes, .stream = "offload"});
 }
 
-/// A rank that only counts logs what is enqueued there.
+/// A rank that only counts logs the work enqueued there.
 void make_side_stream(State& state, SideStream& side, const char* name) {
   side.stream = state.device->make_side_stream(fmt::format("{} r{}", name, state.rank));
   if (state.work_log && !state.device->computes()) {

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kPort = 29500;  // torchrun's
+constexpr int kPort = 29500;  // torchrun's default
 constexpr int kLastPort = 65535;
 
 std::optional<int> number(const ReadVariable& read, const char* variable, int least, int most) {
@@ -89,7 +89,7 @@ int port(const ReadVariable& read) {
   return master < kLastPort ? master + 1 : master - 1;
 }
 
-/// What processes of one launch share and those of another do not.
+/// A text that processes of one launch share and those of another do not.
 std::string token(LauncherKind kind, const ReadVariable& read) {
   const auto join = [&](std::initializer_list<const char*> variables) {
     std::string all;
@@ -107,14 +107,14 @@ std::string token(LauncherKind kind, const ReadVariable& read) {
   return {};
 }
 
-/// The secret that the starter of a job hands to its processes alone.
+/// The secret that the starter of a job passes only to its processes.
 std::string secret(const ReadVariable& read) {
   constexpr std::size_t kMostBytes = 1024;
   std::string text = read("TESSERA_JOB_SECRET").value_or("");
   if (text.size() <= kMostBytes) { return text; }
   throw ConfigError{
-      fmt::format("the environment variable TESSERA_JOB_SECRET has {} bytes, but {} are the most: "
-                  "32 are as good",
+      fmt::format("the environment variable TESSERA_JOB_SECRET has {} bytes, but at most {} are "
+                  "allowed; use 32 bytes",
                   text.size(), kMostBytes)};
 }
 

@@ -8,19 +8,20 @@
 
 namespace tessera {
 
-/// What the environment of a launched process says beside its number.
+/// What the environment of a launched process says besides its number.
 struct FoundPlace {
   JobPlace place;                      ///< without the build
   std::optional<int> local_rank = {};  ///< among the processes of this machine
-  std::optional<int> local_size = {};  ///< how many those are
+  std::optional<int> local_size = {};  ///< the number of these processes
 };
 
-/// How the processes of `found` meet without MPI: MASTER_ADDR and MASTER_PORT as torchrun sets
-/// them; the loopback where all are known to be on one machine, and port 29500, if they are unset.
-/// ConfigError that says what to set where the address cannot be known, or a variable is no number.
+/// How the processes of `found` meet without MPI: at MASTER_ADDR and MASTER_PORT as torchrun sets
+/// them. If they are unset: the loopback if all are known to be on one machine, and port 29500.
+/// Throws ConfigError, with what to set, if the address cannot be known, or a variable is not a
+/// number.
 [[nodiscard]] FoundPlace find_place(const FoundJob& found, const ReadVariable& read);
 
-/// The first name of a list as Slurm writes them: "node07" of "node[07-09,12],gpu1".
+/// The first name of a list in Slurm's notation: "node07" of "node[07-09,12],gpu1".
 [[nodiscard]] std::string first_host(const std::string& list);
 
 }  // namespace tessera

@@ -16,13 +16,13 @@ void JobRank::run(const std::function<void(World&)>& body) {
       control().check_alive();  // a body may have swallowed it
       WorldFactory::finish(world);
       meet_at_end();
-    } catch (...) {  // tell the peers before the world's end waits for them
+    } catch (...) {  // tells the peers before the world's end waits for them
       abort_with(control(), std::current_exception());
       throw;
     }
   } catch (...) {
     const std::exception_ptr error = std::current_exception();
-    abort_with(control(), error);  // unless it has
+    abort_with(control(), error);  // unless it has already
     end(error);
   }
 }

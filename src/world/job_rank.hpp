@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// A process's rank of a job: what run() does between the start and the end of one, whatever joins
-/// the processes.
+/// A process's rank of a job: what run() does between the start and the end, however the processes
+/// are joined.
 class JobRank {
  public:
   JobRank() = default;
@@ -17,8 +17,8 @@ class JobRank {
   JobRank& operator=(const JobRank&) = delete;
   virtual ~JobRank() = default;
 
-  /// Runs `body` on a world of the job's, and ends when all ranks have. What it throws the others
-  /// have been told of.
+  /// Runs `body` on a world of the job, and ends when all ranks have. The other ranks hear of any
+  /// exception.
   void run(const std::function<void(World&)>& body);
 
  private:
@@ -26,9 +26,9 @@ class JobRank {
   [[nodiscard]] virtual World make_world() = 0;
   /// *Collective.*
   virtual void meet_at_end() = 0;
-  /// Ends the control plane: what it has to tell the others has left on return.
+  /// Ends the control plane: on return its pending messages are sent.
   virtual void leave() noexcept = 0;
-  /// The process is going to end with `error`, and may keep silent for kCourtesy before.
+  /// The process is going to end with `error`, and may wait up to kCourtesy before that.
   virtual void before_end(const std::exception_ptr& /*error*/) {}
 
   [[noreturn]] void end(const std::exception_ptr& error);

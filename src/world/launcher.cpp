@@ -15,8 +15,8 @@
 namespace tessera {
 namespace {
 
-/// `size` and `rank` are variables that are set in a process of the job; the first of `on_machine`
-/// that is set says how many processes there are on its machine.
+/// `size` and `rank` are variables set in a process of the job; the first variable of `on_machine`
+/// that is set gives the number of processes on its machine.
 struct Launcher {
   LauncherKind kind;
   const char* name;
@@ -25,7 +25,7 @@ struct Launcher {
   std::array<const char*, 3> on_machine;
 };
 
-// The inner launcher first: mpirun in a batch job counts, not the batch job.
+// The inner launcher comes first: in a batch job with mpirun, mpirun counts.
 constexpr std::array<Launcher, 4> kLaunchers{{
     {LauncherKind::mpirun,
      "mpirun (Open MPI)",
@@ -41,7 +41,7 @@ constexpr std::array<Launcher, 4> kLaunchers{{
     {LauncherKind::torchrun, "torchrun", "WORLD_SIZE", "RANK", {"LOCAL_WORLD_SIZE"}},
 }};
 
-/// The number that `text` is; Slurm's "4(x2)" is 4 on each of 2 machines. Empty for anything else.
+/// The number in `text`; Slurm's "4(x2)" is 4 on each of 2 machines. Empty for anything else.
 std::optional<int> same_on_each(std::string_view text) {
   int number = 0;
   const char* const end = text.data() + text.size();
@@ -52,7 +52,7 @@ std::optional<int> same_on_each(std::string_view text) {
   return rest.empty() || repeated ? std::optional{number} : std::nullopt;
 }
 
-/// Empty, and no error, if nothing says so that can be understood: most runs need not know.
+/// Empty, without an error, if no variable says so in a known form: most runs need not know.
 std::optional<int> on_machine(const Launcher& launcher, const ReadVariable& read, int size) {
   for (const char* const name : launcher.on_machine) {
     const std::optional<std::string> text = name == nullptr ? std::nullopt : read(name);
@@ -85,8 +85,10 @@ std::optional<FoundJob> find_job(const ReadVariable& read) {
     const int size = parse(launcher.size, *size_text, 1, "a number of processes");
     const int rank = parse(launcher.rank, *rank_text, 0, "a process's number");
     if (rank >= size) {
-      throw ConfigError{fmt::format("the environment says that this is process {} ({}) of {} ({})",
-                                    rank, launcher.rank, size, launcher.size)};
+      throw ConfigError{
+          fmt::format("the environment says that this is process {} ({}) of {} ({}), which cannot "
+                      "be; correct or unset these variables",
+                      rank, launcher.rank, size, launcher.size)};
     }
     return FoundJob{launcher.kind,
                     {launcher.name, launcher.size, rank, size, on_machine(launcher, read, size)}};
@@ -99,11 +101,11 @@ std::optional<LaunchedJob> joined_job(const std::optional<FoundJob>& found, Devi
   const LaunchedJob& job = found->job;
   if (found->kind == LauncherKind::torchrun && device == DeviceKind::cuda) { return job; }
   if (found->kind == LauncherKind::torchrun && job.size > 1) {
-    throw ConfigError{fmt::format(
-        "{} started this as one of {} processes ({}), but processes on the CPU are joined by MPI: "
-        "start them with mpirun -n {}, or start one process whose ranks are threads (run_ranks, "
-        "--ranks {})",
-        job.launcher, job.size, job.variable, job.size, job.size)};
+    throw ConfigError{
+        fmt::format("{} started this as one of {} processes ({}), but processes on the CPU are "
+                    "joined by MPI: start them with mpirun -n {}, or start one process whose ranks "
+                    "are threads (run_ranks, --ranks {})",
+                    job.launcher, job.size, job.variable, job.size, job.size)};
   }
   // A shell within a Slurm allocation looks like a job of one, where MPI need not start.
   if (found->kind != LauncherKind::mpirun && job.size == 1) { return std::nullopt; }
@@ -118,7 +120,7 @@ int launched_rank() noexcept {
   try {
     const std::optional<FoundJob> found = find_job(environment);
     return found ? found->job.rank : 0;
-  } catch (const std::exception&) { return 0; }  // launched_job() says what is wrong
+  } catch (const std::exception&) { return 0; }  // launched_job() reports the error
 }
 
 }  // namespace tessera

@@ -18,10 +18,10 @@ struct FoundJob {
 
 using ReadVariable = std::function<std::optional<std::string>(const char* name)>;
 
-/// Empty if no launcher's variables are set. ConfigError if they are not numbers that go together.
+/// Empty if no launcher's variables are set. Throws ConfigError if they are not consistent numbers.
 [[nodiscard]] std::optional<FoundJob> find_job(const ReadVariable& read);
 
-/// What run() joins of what was found: see launched_job().
+/// The job that run() joins: see launched_job().
 [[nodiscard]] std::optional<LaunchedJob> joined_job(const std::optional<FoundJob>& found,
                                                     DeviceKind device = DeviceKind::cpu);
 

@@ -36,4 +36,9 @@ void WorldAccess::name_ranks(World& world, const std::vector<MeshDim>& dims) {
   });
 }
 
+std::string WorldAccess::name_of(const World& world, int rank) {
+  const RankNames* const names = state(world).names;
+  return names == nullptr ? RankNames{}.of(rank) : names->of(rank);
+}
+
 }  // namespace tessera

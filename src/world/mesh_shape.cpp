@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 4> kNames{"replicate", "shard", "tensor",
 void require_known(std::string_view name) {
   if (std::ranges::find(kNames, name) != kNames.end()) { return; }
   throw ConfigError{
-      fmt::format("mesh: '{}' is no dimension: choose among {}", name, fmt::join(kNames, ", "))};
+      fmt::format("mesh: '{}' is not a dimension: choose among {}", name, fmt::join(kNames, ", "))};
 }
 
 void require_once(const std::vector<std::string_view>& names) {

@@ -33,13 +33,13 @@ MpiProcess& start(const LaunchedJob& job) {
     MpiProcess& process = join(job);
     process.check_usable();
     return process;
-  } catch (const ConfigError&) {  // every process finds it: rank 0 has the word
+  } catch (const ConfigError&) {  // every process finds it: rank 0 reports it
     if (job.rank != 0) { std::this_thread::sleep_for(kCourtesy); }
     throw;
   }
 }
 
-/// Before the run's own memory. MPI has been started, by this run or an earlier one.
+/// Measured before the run's own memory. This run or an earlier one has started MPI.
 ProcessStart start_of(const MpiProcess& process) {
   const std::size_t resident = resident_bytes();
   const std::size_t mpi = std::min(process.start_bytes(), resident);
@@ -53,7 +53,7 @@ class MpiRank final : public JobRank {
         process_{process},
         options_{options},
         start_{start} {
-    // No collective is waited for any more: rank 0 may write files of any size first.
+    // No collective waits any more: rank 0 may still write files of any size.
     process.leave_within(std::max(options.deadline, WorldOptions{}.deadline));
   }
 
@@ -62,7 +62,7 @@ class MpiRank final : public JobRank {
   World make_world() override { return WorldFactory::make_mpi(control_, options_, start_); }
   void meet_at_end() override { tessera::meet_at_end(*control_); }
   void leave() noexcept override { control_.reset(); }
-  // MPI tells the others of what this process ends with while somebody waits for it.
+  // MPI tells the others the error of this process while any of them waits for it.
   void before_end(const std::exception_ptr& error) override {
     process_.fail(text_of(error), control_->told_status());
     leave();

@@ -7,11 +7,11 @@
 
 namespace tessera {
 
-// The door to MPI, with mpi_version(): mpi_job.cpp where the build has found a library, no_mpi.cpp
-// where it has not.
+// The entry to MPI, with mpi_version(): mpi_job.cpp if the build has found a library, otherwise
+// no_mpi.cpp.
 
-/// Runs `body` as this process's rank of `job`, and ends when all ranks have. ConfigError if this
-/// build has no MPI, or one that `job`'s launcher does not belong to.
+/// Runs `body` as this process's rank of `job`, and ends when all ranks have. Throws ConfigError if
+/// this build has no MPI, or another MPI than `job`'s launcher.
 void run_in_mpi_job(const LaunchedJob& job, const std::function<void(World&)>& body,
                     const WorldOptions& options);
 

@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-// Processes of one launch start far apart, whatever they may take over a collective later.
+// Processes of one launch start far apart, however short the deadline of collectives is.
 constexpr std::chrono::seconds kStart{60};
 
 JobPlace with_build(JobPlace place) {
@@ -30,18 +30,18 @@ std::shared_ptr<TcpControlPlane> join(const JobPlace& place, std::chrono::millis
   try {
     return std::make_shared<TcpControlPlane>(
         with_build(place), std::max<std::chrono::milliseconds>(deadline, kStart), deadline);
-  } catch (const ConfigError&) {  // every process finds it: rank 0 has the word
+  } catch (const ConfigError&) {  // every process finds it: rank 0 reports it
     if (place.rank != 0) { std::this_thread::sleep_for(kCourtesy); }
     throw;
   }
 }
 
-/// Processes that see all devices of the machine take those of their local ranks; where each sees
-/// but its own, that one.
+/// Processes that see all devices of the machine take those of their local ranks; a process that
+/// sees one device takes that.
 int choose_device(const FoundPlace& place, const WorldOptions& options) {
   if (options.cuda_ordinal) { return *options.cuda_ordinal; }
   const auto devices = static_cast<int>(cuda_machine().devices.size());
-  // With no device the device itself says what is missing.
+  // Without a device, making the device reports what is missing.
   return devices == 0 ? 0 : place.local_rank.value_or(place.place.rank) % devices;
 }
 
@@ -64,7 +64,7 @@ class NcclRank final : public JobRank {
 
  private:
   ControlPlane& control() noexcept override { return *control_; }
-  // Within the run: the others wait for a rank that has no device.
+  // Within the run: the others wait for a rank without a device.
   World make_world() override {
     return WorldFactory::make_nccl(control_, choose_device(place_, options_), options_, start_);
   }
@@ -81,8 +81,8 @@ class NcclRank final : public JobRank {
 
 void run_in_nccl_job(const FoundPlace& place, const std::function<void(World&)>& body,
                      const WorldOptions& options) {
-  (void)CudaModule::get();  // where there is none, every process finds it
-  if (options.deterministic) { (void)fixed_nccl_algorithms(nccl_choice()); }  // and so here
+  (void)CudaModule::get();  // without a module, every process finds it
+  if (options.deterministic) { (void)fixed_nccl_algorithms(nccl_choice()); }  // and this too
   const ProcessStart start{.ranks = 1, .context_bytes = resident_bytes()};
   NcclRank{place, options, start}.run(body);
 }

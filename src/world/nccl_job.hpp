@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Runs `body` as this process's rank of the job that `place` is of, on a CUDA device of its own,
-/// and ends when all ranks have. As run(), with NCCL between the ranks.
+/// Runs `body` as this process's rank of the job at `place`, on a CUDA device of its own, and ends
+/// when all ranks have. Like run(), with NCCL between the ranks.
 void run_in_nccl_job(const FoundPlace& place, const std::function<void(World&)>& body,
                      const WorldOptions& options);
 

@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// ConfigError, where NCCL does not join the ranks, if it is asked for something.
+/// Throws ConfigError if an NCCL option is set although NCCL does not join the ranks.
 void refuse_nccl_options(const NcclOptions& nccl);
 
 }  // namespace tessera

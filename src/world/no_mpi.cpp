@@ -1,4 +1,4 @@
-// What mpi/mpi_job.cpp is in a build without MPI.
+// Replaces mpi/mpi_job.cpp in a build without MPI.
 #include <fmt/format.h>
 
 #include "tessera/base/error.hpp"

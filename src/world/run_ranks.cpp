@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMaxRanks = 1024;
 
-/// Ranks that run as threads, and what became of them.
+/// Ranks that run as threads, and their results.
 class LocalJob {
  public:
   LocalJob(int ranks, const std::function<void(World&)>& body, const WorldOptions& options)
@@ -33,7 +33,9 @@ class LocalJob {
         threads.emplace_back([this, rank] { run_rank(rank); });
       } catch (const std::system_error& error) {  // no more threads on this machine
         fail(rank, std::make_exception_ptr(
-                       Error{fmt::format("cannot start a thread for it: {}", error.what())}));
+                       Error{fmt::format("a thread for it cannot be started: {}; lower the number "
+                                         "of ranks, or raise the limit of processes (ulimit -u)",
+                                         error.what())}));
         break;
       }
     }
@@ -50,7 +52,7 @@ class LocalJob {
         ranks_->plane(rank).check_alive();  // a body may have swallowed it
         WorldFactory::finish(world);
         ranks_->leave(rank);
-      } catch (...) {  // tell the peers before the world's end waits for them
+      } catch (...) {  // tells the peers before the world's end waits for them
         fail(rank, std::current_exception());
       }
     } catch (...) {  // there is no world
@@ -74,7 +76,8 @@ class LocalJob {
 
 void run_ranks(int ranks, const std::function<void(World&)>& body, const WorldOptions& options) {
   if (ranks < 1 || ranks > kMaxRanks) {
-    throw ConfigError{fmt::format("ranks must be from 1 to {}, but is {}", kMaxRanks, ranks)};
+    throw ConfigError{
+        fmt::format("the number of ranks must be from 1 to {}, but is {}", kMaxRanks, ranks)};
   }
   validate(options);
   LocalJob{ranks, body, options}.run();

@@ -15,17 +15,18 @@ constexpr int kMostRanks = 1 << 20;
 void check(const SimulatedRank& rank) {
   if (rank.ranks < 1 || rank.ranks > kMostRanks) {
     throw ConfigError{
-        fmt::format("a simulated job has from 1 to {} ranks, not {}", kMostRanks, rank.ranks)};
+        fmt::format("a simulated job has 1 to {} ranks, not {}", kMostRanks, rank.ranks)};
   }
   if (rank.rank < 0 || rank.rank >= rank.ranks) {
     throw ConfigError{fmt::format("a job of {} ranks has no rank {}", rank.ranks, rank.rank)};
   }
   if (rank.backend.device == DeviceKind::meta) {
-    throw ConfigError{"a simulated rank stands for one on cpu or cuda, not on meta"};
+    throw ConfigError{
+        "a simulated rank stands for one on cpu or cuda, not on meta; choose one of these"};
   }
   const bool cuda = rank.backend.device == DeviceKind::cuda;
   if (rank.backend.comm == (cuda ? CommKind::mpi : CommKind::nccl)) {
-    throw ConfigError{fmt::format("ranks on {} do not talk through {}",
+    throw ConfigError{fmt::format("ranks on {} cannot communicate through {}",
                                   to_string(rank.backend.device), to_string(rank.backend.comm))};
   }
 }

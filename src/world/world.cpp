@@ -29,7 +29,7 @@ OwnedStream make_compute_stream(Device& device, int rank, ComputeStream kind) {
   return stream;
 }
 
-/// Set for as long as it lives.
+/// Sets a flag while it lives.
 class FlagWhile {
  public:
   explicit FlagWhile(bool& flag) noexcept : flag_{flag} { flag_ = true; }
@@ -41,7 +41,7 @@ class FlagWhile {
   bool& flag_;
 };
 
-/// For a device that computes nothing all work is logged, if any: see simulate_rank.
+/// A device that computes nothing logs all work, if any: see simulate_rank.
 const kernels::Table& kernels_of(const Device& device, DeviceKind kind, bool logs) {
   return logs || !device.computes() ? kernels::logged_table(kind) : kernels::table_of(kind);
 }
@@ -54,12 +54,12 @@ void check_work_log(const WorldOptions& options) {
   if (!options.log_work) { return; }
   if (options.device != DeviceKind::cpu || options.compute_stream != ComputeStream::caller) {
     throw ConfigError{
-        "work is logged where kernels have run when they return: on CPUs, with the compute stream "
-        "of the caller; leave log_work off, or simulate a rank"};
+        "work can only be logged on CPUs with the caller's compute stream, where a kernel has run "
+        "when it returns; leave log_work off, or simulate a rank"};
   }
 }
 
-/// Its error stays in the stream; here only its end matters.
+/// Its error stays in the stream; only its end matters here.
 void drain(Stream stream) noexcept {
   try {
     stream.wait();
@@ -131,10 +131,9 @@ Channel World::reduce_channel() noexcept {
   return {*state_->reduce, state_->reduce_stream.get()};
 }
 Channel World::split(const Channel& whole, const GroupOf& group_of, const std::string& name) {
-  expects(
-      state_->keeps(whole.communicator),
-      "split: the world keeps what it splits off until it ends, and so divides its own channels "
-      "and what it has split from them; divide another communicator with its own split");
+  expects(state_->keeps(whole.communicator),
+          "split: the world can only split its own channels and those split from them, which it "
+          "keeps until it ends; split another communicator with its own split");
   RankGroup group = whole.communicator.agree_on_group(group_of, name);
   std::vector<SplitChannel>& splits = state_->splits;
   const auto known = std::ranges::find_if(splits, [&](const SplitChannel& split) {
@@ -142,7 +141,9 @@ Channel World::split(const Channel& whole, const GroupOf& group_of, const std::s
            split.name.empty();
   });
   if (known != splits.end()) { return {*known->communicator, whole.stream}; }
-  expects(!state_->in_graph, "split: a graph under way holds no new communicator; split before it");
+  expects(!state_->in_graph,
+          "split: a graph is being captured and cannot hold a new communicator; split before the "
+          "capture");
   std::unique_ptr<Communicator> made = whole.communicator.do_split(group);
   splits.push_back({&whole.communicator, std::move(group), std::move(made), {}, {}});
   return {*splits.back().communicator, whole.stream};
@@ -155,7 +156,9 @@ Channel World::split_beside(const GroupOf& group_of, const std::string& name) {
     return split.group.code == group.code && split.name == name;
   });
   if (known != splits.end()) { return {*known->communicator, known->stream.get()}; }
-  expects(!state_->in_graph, "split: a graph under way holds no new communicator; split before it");
+  expects(!state_->in_graph,
+          "split: a graph is being captured and cannot hold a new communicator; split before the "
+          "capture");
   std::unique_ptr<Communicator> made = whole.do_split(group);
   made->do_run_beside();
   OwnedStream stream = state_->device->make_channel_stream(
@@ -193,7 +196,9 @@ double World::sum(double value) {
   double total = 0.0;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     double term = 0.0;
-    expects(all[rank].size() == sizeof term, "sum: another rank made another call");
+    expects(all[rank].size() == sizeof term,
+            "sum: another rank made another call; every rank must make the same collective calls "
+            "in the same order");
     std::memcpy(&term, all[rank].data(), sizeof term);
     total = rank == 0 ? term : total + term;
   }
@@ -234,8 +239,8 @@ void World::run_as_graph(const std::function<void()>& work) {
   State& state = *state_;
   if (state.size > 1 && state.gather->shares_memory()) {
     throw ConfigError{fmt::format(
-        "a step of {} ranks that are threads cannot be one CUDA graph: each rank's work waits for "
-        "that of the others; use one rank, ranks that are processes, or no graph",
+        "a step of {} ranks that are threads cannot be one CUDA graph, because each rank's work "
+        "waits for the others'; use one rank, ranks that are processes, or no graph",
         state.size)};
   }
   if (!state.graph) { state.graph = state.device->make_graph(); }
@@ -263,7 +268,7 @@ std::unique_ptr<Device> WorldFactory::make_device(const WorldOptions& options, i
         {.threads = options.threads, .pool_name = fmt::format("pool r{}", local_rank)});
   }
   const auto devices = static_cast<int>(cuda_machine().devices.size());
-  // With no device the device itself says what is missing.
+  // Without a device, making the device reports what is missing.
   const int mine = options.cuda_ordinal.value_or(devices == 0 ? 0 : local_rank % devices);
   std::vector<int> peers;
   for (int other = 0; !options.cuda_ordinal && other < devices; ++other) {
@@ -304,7 +309,7 @@ World WorldFactory::make_local(std::shared_ptr<LocalRanks> ranks, int rank,
   return World{std::move(state)};
 }
 
-/// A device that only counts multiplies nothing.
+/// A device that only counts computes no products.
 void WorldFactory::choose_products(World::State& state) {
   if (state.options.products.empty() || !state.device->computes()) { return; }
   kernels::ProductMachine machine;
@@ -313,8 +318,8 @@ void WorldFactory::choose_products(World::State& state) {
   state.products = kernels::read_product_choices(state.options.products, machine);
 }
 
-DeviceKind WorldAccess::kind(const World& world) noexcept {
-  return state(world).kind;
+bool WorldAccess::computes_behind_host(const World& world) noexcept {
+  return state(world).kind == DeviceKind::cuda;
 }
 
 std::string WorldAccess::describe_products(const World& world) {
@@ -331,7 +336,7 @@ void WorldFactory::make_streams(World::State& state) {
   state.compute_stream.get().state()->compute_with(
       {&state.kernels, state.options.threads,
        state.options.nondeterministic_attention ? SumOrder::any : SumOrder::fixed,
-       state.products ? &*state.products : nullptr});
+       state.options.attention_workspace_bytes, state.products ? &*state.products : nullptr});
   const auto make_channel = [&](const char* name) {
     return state.device->make_channel_stream(fmt::format("{} r{}", name, state.rank),
                                              state.options.channel_priority);
@@ -339,7 +344,7 @@ void WorldFactory::make_streams(World::State& state) {
   state.gather_stream = make_channel("gather");
   state.reduce_stream = make_channel("reduce");
   log_to(state.work_log.get(), state.compute_stream.get(), "compute");
-  if (state.device->computes()) { return; }  // others' work there is no kernel's
+  if (state.device->computes()) { return; }  // the work of other streams there is no kernel's
   log_to(state.work_log.get(), state.gather_stream.get(), "gather");
   log_to(state.work_log.get(), state.reduce_stream.get(), "reduce");
 }

@@ -7,20 +7,24 @@
 
 namespace tessera {
 
-/// What the library itself asks of a world, beside what a user needs.
+/// What the library itself needs of a world, besides the user's interface.
 struct WorldAccess {
   using State = World::State;  ///< world/world_state.hpp
   [[nodiscard]] static State& state(World& world) noexcept { return *world.state_; }
   [[nodiscard]] static const State& state(const World& world) noexcept { return *world.state_; }
-  /// Whether World::run_as_graph is under way: the host must not wait for what it enqueues.
+  /// Whether World::run_as_graph is capturing: the host must not wait for work that it enqueues.
   [[nodiscard]] static bool in_graph(const World& world) noexcept;
-  /// The kind of device that the rank computes on; that of the run where the run is simulated.
-  [[nodiscard]] static DeviceKind kind(const World& world) noexcept;
-  /// What ranks must bring alike of WorldOptions::products, in one line; empty if none are given.
+  /// Whether the rank's device computes behind its host, as CUDA devices do; in a simulation,
+  /// whether the device of the run would.
+  [[nodiscard]] static bool computes_behind_host(const World& world) noexcept;
+  /// The part of WorldOptions::products on which ranks must agree, in one line; empty without
+  /// products.
   [[nodiscard]] static std::string describe_products(const World& world);
-  /// What tells of the job's failure names ranks with their places in a mesh of `dims` from now on;
-  /// with one dimension or none a rank's number says as much.
+  /// From now on texts of the job's failure name ranks with their places in a mesh of `dims`; with
+  /// one dimension or none the number suffices.
   static void name_ranks(World& world, const std::vector<MeshDim>& dims);
+  /// Returns what `rank` is called in errors: "rank 5 (pipe 1, shard 0)".
+  [[nodiscard]] static std::string name_of(const World& world, int rank);
 };
 
 }  // namespace tessera

@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// The kernels of the rank's device, for what the library computes with those that are not public
-/// (kernels/table.hpp): the update of parameters, norms, the search for values that are not finite.
+/// The kernels of the rank's device, for the library's use of kernels that are not public
+/// (kernels/table.hpp): the update of parameters, norms, the search for non-finite values.
 [[nodiscard]] inline const kernels::Table& kernels_of(const World& world) noexcept {
   return *world.compute_stream().state()->kernels().table;
 }

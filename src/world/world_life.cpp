@@ -12,10 +12,10 @@ WorldGuest::WorldGuest(World& world)
 
 void WorldGuest::require_world(const char* what) const {
   if (!life_->ended) { return; }
-  throw ContractError{fmt::format(
-      "{} is used after its World has ended, with the rank's streams and communicators: "
-      "use it, and end it, within the rank's body",
-      what)};
+  throw ContractError{
+      fmt::format("{} is used after its World has ended, with the rank's streams and "
+                  "communicators: use it, and end it, within the rank's body",
+                  what)};
 }
 
 }  // namespace tessera

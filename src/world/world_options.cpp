@@ -27,8 +27,8 @@ void check_records(const WorldOptions& options) {
 void check_cuda(const WorldOptions& options) {
   if (options.threads != 1) {
     throw ConfigError{
-        "`threads` has no effect on a CUDA device, which computes without threads of the host: "
-        "leave it at 1"};
+        "`threads` has no effect on a CUDA device, which computes without host threads: leave it "
+        "at 1"};
   }
   if (options.compute_stream != ComputeStream::caller) {
     throw ConfigError{
@@ -37,7 +37,8 @@ void check_cuda(const WorldOptions& options) {
   }
   if (options.cuda_ordinal && *options.cuda_ordinal < 0) {
     throw ConfigError{
-        fmt::format("`cuda_ordinal` is {}: CUDA devices count from 0", *options.cuda_ordinal)};
+        fmt::format("`cuda_ordinal` is {}: choose 0 or more, as CUDA devices count from 0",
+                    *options.cuda_ordinal)};
   }
 }
 
@@ -53,12 +54,19 @@ void check_cpu(const WorldOptions& options) {
   }
   if (!options.products.empty()) {
     throw ConfigError{
-        "`products` has no effect on a CPU, which has no cuBLASLt: leave it out, or set `device` "
+        "`products` has no effect on a CPU, because cuBLASLt needs a GPU: leave it out, or set "
+        "`device` "
         "to cuda"};
+  }
+  if (options.attention_workspace_bytes != WorldOptions{}.attention_workspace_bytes) {
+    throw ConfigError{
+        "`attention_workspace_bytes` has no effect on a CPU: leave it out, or set `device` to "
+        "cuda"};
   }
   if (options.nondeterministic_attention) {
     throw ConfigError{
-        "`nondeterministic_attention` has no effect on a CPU, which has no cuDNN: leave it out, or "
+        "`nondeterministic_attention` has no effect on a CPU, because cuDNN needs a GPU: leave it "
+        "out, or "
         "set `device` to cuda"};
   }
   if (options.host_threads > 0) {
@@ -68,7 +76,7 @@ void check_cpu(const WorldOptions& options) {
   }
 }
 
-/// The first that is not at its default; null: none.
+/// The first option that is not at its default; null: none.
 const char* asked_of(const NcclOptions& nccl) {
   return nccl.min_ctas != 0   ? "nccl.min_ctas"
          : nccl.max_ctas != 0 ? "nccl.max_ctas"
@@ -107,8 +115,8 @@ void check_threads(const WorldOptions& options) {
 void check_order(const WorldOptions& options) {
   if (options.deterministic && options.nondeterministic_attention) {
     throw ConfigError{
-        "`nondeterministic_attention` gives up the same bits in every run, on which "
-        "`deterministic` insists: choose one of them"};
+        "`nondeterministic_attention` cannot be combined with `deterministic`, which requires the "
+        "same bits in every run: choose one of them"};
   }
 }
 
@@ -125,12 +133,12 @@ void refuse_nccl_options(const NcclOptions& nccl) {
 
 void validate(const WorldOptions& options) {
   if (options.deadline.count() <= 0) {
-    throw ConfigError{fmt::format("`deadline` is {} ms: collectives need a time above 0",
-                                  options.deadline.count())};
+    throw ConfigError{
+        fmt::format("`deadline` is {} ms: choose a time above 0", options.deadline.count())};
   }
   check_records(options);
   if (options.delays && options.delays->longest.count() < 0) {
-    throw ConfigError{fmt::format("`delays.longest` is {} us: no delay is negative",
+    throw ConfigError{fmt::format("`delays.longest` is {} us: choose 0 or more",
                                   options.delays->longest.count())};
   }
   if (options.device == DeviceKind::meta) {

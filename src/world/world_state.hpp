@@ -25,7 +25,7 @@ class MpiControlPlane;
 
 /// A communicator that was split from another of the rank's.
 struct SplitChannel {
-  const Communicator* whole;  ///< the world's too: as long as it is there, its address is its own
+  const Communicator* whole;  ///< kept by the world too, so its address stays unique
   RankGroup group;
   std::unique_ptr<Communicator> communicator;
   std::string name;    ///< empty if it is on the stream of `whole`
@@ -34,15 +34,17 @@ struct SplitChannel {
 
 /// A stream beside computation and collectives, made at its first use.
 struct SideStream {
-  // Of the stream's own work, while it is watched.
+  // When the stream's current work began, while it is watched.
   std::int64_t begin_ns = 0;
   std::uint64_t done = 0;
   OwnedStream stream;
 };
 
-/// In order of construction: streams come last, so that they are drained before what they use goes.
+/// In order of construction: streams come last, so that they are drained before what they use is
+/// destroyed.
 struct World::State {
-  /// On `device_`, with the kernels of devices of `kind_`: the device's own, or what it stands for.
+  /// On `device_`, with the kernels of devices of `kind_`: the device's own kind, or the one it
+  /// stands for.
   State(int rank_, int size_, const WorldOptions& options_, std::unique_ptr<Device> device_,
         DeviceKind kind_, std::unique_ptr<trace::WorkLog> work_log_ = nullptr);
 
@@ -51,8 +53,8 @@ struct World::State {
   DeviceKind kind;  // the device's own, or what it stands for
   WorldOptions options;
   ProcessStart process;
-  int host_threads;  // that a HostWork's kernels use
-  // How many exceptions were in flight when the rank started: more mean that it is unwinding.
+  int host_threads;  // threads that a HostWork's kernels use
+  // Exceptions in flight when the rank started: a higher count means that it is unwinding.
   int uncaught = std::uncaught_exceptions();
   std::unique_ptr<trace::Recorder> recorder;
   std::unique_ptr<trace::WorkLog> work_log;
@@ -65,24 +67,24 @@ struct World::State {
   const kernels::Table& kernels;
   std::optional<kernels::ProductChoices> products;
   Buffer kernel_workspace;     // lent to the compute stream
-  RankNames* names = nullptr;  // of the control plane, which the communicators keep
+  RankNames* names = nullptr;  // names of the control plane, which the communicators keep
   std::unique_ptr<Communicator> gather;
   std::unique_ptr<Communicator> reduce;
-  std::vector<SplitChannel> splits;  // each after what it was split from
+  std::vector<SplitChannel> splits;  // each after the channel it was split from
   std::unique_ptr<WorkGraph> graph;  // made at its first use
   bool in_graph = false;
   OwnedStream compute_stream;
   OwnedStream gather_stream;
   OwnedStream reduce_stream;
-  std::unique_ptr<Device> host_device;  // where `device` is not the host's processor
-  OwnedStream host_caller;              // on which the kernels of a HostWork run
+  std::unique_ptr<Device> host_device;  // set if `device` is not the host's processor
+  OwnedStream host_caller;              // stream on which the kernels of a HostWork run
   std::array<SideStream, 4> copies;     // by CopyLane
-  SideStream update;                    // of what the host pool keeps between updates
+  SideStream update;                    // for what the host pool keeps between updates
   SideStream host;
-  SideStream host_copies;  // within the host pool
+  SideStream host_copies;  // copies within the host pool
   std::shared_ptr<WorldLife> life = std::make_shared<WorldLife>();
 
-  /// Whether it is here until the world ends.
+  /// Whether it lives until the world ends.
   [[nodiscard]] bool keeps(const Communicator& communicator) const noexcept;
   [[nodiscard]] std::array<SideStream*, 7> side_streams() noexcept {
     return {&copies[0], &copies[1], &copies[2], &copies[3], &update, &host, &host_copies};
@@ -93,11 +95,11 @@ struct World::State {
 class WorldFactory {
  public:
   WorldFactory() = delete;
-  /// The device of a rank that is a thread (`ranks` of them in this process) or a process of its
-  /// own, whose `local_rank` counts those on this machine.
+  /// The device of a rank that is a thread (`ranks` of them in this process) or its own process;
+  /// `local_rank` is its number on this machine.
   [[nodiscard]] static std::unique_ptr<Device> make_device(const WorldOptions& options,
                                                            int local_rank);
-  /// With the channels of a world, in the order of their numbers.
+  /// With a world's channels, in the order of their numbers.
   [[nodiscard]] static std::shared_ptr<LocalRanks> make_local_ranks(int ranks,
                                                                     const WorldOptions& options);
   [[nodiscard]] static World make_local(std::shared_ptr<LocalRanks> ranks, int rank,
@@ -108,10 +110,10 @@ class WorldFactory {
   [[nodiscard]] static World make_nccl(const std::shared_ptr<TcpControlPlane>& control, int ordinal,
                                        const WorldOptions& options, const ProcessStart& process);
   [[nodiscard]] static World make_simulated(const SimulatedRank& rank, const WorldOptions& options);
-  /// Throws the mistake that a destructor has found, waits for what the rank has submitted and
-  /// throws the streams' errors: the end of a body that returned.
+  /// Throws a mistake found by a destructor, waits for the rank's submitted work and throws the
+  /// streams' errors: the end of a body that returned.
   static void finish(World& world);
-  /// Throws the mistake that a destructor has found, if there is one.
+  /// Throws a mistake found by a destructor, if there is one.
   static void rethrow_mistake(const World& world);
 
  private:

@@ -19,7 +19,7 @@ TEST(MomentFormat, AnUnknownNameIsRefusedWithTheKnownOnes) {
     static_cast<void>(parse_moment_format("fp16"));
     FAIL() << "\"fp16\" was accepted";
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "'fp16' is no format of moments; use fp32, bf16 or int8");
+    EXPECT_STREQ(error.what(), "'fp16' is not a format of moments; choose fp32, bf16 or int8");
   }
 }
 

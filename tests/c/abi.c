@@ -24,7 +24,7 @@
                  "the type of " #name " has changed: see tests/c/abi.c")
 
 #if UINTPTR_MAX == UINT64_MAX
-SIZE(tessera_world_options, 48);
+SIZE(tessera_world_options, 88);
 AT(tessera_world_options, size, 0);
 AT(tessera_world_options, device, 8);
 AT(tessera_world_options, cuda_ordinal, 12);
@@ -34,6 +34,14 @@ AT(tessera_world_options, deadline_ms, 24);
 AT(tessera_world_options, budget_bytes, 32);
 AT(tessera_world_options, deterministic, 40);
 AT(tessera_world_options, reserved, 44);
+AT(tessera_world_options, products, 48);
+AT(tessera_world_options, attention_workspace_bytes, 56);
+AT(tessera_world_options, nondeterministic_attention, 64);
+AT(tessera_world_options, channel_priority, 68);
+AT(tessera_world_options, nccl_min_ctas, 72);
+AT(tessera_world_options, nccl_max_ctas, 76);
+AT(tessera_world_options, nccl_windows, 80);
+AT(tessera_world_options, reserved_flag, 84);
 
 SIZE(tessera_memory_report, 296);
 AT(tessera_memory_report, size, 0);
@@ -234,6 +242,8 @@ IS(TESSERA_WORKSPACE, 6);
 IS(TESSERA_COMMUNICATOR, 7);
 IS(TESSERA_CONTEXT, 8);
 IS(TESSERA_UNATTRIBUTED, 9);
+IS(TESSERA_PRIORITY_USUAL, 0);
+IS(TESSERA_PRIORITY_HIGH, 1);
 IS(TESSERA_SCALE_AUTOMATIC, 0);
 IS(TESSERA_SCALE_OFF, 1);
 IS(TESSERA_SCALE_DYNAMIC, 2);

@@ -104,19 +104,19 @@ const Mistake kMistakes[] = {
      TESSERA_CONTRACT_ERROR, "the model has been closed"},
     {"HandleOfAnotherKind",
      [](const Place& at) { return tessera_close(reinterpret_cast<tessera_scope*>(at.world)); },
-     TESSERA_CONTRACT_ERROR, "tessera_close: this is the handle of a world, not of a scope"},
+     TESSERA_CONTRACT_ERROR, "tessera_close: this handle belongs to a world, not to a scope"},
     {"PointerOfTheCallers",
      [](const Place& at) {
        return tessera_barrier(reinterpret_cast<tessera_world*>(const_cast<Place*>(&at)));
      },
-     TESSERA_CONTRACT_ERROR, "is no handle of a world; pass what the library has written"},
+     TESSERA_CONTRACT_ERROR, "is not a handle of a world; pass one that the library has written"},
     // Units.
     {"NoUnit",
      [](const Place& at) {
        tessera_scope* scope = nullptr;
        return tessera_forward(at.line.model, 0, &scope);
      },
-     TESSERA_CONTRACT_ERROR, "tessera_forward: the unit is 0, which is none"},
+     TESSERA_CONTRACT_ERROR, "tessera_forward: the unit is 0, which is invalid"},
     {"UnitOfAnotherModel",
      [](const Place& at) {
        tessera_scope* scope = nullptr;
@@ -136,7 +136,7 @@ const Mistake kMistakes[] = {
        spec.dims = 9;
        return add(at, spec);
      },
-     TESSERA_CONTRACT_ERROR, "parameter 'x' has 9 dims, and may have from 0 to 8"},
+     TESSERA_CONTRACT_ERROR, "parameter 'x' has 9 dims, but may have 0 to 8"},
     {"ParameterWithoutAName", [](const Place& at) { return add(at, vector_of(nullptr, 3)); },
      TESSERA_CONTRACT_ERROR, "the name of a parameter is NULL"},
     {"NegativeExtent", [](const Place& at) { return add(at, vector_of("x", -3)); },
@@ -147,7 +147,7 @@ const Mistake kMistakes[] = {
        spec.reserved[3] = 1;
        return add(at, spec);
      },
-     TESSERA_CONTRACT_ERROR, "reserved and not zero"},
+     TESSERA_CONTRACT_ERROR, "reserved bytes that are not zero"},
     {"AliasOfNothing",
      [](const Place& at) {
        tessera_parameter_spec spec = vector_of("x", 3);
@@ -186,10 +186,10 @@ const Mistake kMistakes[] = {
      TESSERA_CONTRACT_ERROR, "use the header of this library"},
     {"StrategyOutOfTheTable",
      [](const Place& at) { return create(at, [](auto& options) { options.strategy = 77; }); },
-     TESSERA_CONTRACT_ERROR, "strategy is 77, and goes from 0 to 5"},
+     TESSERA_CONTRACT_ERROR, "strategy is 77, but must be from 0 to 5"},
     {"FlagThatIsNone",
      [](const Place& at) { return create(at, [](auto& options) { options.inference = 2; }); },
-     TESSERA_CONTRACT_ERROR, "inference is 2; it is a flag, 0 or 1"},
+     TESSERA_CONTRACT_ERROR, "inference is 2, but must be a flag, 0 or 1"},
     {"DtypeThatIsNone",
      [](const Place& at) { return create(at, [](auto& options) { options.compute = 0; }); },
      TESSERA_CONTRACT_ERROR, "compute is 0, which is no dtype"},
@@ -210,7 +210,7 @@ const Mistake kMistakes[] = {
        tessera_optimizer_options options;
        return tessera_optimizer_options_init(&options, sizeof options, 9);
      },
-     TESSERA_CONTRACT_ERROR, "there is no update rule 9"},
+     TESSERA_CONTRACT_ERROR, "update rule 9 does not exist"},
     {"OptimizerNull", [](const Place& at) { return tessera_optimize_with(at.line.model, nullptr); },
      TESSERA_CONTRACT_ERROR, "tessera_optimizer_options is NULL"},
     {"GroupWithoutAFunction",
@@ -222,7 +222,7 @@ const Mistake kMistakes[] = {
          options.group_count = 1;
        });
      },
-     TESSERA_CONTRACT_ERROR, "the group 'mine' has no function `chooses`"},
+     TESSERA_CONTRACT_ERROR, "the group 'mine' has no function `chooses`; set it"},
     // Order.
     {"OptimizeTwice", [](const Place& at) { return optimize(at, [](auto&) {}); },
      TESSERA_CONTRACT_ERROR, "optimize_with"},
@@ -262,7 +262,7 @@ const Mistake kMistakes[] = {
          return tessera_parameter(scope, "w", TESSERA_BF16, &data);
        });
      },
-     TESSERA_CONTRACT_ERROR, "the elements of 'w' are fp32, and are asked for as bf16"},
+     TESSERA_CONTRACT_ERROR, "the elements of 'w' are fp32, but were requested as bf16"},
     {"GradientInForward",
      [](const Place& at) {
        return in_scope(at, [](tessera_scope* scope) {
@@ -290,7 +290,7 @@ const Mistake kMistakes[] = {
      [](const Place& at) {
        return in_scope(at, [&](tessera_scope*) { return tessera_model_destroy(at.line.model); });
      },
-     TESSERA_CONTRACT_ERROR, "a scope of unit 'line' is open; tessera_close it first"},
+     TESSERA_CONTRACT_ERROR, "a scope of unit 'line' is open; call tessera_close first"},
     {"BackwardInAnEvaluation",
      [](const Place& at) {
        tessera_evaluation* evaluation = nullptr;

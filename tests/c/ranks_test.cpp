@@ -166,9 +166,10 @@ TEST(CMemory, CountsTheTrainersMemory) {
     TESSERA_TRY(tessera_allocate(world, TESSERA_ACTIVATIONS, 256, "activations", &address));
     std::memset(address, 1, 256);
     EXPECT_EQ(live(TESSERA_ACTIVATIONS), 256U);
-    expect_failed(tessera_free(world, world), TESSERA_CONTRACT_ERROR, "has not returned");
+    expect_failed(tessera_free(world, world), TESSERA_CONTRACT_ERROR,
+                  "does not come from tessera_allocate");
     TESSERA_TRY(tessera_free(world, address));
-    expect_failed(tessera_free(world, address), TESSERA_CONTRACT_ERROR, "or it is freed");
+    expect_failed(tessera_free(world, address), TESSERA_CONTRACT_ERROR, "or is already freed");
     EXPECT_EQ(live(TESSERA_ACTIVATIONS), 0U);
     return tessera_free(world, nullptr);
   }));
@@ -201,7 +202,7 @@ TEST(CMemory, IsPlannedToTheByte) {
     struct DLManagedTensor* view = nullptr;
     if (computes == 0) {
       expect_failed(tessera_parameter_dlpack(scope, "w", &view), TESSERA_CONTRACT_ERROR,
-                    "only counts");
+                    "a simulated rank");
     }
     TESSERA_TRY(tessera_close(scope));
     TESSERA_TRY(tessera_backward(line.model, line.unit, &scope));

@@ -363,7 +363,7 @@ TEST_F(Store, ResumingNamesNewerOnesThatAreDamaged) {
 }
 
 TEST_F(Store, ResumingWithoutAWholeCheckpointListsWhatExists) {
-  EXPECT_THAT(refusal_to_resume(), AllOf(HasSubstr(run_.string()), HasSubstr("no folder")));
+  EXPECT_THAT(refusal_to_resume(), AllOf(HasSubstr(run_.string()), HasSubstr("does not exist")));
   folder_.write("a/run", "a file");
   EXPECT_THAT(refusal_to_resume(), AllOf(HasSubstr(run_.string()), HasSubstr("a file")));
   fs::remove(run_);
@@ -374,7 +374,7 @@ TEST_F(Store, ResumingWithoutAWholeCheckpointListsWhatExists) {
   EXPECT_THAT(refusal_to_resume(), AllOf(HasSubstr("killed"), HasSubstr(".step-00000001.")));
   const fs::path step = save(4).folder;
   EXPECT_THAT(message_of<Error>([&] { (void)newest_checkpoint(step); }),
-              AllOf(HasSubstr("one checkpoint"), HasSubstr("(" + run_.string() + ")")));
+              AllOf(HasSubstr("is a single checkpoint"), HasSubstr("(" + run_.string() + ")")));
   fs::remove(step / "model.safetensors");
   EXPECT_THAT(message_of<FormatError>([&] { (void)newest_checkpoint(run_); }),
               AllOf(HasSubstr("damaged"), HasSubstr((step / "model.safetensors").string())));

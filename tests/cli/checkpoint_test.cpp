@@ -274,7 +274,7 @@ TEST_F(CheckpointMerge, RefusesPartsThatDoNotMakeAWhole) {
   parts_[1] = good;
   parts_[1].ranges.insert(parts_[1].ranges.begin(), {parts_[1].ranges[0].file, 0, 8});
   save_parts();
-  refused(merge(), {"in another part too"});
+  refused(merge(), {"also in another part"});
   parts_[1] = good;
   parts_[1].manifest.values["note"] = "another";
   save_parts();

@@ -111,7 +111,7 @@ TEST_F(HybridCommand, RefusesAMeshThatDoesNotFit) {
     const char* text;
   } refusals[] = {
       {"replicate=2,shard=4", "mesh replicate 2 x shard 4"},
-      {"replicate=2,shards=2", "'shards' is no dimension: choose among replicate, shard"},
+      {"replicate=2,shards=2", "'shards' is not a dimension: choose among replicate, shard"},
       {"shard=2,shard=2", "dimension 'shard' is given twice"},
       {"replicate=4,shard=0", "dimension 'shard' has size 0"},
       {"replicate", "--mesh: 'replicate' has no size; give NAME=SIZE"},

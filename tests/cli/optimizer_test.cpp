@@ -179,7 +179,7 @@ TEST_F(OptimizerFlags, OptionsWithoutEffectAreRefused) {
           {"--rounding stochastic has no effect"});
   refused({"scale", "--momentum", "0.5"}, {"--momentum has no effect"});
   const Words remainder{"--master-weights", "remainder"};
-  refused(small("train", {"--master-weights", "bf16"}), {"--master-weights", "fp32, remainder"});
+  refused(small("train", {"--master-weights", "bf16"}), {"--master-weights", "fp32 or remainder"});
   refused(small("train", remainder), {"--master-weights remainder has no effect", "bf16"});
   refused(joined({"plan", "--precision", "fp16"}, remainder), {"fp16", "use bf16"});
   refused(joined({"plan", "--precision", "bf16", "--offload", "optimizer"}, remainder),

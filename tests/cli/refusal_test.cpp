@@ -74,7 +74,8 @@ TEST_F(Refusal, ImpossibleDevices) {
   train_refused({"--graph"}, {"--graph: only a CUDA device"});
   refused(small("compare", {"--graph"}), {"--graph: only a CUDA device"});
   train_refused({"--deterministic", "--nondeterministic-attention"},
-                {"--nondeterministic-attention gives up the same bits", "--deterministic insists"});
+                {"--nondeterministic-attention cannot be combined with --deterministic",
+                 "requires the same bits in every run"});
 }
 
 TEST_F(Refusal, ACudaDeviceWithoutAModule) {

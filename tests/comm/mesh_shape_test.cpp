@@ -141,8 +141,8 @@ TEST(MeshShape, IsRefusedWithAdviceIfImpossible) {
   const std::vector<Case> cases{
       {{}, "mesh: no dimension is given: give each one's name and size, such as {\"shard\", 4}"},
       {{{"shards", 4}},
-       "mesh: 'shards' is no dimension: choose among replicate, shard, tensor, pipe"},
-      {{{"", 4}}, "mesh: '' is no dimension: choose among replicate, shard, tensor, pipe"},
+       "mesh: 'shards' is not a dimension: choose among replicate, shard, tensor, pipe"},
+      {{{"", 4}}, "mesh: '' is not a dimension: choose among replicate, shard, tensor, pipe"},
       {{{"shard", 2}, {"replicate", 2}, {"shard", 2}},
        "mesh: dimension 'shard' is given twice: give each dimension once"},
       {{{"replicate", 2}, {"shard", 0}},
@@ -166,7 +166,7 @@ TEST(MeshShape, IsRefusedWithAdviceIfImpossible) {
 TEST(MeshShape, UnanswerableQueriesAreRefused) {
   const MeshShape mesh{{{"replicate", 2}, {"shard", 3}}};
   const std::string unknown =
-      "mesh: 'data' is no dimension: choose among replicate, shard, tensor, pipe";
+      "mesh: 'data' is not a dimension: choose among replicate, shard, tensor, pipe";
   EXPECT_EQ(refusal([&] { (void)mesh.size("data"); }), unknown);
   EXPECT_EQ(refusal([&] { (void)mesh.along({"shard", "data"}); }), unknown);
   EXPECT_EQ(refusal([&] { (void)mesh.along({"shard", "shard"}); }),

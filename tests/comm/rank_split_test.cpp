@@ -10,8 +10,8 @@ namespace tessera::rank_split_test {
 namespace {
 
 /// Ranks of the job are ten times the ranks here.
-int tenfold(int rank) {
-  return 10 * rank;
+std::string tenfold(int rank) {
+  return "rank " + std::to_string(10 * rank);
 }
 
 std::string code_of(const GroupOf& group_of, const std::string& name = "shard") {

@@ -60,7 +60,7 @@ TEST(RunRanks, ManyMoreRanksThanProcessorsMeet) {
 TEST(RunRanks, RefusesAnImpossibleNumberOfRanks) {
   for (const int ranks : {-1, 0, 1025}) {
     EXPECT_EQ(error_of<ConfigError>([&] { run_ranks(ranks, [](World&) { FAIL(); }); }),
-              "ranks must be from 1 to 1024, but is " + std::to_string(ranks));
+              "the number of ranks must be from 1 to 1024, but is " + std::to_string(ranks));
   }
 }
 
@@ -96,8 +96,12 @@ TEST(RunRanks, RefusesInvalidOptions) {
               run_ranks(2, [](World&) { FAIL(); },
                         {.deterministic = true, .nondeterministic_attention = true});
             }),
-            "`nondeterministic_attention` gives up the same bits in every run, on which "
-            "`deterministic` insists: choose one of them");
+            "`nondeterministic_attention` cannot be combined with `deterministic`, which requires "
+            "the same bits in every run: choose one of them");
+  EXPECT_EQ(error_of<ConfigError>(
+                [] { run_ranks(2, [](World&) { FAIL(); }, {.attention_workspace_bytes = 0}); }),
+            "`attention_workspace_bytes` has no effect on a CPU: leave it out, or set `device` to "
+            "cuda");
 }
 
 TEST(RunRanks, TheCauseKeepsItsTypeAndIsPrecededByItsRank) {

@@ -402,7 +402,7 @@ TEST_P(SplitConformance, TheWorldNeverSplitsAUsersCommunicator) {
       const Channel channel{*own, whole.stream};
       const GroupOf pairs = [](int rank) { return rank / 2; };
       EXPECT_THAT(refusal([&] { (void)world.split(channel, pairs, "pairs"); }),
-                  testing::HasSubstr("divide another communicator with its own split"));
+                  testing::HasSubstr("split another communicator with its own split"));
       expect_usable(world, channel);
       expect_usable(world, {*own->split(pairs, "pairs"), whole.stream});
     }

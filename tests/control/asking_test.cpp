@@ -50,6 +50,11 @@ class Asking : public ::testing::Test {
   }
   void TearDown() override { answers_.join(); }
   [[nodiscard]] TcpControlPlane& control() noexcept { return control_; }
+  [[nodiscard]] std::string error_while_late() {
+    try {
+      return control_.late_text(CallKind::gather_batch, 0, "the call", 70ms);
+    } catch (const CommError& error) { return error.what(); }
+  }
   [[nodiscard]] std::string error_of_exchange() {
     try {
       (void)control_.exchange(CallKind::setup, "b");
@@ -72,11 +77,14 @@ class Asking : public ::testing::Test {
 
 TEST_F(Asking, EndsWhenTheJobFails) {
   answer_with({frame_of(FrameType::failure, CallKind::setup, "rank 0: out of coffee")});
-  std::string said;
-  try {
-    said = control().late_text(CallKind::gather_batch, 0, "the call", 70ms);
-  } catch (const CommError& error) { said = error.what(); }
-  EXPECT_EQ(said, "rank 0: out of coffee");
+  EXPECT_EQ(error_while_late(), "rank 0: out of coffee");
+}
+
+TEST_F(Asking, NamesARankThatHadNoMemoryToSayMore) {
+  control().names().arrange([](int rank) { return "pipe " + std::to_string(rank); });
+  answer_with({frame_of(FrameType::failure, CallKind::setup, "")});
+  EXPECT_EQ(error_while_late(),
+            "rank 0 (pipe 0): out of memory on the thread that hears from other ranks");
 }
 
 TEST_F(Asking, IsUnnecessaryOnceAllRanksHaveArrived) {

@@ -9,8 +9,8 @@ namespace tessera::control_text_test {
 namespace {
 
 /// Ranks of the job are ten times the ranks here.
-int tenfold(int rank) {
-  return 10 * rank;
+std::string tenfold(int rank) {
+  return "rank " + std::to_string(10 * rank);
 }
 
 std::string refusal(const std::vector<std::string>& sealed) {

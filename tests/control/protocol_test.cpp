@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <latch>
+
 #include "control/meeting.hpp"
 #include "control/spoken_for.hpp"
 #include "tessera/base/error.hpp"
@@ -67,16 +69,21 @@ TEST(ControlProtocol, NamesARankThatBreaksItAndQuotesItsMessage) {
   for (const auto& [problem, words] : wrong_words()) {
     SCOPED_TRACE(problem);
     Meeting meeting{3};
+    std::latch named{2};
     for (const int rank : {0, 2}) {
-      meeting.start(rank,
-                    [](TcpControlPlane& control) { (void)control.exchange(CallKind::setup, {}); });
+      meeting.start(rank, [&named](TcpControlPlane& control) {
+        control.names().arrange([](int of) { return "pipe " + std::to_string(of); });
+        named.count_down();
+        (void)control.exchange(CallKind::setup, {});
+      });
     }
     SpokenForRank odd{1, 3, meeting.port()};
+    named.wait();
     odd.say(words);
     meeting.join();
     const std::string text =
-        std::string{"rank 1 (a process of the test's) sent an invalid message to other ranks: "} +
-        problem;
+        "rank 1 (pipe 1) (a process of the test's) sent an invalid message to other ranks: " +
+        std::string{problem};
     EXPECT_THAT(odd.heard(FrameType::differ), HasSubstr(text));
     for (const int rank : {0, 2}) {
       EXPECT_THAT(meeting.error(rank), AllOf(HasSubstr(text), Not(HasSubstr("has left"))));

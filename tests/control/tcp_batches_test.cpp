@@ -20,6 +20,8 @@ TEST(TcpBatches, DifferentBatchesAreNamedWithinMomentsAndRankZeroReports) {
   Meeting meeting{3, 60s};
   const auto begin = Clock::now();
   meeting.run([](TcpControlPlane& control) {
+    control.names().arrange([](int rank) { return "pipe " + std::to_string(rank); });
+    (void)control.exchange(CallKind::setup, {});
     for (int i = 0; i < 3000; ++i) {
       const bool odd = control.rank() == 2 && i == 2500;
       (void)control.note_batch(CallKind::reduce_batch, code_of(step(i, odd ? 3 : 4)));
@@ -31,8 +33,8 @@ TEST(TcpBatches, DifferentBatchesAreNamedWithinMomentsAndRankZeroReports) {
     EXPECT_EQ(
         meeting.error(rank),
         "ranks disagree on collective 2500 of channel reduce: entry 0 of batch \"step 2500\": "
-        "rank 2 issued all_reduce of 3 fp32 (sum) where rank 0 issued all_reduce of 4 fp32 "
-        "(sum)");
+        "rank 2 (pipe 2) issued all_reduce of 3 fp32 (sum) where rank 0 (pipe 0) issued "
+        "all_reduce of 4 fp32 (sum)");
     EXPECT_EQ(meeting.is_echo(rank), rank != 0);
   }
 }

@@ -8,6 +8,8 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/cudnn_rule.hpp"
 #include "kernels/values.hpp"
+#include "support/mesh_run.hpp"
+#include "support/planned_jobs.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/device/device_use.hpp"
 #include "tessera/kernels/attention.hpp"
@@ -192,6 +194,24 @@ TEST_F(CudnnTest, BackwardTakesAsFewPiecesAsTheWorkspaceThatIsLentAllows) {
   }
 }
 
+// With a workspace of one head a GPT's backward borrows the logits, and takes all heads at once.
+TEST_F(CudnnTest, AGptThatLendsItsLogitsHoldsWhatWasPlannedAndChangesNoBit) {
+  MeshRun run{.config = {.layers = 2, .hidden = 16, .heads = 2, .vocab = 4096, .seq = 128},
+              .options = {.compute = DType::bf16},
+              .world = {.device = DeviceKind::cuda},
+              .steps = 2,
+              .batch = 2};
+  const MeshOutcome whole = train_on(run);
+  const std::uint64_t pieces = executions();
+  EXPECT_GT(pieces, 0U);
+  run.world.attention_workspace_bytes = 0;
+  const MeshOutcome lent = train_on(run);
+  EXPECT_EQ(executions(), pieces);
+  EXPECT_EQ(difference(whole.seen, lent.seen), "");
+  EXPECT_EQ(difference(planned_on(run, 0), lent.memory[0]), "");
+  EXPECT_LT(lent.memory[0].live[Category::workspace], whole.memory[0].live[Category::workspace]);
+}
+
 TEST_F(CudnnTest, ItsDeviceMemoryIsCountedAsALibrarys) {
   const DeviceUse before = use_of(device()).value();
   const auto free_before = device().memory()->free_bytes;
@@ -222,7 +242,7 @@ TEST_F(CudnnTest, AnOldVersionIsRefusedAtTheStart) {
   const CudaMachine machine = cuda_machine();
   EXPECT_THAT(machine.libraries, ::testing::Contains(HasSubstr("cuDNN 9.14.0 (built with 9.15.1")));
   EXPECT_THAT(machine.devices, ::testing::IsEmpty());
-  EXPECT_THAT(machine.problem, HasSubstr("cuDNN 9.14.0 is too old: needed is 9.15.1 or later"));
+  EXPECT_THAT(machine.problem, HasSubstr("cuDNN 9.14.0 is too old: 9.15.1 or later is needed"));
   try {
     (void)make_cuda_device();
     ADD_FAILURE() << "nothing was thrown";

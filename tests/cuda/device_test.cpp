@@ -157,7 +157,7 @@ TEST_F(CudaDeviceTest, UnavailablePinnedMemoryIsRefused) {
   Emulation emulation;
   emulation.fail("cudaMallocHost", 1, Emulation::kMemoryAllocation);
   EXPECT_THAT(thrown<OutOfMemory>([&] { (void)device().allocate_host(1000); }),
-              HasSubstr("(1000 bytes) of pinned memory on the host"));
+              HasSubstr("(1000 bytes) of pinned memory cannot be allocated on the host"));
   PinnedInts values{device(), 10};
   values.values()[0] = 1;
 }

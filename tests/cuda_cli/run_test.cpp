@@ -327,12 +327,12 @@ TEST_F(CudaRun, ALibraryThatIsTooOldIsRefusedAtTheStart) {
   if (!machine_is_emulated()) { GTEST_SKIP() << "a real library is of the version that it is"; }
   const Variable old{"TESSERA_EMULATED_CUBLASLT_VERSION", "120305"};
   const std::string problem = fmt::format(
-      "cuBLASLt 12.3.5 is too old: needed is 12.4.0 or later; loaded was {}; the CUDA module was "
+      "cuBLASLt 12.3.5 is too old: 12.4.0 or later is needed; loaded was {}; the CUDA module was "
       "built with ",
       machine().module);
   refused(small("train", {"--device", "cuda", "--steps", "1"}), 2, problem);
   const std::string out = tessera({"doctor"}).out;
-  EXPECT_THAT(out, HasSubstr("; too old: needed is 12.4.0 or later; "));
+  EXPECT_THAT(out, HasSubstr("; too old: 12.4.0 or later is needed; "));
   EXPECT_THAT(out, HasSubstr("not usable"));
   EXPECT_THAT(out, HasSubstr(problem));
   EXPECT_THAT(out, Not(HasSubstr("cuda:0")));

@@ -233,9 +233,10 @@ TEST(Uint16Source, RefusesSizesThatDoNotFitAndSaysWhere) {
   EXPECT_THAT(refusal("abc"), HasSubstr("half a token at byte 2"));
   EXPECT_THAT(refusal(llmc_header(20240520, 1, 4) + tokens),
               HasSubstr("byte 8: the header says 4"));
-  EXPECT_THAT(refusal(llmc_header(20240520, 1, 2) + tokens), HasSubstr("the file holds 3"));
+  EXPECT_THAT(refusal(llmc_header(20240520, 1, 2) + tokens), HasSubstr("the file has 3"));
   EXPECT_THAT(refusal(llmc_header(20240520, 1, 0xFFFFFFFF) + tokens), HasSubstr("says -1"));
-  EXPECT_THAT(refusal(llmc_header(20240520, 7, 3) + tokens), HasSubstr("byte 4: version 7"));
+  EXPECT_THAT(refusal(llmc_header(20240520, 7, 3) + tokens),
+              HasSubstr("byte 4: the header has version 7"));
   EXPECT_THAT(refusal(llmc_header(20240520, 1, 3) + tokens + "x"), HasSubstr("at byte 1030"));
   EXPECT_THAT(refusal(llmc_header(20240520, 1, 3).substr(0, 600)), HasSubstr("ends at byte 600"));
 }

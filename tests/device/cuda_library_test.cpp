@@ -80,7 +80,7 @@ TEST_F(CudaLibraryTest, AnotherFileIsNamedAlsoWhereItsVersionIsTheSame) {
   for (const int version : {22803, 22809}) {
     EXPECT_THAT(describe(library(version, other_)),
                 AllOf(HasSubstr(", " + other_ + "; built with " + configured_ + "; "),
-                      HasSubstr("this process had loaded the other before it"),
+                      HasSubstr("this process had already loaded the other one"),
                       EndsWith("begin with " + path("configured"))));
   }
 }
@@ -90,11 +90,13 @@ TEST_F(CudaLibraryTest, NamesAFolderAsItStandsInLdLibraryPath) {
   for (const std::string& list : {odd, "/nonexistent:" + odd + ":/tmp", "/nonexistent;" + odd}) {
     ::setenv("LD_LIBRARY_PATH", list.c_str(), 1);
     EXPECT_THAT(describe(library(22803, other_)),
-                AllOf(HasSubstr("LD_LIBRARY_PATH has '" + odd + "', and goes before what was"),
-                      EndsWith("take that out, or put " + path("configured") + " before it")));
+                AllOf(HasSubstr("LD_LIBRARY_PATH has '" + odd +
+                                "', which comes before the configured folder"),
+                      EndsWith("remove it, or put " + path("configured") + " before it")));
   }
   ::setenv("LD_LIBRARY_PATH", path("configured").c_str(), 1);
-  EXPECT_THAT(describe(library(22803, other_)), HasSubstr("this process had loaded the other"));
+  EXPECT_THAT(describe(library(22803, other_)),
+              HasSubstr("this process had already loaded the other one"));
 }
 
 TEST_F(CudaLibraryTest, AnEmptyEntryOfLdLibraryPathIsTheCurrentFolder) {
@@ -111,18 +113,20 @@ TEST_F(CudaLibraryTest, SaysThatAFileOfTheBuildIsGone) {
   std::filesystem::remove(configured_);
   EXPECT_THAT(describe(library(22803, other_)),
               EndsWith("; built with " + configured_ +
-                       "; that file is gone: install it again, or configure and build again"));
+                       "; that file is missing: install it again, or configure and build again"));
 }
 
 TEST_F(CudaLibraryTest, TooOldAVersionIsRefusedWithBothFiles) {
   EXPECT_NO_THROW(require_version(library(21400, other_)));
-  EXPECT_THAT(refusal_of(library(21399, other_)),
-              AllOf(StartsWith("NCCL 2.13.99 is too old: needed is 2.14.0 or later; loaded was " +
-                               other_ + "; the CUDA module was built with 2.28.9, " + configured_),
-                    EndsWith("; this process had loaded the other before it: let LD_LIBRARY_PATH "
-                             "begin with " +
-                             path("configured"))));
-  EXPECT_THAT(describe(library(21304, other_)), HasSubstr("; too old: needed is 2.14.0 or later"));
+  EXPECT_THAT(
+      refusal_of(library(21399, other_)),
+      AllOf(
+          StartsWith("NCCL 2.13.99 is too old: 2.14.0 or later is needed; loaded was " + other_ +
+                     "; the CUDA module was built with 2.28.9, " + configured_),
+          EndsWith(
+              "; this process had already loaded the other one: make LD_LIBRARY_PATH begin with " +
+              path("configured"))));
+  EXPECT_THAT(describe(library(21304, other_)), HasSubstr("; too old: 2.14.0 or later is needed"));
 }
 
 TEST_F(CudaLibraryTest, ATooOldLibraryOfTheBuildIsToBeReplacedThere) {

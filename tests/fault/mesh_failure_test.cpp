@@ -1,6 +1,8 @@
 // A rank of a model on a mesh is lost: every rank learns of it, with its place in the mesh.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -47,6 +49,57 @@ TEST(MeshFailure, NamesTheLostRankByItsPlaceToAll) {
     const Told told = lose_rank_3(mesh);
     EXPECT_EQ(told.by_run, rank + ": lost");
     EXPECT_EQ(told.to_peers, std::vector<std::string>(3, rank + ": lost"));
+  }
+}
+
+/// What rank 3, which is `odd`, does otherwise than the others, and what the job ends with.
+struct Difference {
+  std::function<void(World&, ShardedModel&, bool odd)> act;
+  std::string text;
+};
+
+void submit(World& world, const std::string& label) {
+  const Channel channel = world.reduce_channel();
+  channel.communicator.submit(Batch{label}, channel.stream);
+  channel.stream.wait();
+}
+
+std::vector<Difference> differences() {
+  const auto split = [](World& world, const GroupOf& group_of, const char* name) {
+    (void)world.split(world.gather_channel(), group_of, name);
+  };
+  const GroupOf pairs = [](int rank) { return rank / 2; };
+  const GroupOf others = [](int rank) { return rank % 2; };
+  return {
+      {[](World& world, ShardedModel&, bool odd) { submit(world, odd ? "b" : "a"); },
+       "rank 3 (pipe 1, shard 1) issued batch \"b\" where rank 0 (pipe 0, shard 0) issued batch"},
+      {[=](World& world, ShardedModel&, bool odd) { split(world, pairs, odd ? "b" : "a"); },
+       "rank 3 (pipe 1, shard 1) splits off \"b\" where rank 0 (pipe 0, shard 0) splits off"},
+      {[=](World& world, ShardedModel&, bool odd) { split(world, odd ? others : pairs, "a"); },
+       "rank 3 (pipe 1, shard 1) has rank 1 (pipe 0, shard 1) in group 1, but rank 0 (pipe 0, "},
+      {[=](World& world, ShardedModel&, bool odd) {
+         odd ? split(world, pairs, "a") : world.barrier();
+       },
+       "rank 3 (pipe 1, shard 1) splits off \"a\" where rank 0 (pipe 0, shard 0) exchanges texts"},
+      {[](World&, ShardedModel& model, bool odd) {
+         (void)model.add_unit("first", {{"w", {4}}}, {.pipe = 0});
+         (void)model.add_unit(odd ? "b" : "a", {{"w", {4}}}, {.pipe = 1});
+         model.materialize(init::constant(0.0F));
+       },
+       "on rank 3 (pipe 1, shard 1); make every rank run the same program"},
+  };
+}
+
+TEST(MeshFailure, NamesARankThatDoesSomethingElseByItsPlace) {
+  for (const auto& [act, text] : differences()) {
+    try {
+      run_ranks(4, [&act = act](World& world) {
+        ShardedModel model{world,
+                           {.strategy = Strategy::zero3, .mesh = {{"pipe", 2}, {"shard", 2}}}};
+        act(world, model, world.rank() == 3);
+      });
+      ADD_FAILURE() << text;
+    } catch (const Error& error) { EXPECT_THAT(error.what(), ::testing::HasSubstr(text)); }
   }
 }
 

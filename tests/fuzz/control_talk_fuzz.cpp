@@ -61,7 +61,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace tessera;
   fuzz::Input input{data, size};
   bool telling = false;
-  JobTalk talk{fuzz::kRanks, [&](const std::vector<int>& ranks, const Frame& frame) {
+  const RankNames names;
+  JobTalk talk{fuzz::kRanks, names, [&](const std::vector<int>& ranks, const Frame& frame) {
                  // A rank's failure to read must not count as the speaker's mistake.
                  telling = true;
                  fuzz::check_told(ranks, frame);

@@ -13,8 +13,8 @@
 namespace tessera::fuzz {
 namespace {
 
-int same(int rank) {
-  return rank;
+std::string same(int rank) {
+  return "rank " + std::to_string(rank);
 }
 
 std::vector<std::string> texts_of(Input& input) {
@@ -61,7 +61,7 @@ void check_batches(const std::vector<std::string>& texts) {
     is_message(describe(batches[i]));
     all.push_back(&batches[i]);
   }
-  (void)first_difference(all);
+  (void)first_difference(all, same);
 }
 
 }  // namespace

@@ -58,6 +58,19 @@ TEST(CudnnRule, TakesAsManyHeadsAtATimeAsTheLentWorkspaceHolds) {
   EXPECT_EQ(cudnn_whole_workspace_bytes(kGpt2, DType::fp32), 0U);
 }
 
+TEST(CudnnRule, TheWorkspaceCanBeSetAndHasRoomForOneHead) {
+  constexpr std::size_t head = 1024 * 1024 * 2 + 1024 * 4;
+  constexpr std::size_t slack = 1U << 20U;
+  for (const auto& [most, heads] : {std::pair{std::size_t{0}, 1}, std::pair{slack + head, 1},
+                                    std::pair{slack + 3 * head, 3}, std::pair{head << 12U, 768}}) {
+    EXPECT_EQ(cudnn_heads(kGpt2, SumOrder::fixed, most), heads);
+    EXPECT_EQ(cudnn_workspace_bytes(kGpt2, DType::bf16, SumOrder::fixed, most),
+              slack + static_cast<std::size_t>(heads) * head);
+  }
+  EXPECT_TRUE(suits_cudnn(kGpt2, DType::bf16, 0));
+  EXPECT_FALSE(suits_cudnn({1, 1023, 12, 64}, DType::bf16, 0)) << "not all of its heads fit";
+}
+
 // Otherwise our own kernels would compute them.
 TEST(CudnnRule, LongSequencesAreTakenAHeadAtATime) {
   constexpr std::size_t slack = 1U << 20U;

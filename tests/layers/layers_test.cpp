@@ -360,6 +360,7 @@ TEST(Layers, KoreanReadmeHasTheCommandsNumbersAndHeadingsOfTheEnglishOne) {
 TEST(Layers, SnippetsOfThePagesArePiecesOfCompiledPrograms) {
   EXPECT_GT(check_snippets("docs/memory-ledger.md", {"examples/memory_ledger.cpp"}), 8);
   EXPECT_GT(check_snippets("docs/planning.md", {"examples/hand_written_mlp.cpp"}), 2);
+  EXPECT_GT(check_snippets("docs/schedules.md", {"examples/pipeline_bubbles.cpp"}), 6);
   EXPECT_GT(check_snippets("docs/recipes.md",
                            {"examples/recipes.cpp", "tests/engine/unequal_ranks_test.cpp"}),
             50);
@@ -367,6 +368,11 @@ TEST(Layers, SnippetsOfThePagesArePiecesOfCompiledPrograms) {
                            {"examples/llama_block.hpp", "examples/llama_model.hpp"}),
             40);
   EXPECT_GT(check_snippets("docs/c.md", {"examples/c_trainer.c"}, "c"), 10);
+  const char* options = "tests/misuse/page_snippets_test.cpp";
+  EXPECT_GT(check_snippets("docs/optimizers.md", {options, "examples/custom_optimizer.cpp"}), 15);
+  EXPECT_GE(check_snippets("docs/moments.md", {options}), 2);
+  EXPECT_GE(check_snippets("docs/precision.md", {options}), 1);
+  EXPECT_GE(check_snippets("docs/checks.md", {options}), 1);
 }
 
 }  // namespace

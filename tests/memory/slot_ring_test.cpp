@@ -133,7 +133,7 @@ TEST_F(SlotRings, ReleasingTwiceNamesTheLastOwner) {
   slots.release(slot, compute.get());
   EXPECT_THAT([&] { slots.release(slot, compute.get()); },
               ThrowsMessage<ContractError>(
-                  AllOf(HasSubstr("gather slot released twice"), HasSubstr("h.0"))));
+                  AllOf(HasSubstr("gather slot was released twice"), HasSubstr("h.0"))));
   EXPECT_EQ(slots.free(), 1);
 }
 

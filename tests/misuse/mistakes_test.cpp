@@ -258,7 +258,7 @@ std::vector<Mistake> others() {
        on(1, [](World& world) { const Trainer trainer{world}; }, {.budget_bytes = 256})},
       {"AShapeWithoutThatExtent",
        Kind::contract,
-       {"shape [3, 5] has 2 extents, and none of index 2"},
+       {"shape [3, 5] has 2 extents, and none at index 2"},
        [] { (void)Shape{3, 5}[2]; }},
       {"ARankThatNeverComes",
        Kind::comm,
@@ -290,7 +290,7 @@ std::vector<Mistake> others() {
            soon)},
       {"ASlotReleasedTwice",
        Kind::contract,
-       {"workspace slot released twice; its last owner is a"},
+       {"a workspace slot was released twice; its last owner is a"},
        on(1,
           [](World& world) {
             Arena arena{world.allocate(Category::workspace, 128, "slots", BufferUse::parts)};

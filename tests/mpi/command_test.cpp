@@ -1,6 +1,7 @@
 // The tessera command as a job of processes: its results, who prints, and how it ends.
 #include "cli/command.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -372,10 +373,10 @@ int process_of(int rank, const std::string& said) {
   return number_in(said, "rank " + std::to_string(rank) + " pid ([0-9]+)\n");
 }
 
-/// A job of three that trains for good, of which one process is sent a signal.
+/// A job that trains for good, of which one process is sent a signal.
 class SignalledJob {
  public:
-  explicit SignalledJob(const Words& command) : job_{3, saying_who(command)} {}
+  explicit SignalledJob(const Words& command, int ranks = 3) : job_{ranks, saying_who(command)} {}
 
   /// Its status, after the process of `rank` has got `signal` and within `limit`.
   int signal_and_wait(int rank, int signal, std::chrono::seconds limit = std::chrono::seconds{10}) {
@@ -397,6 +398,17 @@ class SignalledJob {
 TEST_F(MpiCommand, AKilledProcessEndsTheJobWithinSeconds) {
   SignalledJob job{as_process(model("train", {"--steps", "1000000000"}))};
   EXPECT_NE(job.signal_and_wait(1, SIGKILL, std::chrono::seconds{5}), 0);
+}
+
+// mpirun names a killed process by its rank alone.
+TEST_F(MpiCommand, OnAMeshTheProcessOfEveryRankIsToldWithItsPlace) {
+  SignalledJob job{
+      as_process(model("train", {"--steps", "1000000000", "--mesh", "pipe=2,shard=1"})), 2};
+  EXPECT_NE(job.signal_and_wait(1, SIGKILL, std::chrono::seconds{5}), 0);
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(job.output(), HasSubstr(fmt::format("rank {0} (pipe {0}, shard 0): process {1} on ",
+                                                    rank, process_of(rank, job.output()))));
+  }
 }
 
 // The others wait for it, or for each other: one reports that, and names no other rank.

@@ -178,7 +178,7 @@ TEST_F(NcclFault, AnAbortThatHangsDoesNotKeepTheProcessAlive) {
   EXPECT_EQ(count("has left in the middle of the run", output), kRanks - 1) << output;
   EXPECT_THAT(output, ContainsRegex("error: rank 0: rank 1 .process .* has left .*; NCCL's "
                                     "communicators have not ended within 6 s of that "
-                                    ".ncclCommAbort does not return.: the process ends\n"));
+                                    ".ncclCommAbort does not return., so the process ends\n"));
 }
 
 // It is the device that is late, not a rank.
@@ -258,7 +258,7 @@ TEST_F(NcclFault, RefusesALibraryThatIsTooOld) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   const End end = end_of("succeed", 60'000, {"TESSERA_EMULATED_NCCL_VERSION=21304"});
   EXPECT_EQ(end.status, 2);
-  EXPECT_THAT(end.output, AllOf(HasSubstr("NCCL 2.13.4 is too old: needed is 2.14.0 or later; "
+  EXPECT_THAT(end.output, AllOf(HasSubstr("NCCL 2.13.4 is too old: 2.14.0 or later is needed; "
                                           "loaded was /"),
                                 HasSubstr("; the CUDA module was built with 2.")));
 }
@@ -357,8 +357,8 @@ TEST_F(NcclFault, ContinuingAfterAWithdrawalReportsTheCause) {
   EXPECT_LT(end.seconds, 10);
   EXPECT_THAT(
       end.output,
-      HasSubstr("error: rank 1: NCCL's communicator gather was ended, as all of the "
-                "rank's are: all_reduce of batch \"x\" (channel all, sequence 1) was "
+      HasSubstr("error: rank 1: NCCL's communicator gather was ended, like all of the rank's: "
+                "all_reduce of batch \"x\" (channel all, sequence 1) was "
                 "withdrawn; a rank that withdraws work in progress can make no more calls"));
 }
 
@@ -420,8 +420,9 @@ TEST_F(NcclFault, ALibraryThatCannotSplitSaysSo) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   const End end = end_of("split", 60'000, {"TESSERA_EMULATED_NCCL_VERSION=21703"});
   EXPECT_EQ(end.status, 2);
-  EXPECT_THAT(end.output, HasSubstr("split \"all\": NCCL 2.17.3 is too old: needed is 2.18.1 or "
-                                    "later; loaded was /"));
+  EXPECT_THAT(
+      end.output,
+      HasSubstr("split \"all\": NCCL 2.17.3 is too old: 2.18.1 or later is needed; loaded was /"));
 }
 
 TEST_F(NcclFault, RanksThatShareAGpuAreNamed) {

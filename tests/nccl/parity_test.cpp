@@ -4,15 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "base/environment.hpp"
 #include "cuda/emulation.hpp"
 #include "support/a_gpu.hpp"
 #include "support/gpt_run.hpp"
 #include "support/groups.hpp"
+#include "support/mesh_run.hpp"
 #include "support/planned_jobs.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/world/launch.hpp"
@@ -169,6 +173,29 @@ TEST(NcclHybrid, PlansAreWhatEveryProcessHolds) {
         EXPECT_EQ(held, expected);
       },
       options);
+}
+
+// Sums along every dimension are of two: the same bits in any order.
+TEST(NcclMesh, GptsOfProcessesTrainAsThoseOfThreads) {
+  const std::map<int, std::vector<std::array<int, 3>>> by_size{
+      {1, {{1, 1, 1}}}, {2, {{2, 1, 1}, {1, 1, 2}}}, {4, {{2, 2, 1}, {2, 1, 2}, {1, 2, 2}}}};
+  const auto meshes = by_size.find(this_job().size);
+  if (meshes == by_size.end()) { GTEST_SKIP() << "meshes are of 1, 2 or 4 processes"; }
+  for (const auto& [pipe, shard, tensor] : meshes->second) {
+    MeshRun run;
+    run.config = {.layers = 3, .hidden = 12, .heads = 3, .vocab = 17, .seq = 6};
+    run.options = {.strategy = Strategy::zero3,
+                   .accumulate = 2,
+                   .mesh = {{"pipe", pipe}, {"shard", shard}, {"tensor", tensor}}};
+    run.gpt = {.recompute = nn::Recompute::every(2), .sequence_parallel = tensor > 1};
+    run.world.device = DeviceKind::cuda;
+    const MeshOutcome processes = train_on(run, kAsProcesses);
+    if (this_job().rank != 0) { continue; }
+    const MeshOutcome threads = train_on(run);
+    const std::string mesh = MeshShape{run.options.mesh}.to_string();
+    EXPECT_EQ(unlike(threads.seen, processes.seen), "") << mesh;
+    EXPECT_EQ(processes.evaluated[0], threads.evaluated[0]) << mesh;
+  }
 }
 
 TEST(NcclDeterministic, ForcesTheRingWhichGivesTheSameBitsInEveryRun) {

@@ -89,8 +89,9 @@ TEST(GPT, StartsFromTheSameBitsForEveryStrategyAndNumberOfRanks) {
 }
 
 TEST(GPT, RefusesImpossibleHeadRows) {
-  EXPECT_THAT([] { GPT(kConfig, {.head_rows = -1}); },
-              ThrowsMessage<ConfigError>(HasSubstr("head_rows of -1: give the rows at a time")));
+  EXPECT_THAT(
+      [] { GPT(kConfig, {.head_rows = -1}); },
+      ThrowsMessage<ConfigError>(HasSubstr("head_rows of -1: give the number of rows at a time")));
   EXPECT_THAT([] { GPT(kConfig, {.gather_logits = GatherLogits::on_rank0, .head_rows = 64}); },
               ThrowsMessage<ConfigError>(HasSubstr("head_rows of 64 with GatherLogits::on_rank0")));
 }

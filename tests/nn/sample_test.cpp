@@ -1,7 +1,10 @@
 // Text that depends only on the weights, the prompt and the sampler.
 #include "tessera/nn/sample.hpp"
 
+#include <array>
+
 #include "nn/gpt_course.hpp"
+#include "tessera/world/mesh_shape.hpp"
 #include "tessera/world/run.hpp"
 
 namespace tessera::nn::sample_test {
@@ -84,11 +87,12 @@ TEST(Sampler, RefusesInvalidDistributions) {
 
 using Texts = std::vector<std::vector<std::int32_t>>;
 
-Texts texts(const Generation& generation, Strategy strategy, int ranks) {
+Texts texts(const Generation& generation, Strategy strategy, int ranks,
+            const std::vector<MeshDim>& mesh = {}) {
   Texts all;
   run_ranks(ranks, [&](World& world) {
     auto gpt = shard(GPT(test::kCourseConfig), world,
-                     {.strategy = strategy, .purpose = Purpose::inference});
+                     {.strategy = strategy, .purpose = Purpose::inference, .mesh = mesh});
     gpt.materialize(init::normal(/*seed=*/9, /*stddev=*/0.3F));
     const Texts own = generate(gpt.module(), world, generation);
     if (world.rank() == 0) { all = own; }
@@ -107,6 +111,18 @@ TEST(Generate, GivesTheSameTextOnAnyRanksUnderAnyStrategy) {
     for (const int ranks : {2, 4}) {
       EXPECT_EQ(texts(generation, strategy, ranks), expected) << to_string(strategy) << ranks;
     }
+  }
+}
+
+// Ranks along pipe and tensor compute one sample together: three samples are two turns here.
+TEST(Generate, GivesTheSameTextOnAnyMesh) {
+  const Generation generation{.prompt = {1, 2, 3}, .tokens = 14, .samples = 3};
+  const Texts expected = texts(generation, Strategy::ddp, 1);
+  for (const auto& [pipe, shard, tensor] :
+       {std::array{2, 2, 1}, {1, 2, 2}, {2, 1, 2}, {1, 1, 3}, {2, 1, 1}}) {
+    const std::vector<MeshDim> mesh{{"pipe", pipe}, {"shard", shard}, {"tensor", tensor}};
+    EXPECT_EQ(texts(generation, Strategy::zero3, pipe * shard * tensor, mesh), expected)
+        << MeshShape{mesh}.to_string();
   }
 }
 

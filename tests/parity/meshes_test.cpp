@@ -232,6 +232,7 @@ struct Pairing {
   DType compute = DType::fp32;
   int accumulate = 2;
   nn::GPTOptions gpt = {};
+  Offload offload = Offload::none;
 };
 
 std::vector<Pairing> pairings() {
@@ -269,6 +270,16 @@ std::vector<Pairing> pairings() {
        DType::fp32,
        2,
        {.norms = DType::fp32, .recompute = Recompute::every(2), .head_rows = 16}},
+      {{1, 2, 2, 2},
+       Strategy::hybrid,
+       DType::fp32,
+       1,
+       {.recompute = Recompute::block(), .boundaries = nn::Boundaries::host}},
+      {{2, 2, 2, 1}, Strategy::hybrid, DType::bf16, 2, {}, Offload::state},
+      {{2, 2, 1, 2}, Strategy::hybrid, DType::bf16, 2, {.sequence_parallel = true}},
+      {{1, 1, 2, 3}, Strategy::zero3, DType::fp32, 2, {}, Offload::optimizer},
+      {{1, 1, 2, 2}, Strategy::zero1, DType::bf16, 1, {}, Offload::optimizer},
+      {{2, 1, 1, 2}, Strategy::zero2, DType::fp32, 2, {.sequence_parallel = true}, Offload::state},
   };
 }
 
@@ -284,6 +295,7 @@ TEST_P(Paired, OptionsMatchOneRankAndUseThePlannedMemory) {
   run.options.strategy = pairing.strategy;
   run.options.compute = pairing.compute;
   run.options.accumulate = pairing.accumulate;
+  run.options.offload = pairing.offload;
   run.gpt = pairing.gpt;
   if (pairing.strategy == Strategy::ddp) { std::erase(run.options.mesh, MeshDim{"shard", 1}); }
   if (pairing.compute == DType::fp32) {
@@ -382,16 +394,22 @@ TEST(MeshRefusals, NameWhatToDoInstead) {
   const auto nothing = [](Sharded<nn::GPT>&) {};
   MeshRun run = run_on(2, 1, 1, 1);
   EXPECT_THAT(refusal(run, [&](auto& gpt) { gpt.forward_backward(tokens, tokens); }),
-              HasSubstr("GPT::forward: the mesh has a dimension `pipe`: call run"));
+              HasSubstr("GPT::forward: the mesh has a dimension `pipe`; call run instead"));
   run.gpt = {.boundaries = nn::Boundaries::host};
   EXPECT_THAT(refusal(run, nothing), HasSubstr("Boundaries::host on a mesh with `pipe`"));
   run.gpt = {.gather_logits = nn::GatherLogits::on_rank0};
   EXPECT_THAT(refusal(run, nothing), HasSubstr("GatherLogits::on_rank0 on a mesh with `pipe`"));
   run.gpt = {.schedule = [](int ranks, int) { return pipeline::gpipe(ranks, 5); }};
   EXPECT_THAT(refusal(run, nothing),
-              HasSubstr("schedule gpipe is one of 5 micro-batches on 2 ranks; the model has 2"));
+              HasSubstr("schedule gpipe has 5 micro-batches on 2 ranks, but the model has 2"));
   run.gpt = {.schedule = [](int ranks, int m) { return pipeline::interleaved(ranks, 3, m); }};
   EXPECT_THAT(refusal(run, nothing), HasSubstr("6 stages of a pipeline for 5 layers"));
+  run = run_on(2, 1, 1, 1);
+  run.options.offload = Offload::optimizer;
+  EXPECT_THAT(
+      refusal(run, nothing),
+      HasSubstr("`offload` optimizer takes its gradients off the device before those of the "
+                "places along pipe that share it"));
   run = run_on(1, 1, 2, 1);
   run.gpt = {.sequence_parallel = true};
   EXPECT_THAT(refusal(run, nothing), HasSubstr("sequence parallelism needs a mesh"));

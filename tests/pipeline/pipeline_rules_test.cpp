@@ -124,7 +124,7 @@ TEST(Pipeline, RefusesSchedulesItCannotRun) {
       return std::string{"made"};
     };
     EXPECT_THAT(refusal(gpipe(3, 2)),
-                HasSubstr("schedule gpipe is of 3 ranks, and the mesh pipe 2 has 2 along pipe"));
+                HasSubstr("schedule gpipe is for 3 ranks, but the mesh pipe 2 has 2 along pipe"));
     Schedule held = gpipe(2, 4);
     held.in_flight_limit = 3;
     EXPECT_THAT(refusal(held), HasSubstr("rank 0 would hold the activations of 4 micro-batches"));
@@ -146,7 +146,7 @@ TEST(Pipeline, RefusesSchedulesThatDifferBetweenRanks) {
       ADD_FAILURE() << "made";
     } catch (const ContractError& error) {
       EXPECT_THAT(error.what(),
-                  HasSubstr("what a Pipeline is made of differs between ranks: entry 2 is 'forward "
+                  HasSubstr("the schedule of a Pipeline differs between ranks: entry 2 is 'forward "
                             "of micro-batch 0 on stage 0 on rank 0' on rank 0 and 'forward of "
                             "micro-batch 1 on stage 0 on rank 0' on rank 1"));
     }

@@ -89,11 +89,11 @@ TEST(PipelineSchedule, NamesTheMistakeInASchedule) {
   const std::vector<Mistake> mistakes = {
       {"it has no micro-batches", [](Schedule& s) { s.micro_batches = 0; }},
       {"it has no stages", [](Schedule& s) { s.rank_of_stage.clear(); }},
-      {"stage 1 is on rank 2, and its actions are of 2 ranks",
+      {"stage 1 is on rank 2, but there are actions for 2 ranks",
        [](Schedule& s) { s.rank_of_stage[1] = 2; }},
       {"rank 0 makes the forward of micro-batch 0 on stage 1, which is on rank 1",
        [&](Schedule& s) { rank(s, 0)[0].stage = 1; }},
-      {"rank 1 makes the forward of micro-batch 2 on stage 1, and there are 2 stages and 2 "
+      {"rank 1 makes the forward of micro-batch 2 on stage 1, but there are 2 stages and 2 "
        "micro-batches",
        [&](Schedule& s) { rank(s, 1)[0].micro_batch = 2; }},
       {"rank 0 makes the forward of micro-batch 0 on stage 0 twice",

@@ -166,9 +166,9 @@ TEST(GpuCheckProfile, NamesWhatIsMissingAndThePartThatMeasuresIt) {
   EXPECT_THAT(refusal([](Json& j) { j["parts"] = Json::array(); }), HasSubstr("c_attn forward"));
   EXPECT_THAT(refusal([](Json& j) { j["version"] = 2; }), HasSubstr("of version 2"));
   EXPECT_THAT(refusal([](Json& j) { j = {{"tessera_machine", 1}}; }),
-              HasSubstr("none of scripts/gpu_check.sh"));
+              HasSubstr("do not come from scripts/gpu_check.sh"));
   EXPECT_THAT(refusal([](Json& j) { j["parts"][0].erase("figures"); }),
-              HasSubstr("none of scripts/gpu_check.sh"));
+              HasSubstr("do not come from scripts/gpu_check.sh"));
   const Json row = document()["parts"][0]["figures"][0];
   EXPECT_THAT(refusal([](Json& j) { j["parts"][0]["figures"][0]["value"] = 0; }),
               AllOf(HasSubstr("as '" + row["name"].get<std::string>() + "' of shape '" +

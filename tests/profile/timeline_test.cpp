@@ -145,7 +145,7 @@ TEST(Timeline, RefusesTruncatedRecords) {
   auto records = two_steps();
   records.erase(records.begin() + 3);  // the slot's first use
   const std::string text = refusal([&] { (void)step_timeline(records, 1); });
-  EXPECT_THAT(text, HasSubstr("give back 500 bytes of gather (fc) where 0 are in use"));
+  EXPECT_THAT(text, HasSubstr("release 500 bytes of gather (fc), but 0 are in use"));
 }
 
 StepTimeline sawtooth(std::size_t points) {

@@ -92,6 +92,7 @@ MeshRun on_one_rank(const MeshRun& run) {
   one.options.accumulate *= data_ranks_of(run);
   one.options.accumulate_mode = AccumulateMode::automatic;
   one.options.strategy = Strategy::ddp;
+  one.options.offload = Offload::none;
   one.gpt = {.norms = run.gpt.norms, .dropout = run.gpt.dropout};
   return one;
 }

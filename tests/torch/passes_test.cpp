@@ -423,8 +423,8 @@ std::vector<Mistake> mistakes() {
       {"Clone", "outside its passes",
        [](Model&, NetImpl& net, const Tensor&) { net.block(0).up->weight.clone(); }},
       {"WriteInAForward",
-       "aten::mul_ writes parameter \"blocks.0.up.weight\" of a sharded module, "
-       "and what it writes would be lost",
+       "aten::mul_ writes parameter \"blocks.0.up.weight\" of a sharded module, and the values "
+       "would be lost",
        [](Model& model, NetImpl& net, const Tensor&) {
          model.forward([&] {
            const torch::NoGradGuard no_grad;
@@ -433,7 +433,7 @@ std::vector<Mistake> mistakes() {
        }},
       {"BackwardOfTheLossItself", "call model.backward(loss) instead of loss.backward()",
        [=](Model& model, NetImpl&, const Tensor& x) { loss_of(model, x).backward(); }},
-      {"BackwardTwice", "backward is called without a forward pass",
+      {"BackwardTwice", "backward is called without a preceding forward pass",
        [=](Model& model, NetImpl&, const Tensor& x) {
          const Tensor loss = loss_of(model, x);
          model.backward(loss);
@@ -462,7 +462,7 @@ std::vector<Mistake> mistakes() {
          loss_of(model, x);
          model.backward(old);
        }},
-      {"GradientKept", "uses the gradient of \"in.weight\", which has been reduced",
+      {"GradientKept", "uses the gradient of \"in.weight\", which is already reduced",
        [=](Model& model, NetImpl& net, const Tensor& x) {
          Tensor kept;
          const auto hook = net.in->weight.register_hook(
@@ -479,7 +479,7 @@ std::vector<Mistake> mistakes() {
          other->out->bias.set_requires_grad(true);
          frozen(x);
        }},
-      {"ConvertedInAPass", "parameter \"in.weight\" has been given other memory",
+      {"ConvertedInAPass", "parameter \"in.weight\" was given other memory",
        [](Model& model, NetImpl& net, const Tensor& x) {
          model.forward([&] { net.in->to(torch::kBFloat16); });
          model(x);

@@ -215,7 +215,7 @@ TEST(TorchRecompute, NamesUnsupportedUses) {
          static_cast<void>(tessera::torch::recompute(
              [](const Tensors& in) -> Tensors { return {in[0].mul_(2) + 1}; }, {x * 1}));
        }},
-      {"returns [1, 3] Float in the backward pass, and returned [2, 3] Float before",
+      {"returns [1, 3] Float in the backward pass, but returned [2, 3] Float before",
        [&] {
          tessera::torch::recompute(
              [&](const Tensors& in) -> Tensors { return {in[0].slice(0, runs++) * 2}; }, {x})[0]

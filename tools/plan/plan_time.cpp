@@ -237,8 +237,8 @@ struct TimedRank {
 };
 
 /// Under dp rank 0 does more than the others, and along pipe each place does different work. Along
-/// tensor all wait for the rank with the largest part, the last one. Otherwise all ranks do the
-/// same amount.
+/// tensor all wait for the rank with the largest part, the last one (docs/plan-time-split.md).
+/// Otherwise all ranks do the same amount.
 std::vector<TimedRank> timed_ranks(const Settings& settings, Strategy strategy) {
   if (strategy == Strategy::dp && settings.ranks > 1) { return {{0, 1}, {1, settings.ranks - 1}}; }
   if (settings.mesh.empty()) { return {{0, settings.ranks}}; }

@@ -186,7 +186,10 @@ RunResult trained(const Job& job) {
       progress.tell(stopping(record.stopped_by));
     }
   };
-  return run_training(job, job.settings.strategy, on_step, [&] { begin_outputs(job); });
+  return run_training(job, job.settings.strategy, on_step, [&](const auto& places) {
+    for (const std::string& place : places) { say(place + "\n"); }
+    begin_outputs(job);
+  });
 }
 
 nlohmann::ordered_json train_document(const Job& job, const RunResult& result) {

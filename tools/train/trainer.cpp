@@ -21,6 +21,7 @@
 #include "tools/options/ranks.hpp"
 #include "tools/train/init_file.hpp"
 #include "tools/train/rank_gpt.hpp"
+#include "tools/train/rank_places.hpp"
 #include "tools/train/report.hpp"
 #include "tools/train/run_values.hpp"
 
@@ -384,7 +385,8 @@ RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step,
       return;
     }
     RankTrainer& trainer = *begun;
-    if (world.rank() == 0) { on_ready(); }
+    const std::vector<std::string> places = rank_places(world, job.settings);
+    if (world.rank() == 0) { on_ready(places); }
     if (job.settings.steps > 0) {
       try {
         trainer.train([&](const StepRecord& record) {

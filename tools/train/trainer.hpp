@@ -103,8 +103,9 @@ struct RunResult {
   [[nodiscard]] double seconds_per_step() const;
 };
 
-/// Called on rank 0's thread when all ranks have their initial state.
-using OnReady = std::function<void()>;
+/// Called on rank 0's thread when all ranks have their initial state, with the lines of
+/// `rank_places`.
+using OnReady = std::function<void(const std::vector<std::string>& places)>;
 /// Called on rank 0's thread after each step.
 using OnStep = std::function<void(const StepRecord&)>;
 
@@ -119,6 +120,7 @@ using OnStep = std::function<void(const StepRecord&)>;
 ///
 /// If the load of --resume's checkpoint finds damage, that is not an error: see RunResult::damage.
 [[nodiscard]] RunResult run_training(
-    const Job& job, Strategy strategy, const OnStep& on_step, const OnReady& on_ready = [] {});
+    const Job& job, Strategy strategy, const OnStep& on_step,
+    const OnReady& on_ready = [](const auto&) {});
 
 }  // namespace tessera::tools

@@ -7,8 +7,8 @@
 /// A library that shards training state over ranks. ShardedModel is where to start.
 namespace tessera {
 
-/// Base of everything the library throws. `what()` is a text of one or two lines: what was wrong,
-/// where, and what to do.
+/// Base of everything the library throws. `what()` says in one or two lines what was wrong, where,
+/// and what to do.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -54,7 +54,7 @@ class NumericError : public Error {
   using Error::Error;
 };
 
-/// The contents of a file are not what they should be. Nothing was loaded.
+/// A file is damaged or has another format than expected. Nothing was loaded.
 class FormatError : public Error {
  public:
   using Error::Error;

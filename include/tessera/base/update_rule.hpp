@@ -4,8 +4,8 @@ namespace tessera {
 
 /// AdamW with decoupled weight decay (Loshchilov & Hutter 2019), all arithmetic in fp32:
 ///
-///   m <- b1 m + (1-b1) g        v <- b2 v + (1-b2) g^2
-///   w <- w - lr ( m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps) + wd w )
+///     m <- b1 m + (1-b1) g        v <- b2 v + (1-b2) g^2
+///     w <- w - lr ( m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps) + wd w )
 struct AdamW {
   float lr = 3e-4F;           ///< learning rate of the first step, 0 or more
   float beta1 = 0.9F;         ///< b1, in [0, 1)
@@ -17,9 +17,9 @@ struct AdamW {
 /// Adam (Kingma & Ba 2015). Weight decay is coupled: it is added to the gradient and so passes
 /// through the moments.
 ///
-///   g <- g + wd w
-///   m <- b1 m + (1-b1) g        v <- b2 v + (1-b2) g^2
-///   w <- w - lr m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps)
+///     g <- g + wd w
+///     m <- b1 m + (1-b1) g        v <- b2 v + (1-b2) g^2
+///     w <- w - lr m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps)
 struct Adam {
   float lr = 1e-3F;           ///< learning rate of the first step, 0 or more
   float beta1 = 0.9F;         ///< b1, in [0, 1)
@@ -30,7 +30,7 @@ struct Adam {
 
 /// Lion (Chen et al. 2023). It has one moment, and uses only the sign of the update direction.
 ///
-///   u = b1 m + (1-b1) g        w <- w - lr ( sign(u) + wd w )        m <- b2 m + (1-b2) g
+///     u = b1 m + (1-b1) g        w <- w - lr ( sign(u) + wd w )        m <- b2 m + (1-b2) g
 struct Lion {
   float lr = 1e-4F;           ///< learning rate of the first step, 0 or more
   float beta1 = 0.9F;         ///< b1, in [0, 1)
@@ -40,7 +40,7 @@ struct Lion {
 
 /// Stochastic gradient descent with momentum (no dampening, no Nesterov) and coupled decay:
 ///
-///   g <- g + wd w        u <- mu u + g        w <- w - lr u
+///     g <- g + wd w        u <- mu u + g        w <- w - lr u
 ///
 /// With momentum 0 there is no u and no optimizer memory.
 struct SGD {

@@ -12,62 +12,64 @@ namespace tessera {
 
 /// How a Checkpointer saves.
 struct CheckpointerOptions {
-  std::filesystem::path folder;  ///< one run's; its checkpoints are folders in it
+  std::filesystem::path folder;  ///< the run's folder, with one folder for each checkpoint
   std::int64_t every = 0;        ///< steps between saves; 0: none by steps
-  /// Minutes between saves, by the clock of rank 0; 0: none by time. Rank 0 tells after how many
-  /// steps it is asked again, so that ranks need not speak of it after each.
+  /// Minutes between saves, by the clock of rank 0; 0: none by time. Rank 0 announces after how
+  /// many steps the ranks ask it again, so that they need not communicate after each step.
   std::chrono::minutes minutes{0};
-  /// The newest checkpoints that stay; 0: all. An older one is removed when the newest has been
-  /// read back and verified.
+  /// The number of newest checkpoints that are kept; 0: all. An older checkpoint is removed once
+  /// the newest has been read back and verified.
   int keep = 2;
-  /// Steps whose multiples stay as well; 0: none. A save that is due at a multiple is of that very
-  /// step: it waits for one that is under way. Other saves that are due may slip to a later step.
+  /// Checkpoints of steps that are multiples of this number are kept too; 0: none. A save that is
+  /// due at a multiple saves that very step: it waits for a save in progress. Other saves may slip
+  /// to a later step.
   std::int64_t keep_every = 0;
   /// Whether files are written while training goes on. It takes host memory for this rank's share
   /// of the state.
   bool asynchronous = true;
-  SaveOptions save = {};  ///< of each
+  SaveOptions save = {};  ///< how each checkpoint is written
 };
 
-/// Saves a model periodically. Asynchronous saves copy this rank's share to host memory unit by
-/// unit, beside the next step, whose updates wait for the copy of their own unit alone; a thread
-/// then writes the files.
+/// Saves a model periodically. An asynchronous save copies this rank's share to host memory unit by
+/// unit, beside the next step: a unit's update waits only for that unit's copy. A thread then
+/// writes the files.
 ///
-/// Order:   collective calls: the constructor, `after_step`, `save`, `finish`. Ranks speak to each
-///          other within these calls only: in `after_step` one short text while a save is under
-///          way, which is how they learn of its end, and some texts an interval for `minutes`.
-/// Time:    an asynchronous save costs the calling thread what it takes to enqueue the copies, and
-///          at a multiple of `keep_every` what is left of the save under way. The outcome of the
-///          step before is waited for. It is there when a later `after_step` or `finish` has told
-///          so: four calls of `after_step` at the least, and two more where older checkpoints go,
-///          which all ranks share the reading for.
+/// Order:   the constructor, `after_step`, `save` and `finish` are collective. Ranks communicate
+///          only within these calls: in `after_step` by one short text while a save is in progress,
+///          to learn when it has ended, and by some texts an interval for `minutes`.
+/// Time:    an asynchronous save costs the calling thread the time to enqueue the copies, and at a
+///          multiple of `keep_every` also the rest of a save in progress. It waits for the result
+///          of the previous step. A save is complete once a later `after_step` or `finish` has
+///          found so: after at least four calls of `after_step`, and two more if older checkpoints
+///          are removed, for which all ranks verify the new one together.
 /// Memory:  with `asynchronous` the host pool holds this rank's share of the state, allocated in
-///          the constructor and planned; otherwise two buffers of at most 16 MiB each. While a save
-///          is under way, rank 0 also holds the trainer's buffers there. No device memory.
-/// Errors:  what fails in the background is thrown, on all ranks, by the next `after_step` or by
-///          `finish`. The run can go on; later saves are tried. Otherwise as tessera::save.
+///          the constructor and counted by `plan`; otherwise two buffers of at most 16 MiB each.
+///          During a save rank 0 also holds the trainer's buffers there. No device memory.
+/// Errors:  an error in the background is thrown, on all ranks, by the next `after_step` or
+///          `finish`. The run can go on, and later saves are tried. Otherwise as tessera::save.
 class Checkpointer {
  public:
-  /// After optimize_with. `model` outlives it.
+  /// *Collective.* Prepares saves of `model`, which must outlive this object. It is called after
+  /// optimize_with.
   Checkpointer(ShardedModel& model, CheckpointerOptions options);
-  /// Waits for the thread. What it has not committed is lost: call `finish`.
+  /// Waits for the thread. A save that is not complete is lost: call `finish` before.
   ~Checkpointer();
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  /// After each step: begins a save if one is due and none is under way (a save that is due while
-  /// one is under way begins when that has ended; at a multiple of `keep_every` this call waits for
-  /// that), and ends one whose files all ranks have written. `extras` is asked for if a save
-  /// begins.
+  /// *Collective.* Begins a save if one is due, and completes a save whose files all ranks have
+  /// written. It is called after each step. A save that is due while another is in progress begins
+  /// once that has ended; at a multiple of `keep_every` this call waits for it. `extras` is called
+  /// if a save begins.
   void after_step(const std::function<CheckpointExtras()>& extras);
-  /// Begins a save now, after the one under way has ended. What that one fails with is not thrown
-  /// here, so that this one begins in any case.
+  /// *Collective.* Begins a save now, after a save in progress has ended. An error of that save is
+  /// not thrown here, so that this save begins in any case.
   void save(const CheckpointExtras& extras);
-  /// Waits until the save under way is there.
+  /// *Collective.* Waits until a save in progress is complete.
   void finish();
-  /// Returns the newest checkpoint that this object has committed; empty if there is none.
+  /// Returns the newest checkpoint that this object has completed; empty if there is none.
   [[nodiscard]] std::filesystem::path newest() const;
-  /// Returns what is to be told of `newest`, as SaveReport::warning. The same on all ranks.
+  /// Returns SaveReport::warning of `newest`, the same on all ranks.
   [[nodiscard]] std::string warning() const;
 
  private:

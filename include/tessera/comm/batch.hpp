@@ -71,12 +71,12 @@ using CommOp = std::variant<AllGather, ReduceScatter, AllReduce, Broadcast, Redu
 /// for fp64), whatever the dtype of the data. NCCL adds in its own order, the same in every run.
 class Batch {
  public:
-  /// `label` says what the batch is for ("gather h.0") in errors and traces.
+  /// Makes an empty batch. `label` names its purpose in errors and traces: "gather h.0".
   explicit Batch(std::string label) : label_{std::move(label)} {}
 
-  /// Concatenates every rank's `shard` into `full`, in rank order. `full.elems == shard.elems *
-  /// size`, the same on all ranks. `shard` may be this rank's own part of `full` (in place); any
-  /// other overlap is refused.
+  /// Concatenates every rank's `shard` into `full`, in rank order. On all ranks
+  /// `full.elems == shard.elems * size`. `shard` may be this rank's own part of `full` (in place);
+  /// any other overlap is refused.
   Batch& all_gather(ConstView shard, View full);
 
   /// Reduces `full` over the ranks. With n = shard.elems and full.elems == n * size, rank r keeps
@@ -99,7 +99,7 @@ class Batch {
   /// overlap is refused.
   Batch& gather(ConstView part, View full, int root);
 
-  /// Returns the label: what the batch is for.
+  /// Returns the label, which names the batch's purpose.
   [[nodiscard]] const std::string& label() const noexcept { return label_; }
   /// Returns the entries, in the order in which they were added. They are valid until the batch
   /// changes.

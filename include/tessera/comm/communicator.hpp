@@ -121,6 +121,8 @@ class Communicator {
   virtual void do_run_beside() {}
   virtual void do_abort(std::string_view reason) noexcept = 0;
   virtual void do_withdraw() noexcept = 0;
+  /// Returns what rank `job_rank` of the whole job is called in errors: "rank 5 (pipe 1, shard 0)".
+  [[nodiscard]] virtual std::string do_name(int job_rank) const;
 
   /// *Collective.* Agrees with all ranks on the groups, and returns this rank's.
   [[nodiscard]] RankGroup agree_on_group(const GroupOf& group_of, const std::string& name);

@@ -18,28 +18,30 @@ namespace tessera {
 /// token.
 struct TokenBatch {
   std::vector<std::int32_t> inputs;   ///< the tokens
-  std::vector<std::int32_t> targets;  ///< the token after each of them
+  std::vector<std::int32_t> targets;  ///< the token that follows each input
 };
 
 /// Reads one rank's micro-batches ahead, epoch after epoch, on a thread of its own. Window w is
 /// tokens w*seq ... w*seq + seq; a source has floor((size - 1) / seq) windows.
 ///
 /// Memory:  at most three micro-batches are ready, and one more is being read.
-/// Errors:  what reading threw is thrown by `next`, after the micro-batches read before it, and
-///          again by every later call.
+/// Errors:  `next` throws an error of reading after it has returned the micro-batches that were
+///          read before, and again in every later call.
 /// Threads: one thread calls `next`.
 class TokenLoader {
  public:
   /// Starts to read at step `first_step` (counted over epochs, 0 or more). `options.windows` is
-  /// ignored: the source determines it. Throws ConfigError if the data is too little for one step
-  /// (it says how many tokens are needed), and ContractError if `source` is null.
+  /// ignored: the source determines it. Throws ConfigError with the number of tokens needed if the
+  /// data does not suffice for one step, and ContractError if `source` is null.
   TokenLoader(std::shared_ptr<const TokenSource> source, std::int64_t seq, SamplerOptions options,
               std::int64_t first_step = 0);
+  /// Stops reading and waits for the thread.
   ~TokenLoader();
   TokenLoader(const TokenLoader&) = delete;
   TokenLoader& operator=(const TokenLoader&) = delete;
 
-  /// Waits for the next micro-batch and returns it. `accumulate` of them make a step.
+  /// Waits for the next micro-batch and returns it. A step has SamplerOptions::accumulate
+  /// micro-batches.
   [[nodiscard]] TokenBatch next();
 
  private:
@@ -61,7 +63,8 @@ class TokenLoader {
   std::thread reader_;
 };
 
-/// Returns the number of windows of `seq` tokens, and one more for the last target, in `source`.
+/// Returns the number of windows of `seq` tokens in `source`: floor((size - 1) / seq), since the
+/// last target needs one token more.
 [[nodiscard]] std::int64_t window_count(const TokenSource& source, std::int64_t seq) noexcept;
 
 }  // namespace tessera

@@ -78,6 +78,7 @@ class OwnedEvent {
 /// Work on several streams that is launched as one unit: a CUDA graph.
 class WorkGraph {
  public:
+  /// Frees the graph.
   virtual ~WorkGraph() = default;
   WorkGraph(const WorkGraph&) = delete;
   WorkGraph& operator=(const WorkGraph&) = delete;
@@ -94,6 +95,7 @@ class WorkGraph {
                    const std::function<void()>& enqueue) = 0;
 
  protected:
+  /// For the classes that implement it.
   WorkGraph() = default;
 };
 
@@ -111,6 +113,7 @@ struct DeviceMemory {
 /// Threads: one thread at a time makes calls, except that any thread may free memory.
 class Device : public std::enable_shared_from_this<Device> {
  public:
+  /// Gives the device up. Its streams and events must have been destroyed.
   virtual ~Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -190,6 +193,7 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual void name_range(std::string_view /*phase*/, std::string_view /*unit*/) noexcept {}
 
  protected:
+  /// For the classes that implement it.
   Device() = default;
 };
 

@@ -13,7 +13,7 @@ namespace tessera {
 struct ActivationStoreOptions {
   int count = 0;          ///< activations that the store keeps
   std::size_t bytes = 0;  ///< bytes of one activation
-  int slots = 3;          ///< slots on the device: one is read, one is written, one is being copied
+  int slots = 3;          ///< slots on the device: to read one, write one and copy one at a time
   std::string name = "activations";  ///< the name in errors and in reports of memory
 };
 
@@ -28,8 +28,8 @@ struct ActivationStoreBytes {
 /// The device has slots for only a few of them. Copies run on a stream of their own, beside the
 /// computation.
 ///
-///   forward   absent --open--> in a slot --save--> and on its way to the host --close--> away
-///   backward  away --fetch--> on its way back into a slot --read--> readable --close--> away
+///     forward   absent --open--> in a slot --save--> and on its way to the host --close--> away
+///     backward  away --fetch--> on its way back into a slot --read--> readable --close--> away
 ///
 /// An activation that is closed without `save` is discarded, as in passes without a backward.
 ///
@@ -45,17 +45,18 @@ struct ActivationStoreBytes {
 /// Threads: the rank's own thread.
 class ActivationStore {
  public:
-  /// Throws ContractError unless `count`, `bytes` and `slots` are at least 1.
+  /// Allocates the store. Throws ContractError unless `count`, `bytes` and `slots` are at least 1.
   ActivationStore(World& world, ActivationStoreOptions options);
+  /// Frees the store once nothing enqueued uses it any more.
   ~ActivationStore();
   ActivationStore(const ActivationStore&) = delete;
   ActivationStore& operator=(const ActivationStore&) = delete;
 
-  /// Returns what the constructor allocates, and throws the same ContractError.
+  /// Returns the bytes that the constructor allocates. Throws ContractError as it does.
   [[nodiscard]] static ActivationStoreBytes bytes_needed(const ActivationStoreOptions& options);
 
-  /// Takes a slot for activation `index` and returns its address in device memory. What the
-  /// activation held before is discarded.
+  /// Takes a slot for activation `index` and returns its address in device memory. The previous
+  /// contents of the activation are discarded.
   [[nodiscard]] void* open(int index);
   /// Copies the activation to the host, after everything enqueued on the compute stream so far.
   /// Call it once for each `open`.
@@ -64,12 +65,12 @@ class ActivationStore {
   /// activation can be fetched and read again.
   void close(int index);
 
-  /// Begins to copy a saved activation back to the device. It does nothing if the activation is
-  /// there already or no slot is free. Call it ahead of `read`, so that the copy overlaps with
+  /// Begins to copy a saved activation back to the device. It does nothing if the activation is on
+  /// the device already or no slot is free. Call it ahead of `read`, so that the copy overlaps with
   /// computation.
   void fetch(int index);
-  /// Returns the device address of the activation, which the compute stream may read. It fetches
-  /// the activation first if that has not been done.
+  /// Returns the device address of the activation, which the compute stream may read. If `fetch`
+  /// has not copied the activation, this call does.
   [[nodiscard]] const void* read(int index);
 
  private:

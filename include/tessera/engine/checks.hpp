@@ -5,11 +5,10 @@
 
 namespace tessera {
 
-/// Which mistakes of its trainer a model looks for while it trains, beyond those that it always
-/// refuses. Each level includes the one before it, and none changes a bit of a result
-/// (docs/checks.md).
+/// How thoroughly a model checks its trainer for mistakes, beyond those that it always refuses.
+/// Each level includes the level before it, and none changes a bit of a result (docs/checks.md).
 enum class Checks : std::uint8_t {
-  off,     ///< The model looks for nothing more, at no cost.
+  off,     ///< No further checks, at no cost.
   strict,  ///< A micro-batch is refused with ContractError if a unit has fewer backward scopes than
            ///< forward scopes: its missing gradients would count as zeros. This reads no memory.
   memory,  ///< Tensors used after their scope, gradients written beyond their end, and the first

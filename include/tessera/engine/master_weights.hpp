@@ -5,10 +5,9 @@
 
 namespace tessera {
 
-/// How the fp32 master weights of 16-bit parameters are kept. Training has the same bits with
-/// either.
+/// How the fp32 master weights of 16-bit parameters are kept. Both give the same bits.
 enum class MasterWeights : std::uint8_t {
-  fp32,       ///< Each is kept whole beside its parameter, in 4 bytes.
+  fp32,       ///< Each master weight is kept whole beside its parameter, in 4 bytes.
   remainder,  ///< Its lower 16 bits are kept, in 2 bytes: the bf16 parameter has the upper half.
 };
 

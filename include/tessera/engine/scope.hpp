@@ -25,8 +25,8 @@ enum class UseKind : std::uint8_t;
 ///
 /// A scope ends at its closing brace or with `close`. It can be moved, for instance into a table of
 /// open units in a program whose hooks open and close units. It must end before its model. A scope
-/// that does not keeps the model's memory until it ends, and the rank's body then ends with a
-/// ContractError that names the unit.
+/// that outlives its model keeps the model's memory until it ends, and the rank's body then ends
+/// with a ContractError that names the unit.
 ///
 /// Threads: one at a time, which may change. ShardedModel says which calls any thread may make.
 class Scope {
@@ -34,16 +34,16 @@ class Scope {
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
-  /// Returns the parameter called `name`. Throws ContractError if the scope has ended, and one that
-  /// lists the unit's parameters if none has that name.
+  /// Returns the parameter called `name`. Throws ContractError if the scope has ended, or if no
+  /// parameter has that name; it then lists the unit's parameters.
   [[nodiscard]] ConstTensor operator[](std::string_view name) const;
   /// Returns the stream on which the parameters are ready and kernels must run.
   [[nodiscard]] Stream stream() const;
 
   /// Returns whether the scope has neither ended nor been moved from.
   [[nodiscard]] bool is_open() const noexcept { return model_ != nullptr; }
-  /// Ends the scope, as its closing brace does, and throws what went wrong. Throws ContractError if
-  /// the scope is not open.
+  /// Ends the scope as its closing brace does, but throws the error of a failure. Throws
+  /// ContractError if the scope is not open.
   void close();
 
  private:
@@ -54,8 +54,8 @@ class Scope {
   Scope(std::shared_ptr<engine::Model> model, Unit unit, engine::UseKind kind,
         int micro_batch) noexcept;
   Scope(Scope&& other) noexcept;
-  /// Ends this scope if it is open. `other` is open by then: where slots are few, call close()
-  /// before `other` is opened.
+  /// Ends this scope if it is open, and takes over the use of `other`, which is open too: if slots
+  /// are few, call close() before `other` is opened.
   Scope& operator=(Scope&& other) noexcept;
   ~Scope();
   /// Throws ContractError if the scope is not open or the world has ended.
@@ -69,17 +69,19 @@ class Scope {
   int exceptions_;  // in flight when it was opened
 };
 
-/// A forward use of a unit. What follows its end, such as giving the parameters back, is enqueued
-/// there. The destructor never throws: a failure is kept and thrown by the next call on the model.
+/// A forward use of a unit. Its end enqueues what follows, such as giving the parameters back. The
+/// destructor never throws: a failure is kept and thrown by the next call on the model.
 class ForwardScope : public Scope {
  public:
+  /// Takes over the use of the other scope, which is then not open.
   ForwardScope(ForwardScope&&) noexcept = default;
+  /// Ends this scope if it is open, and takes over the use of the other scope.
   ForwardScope& operator=(ForwardScope&&) noexcept = default;
 
-  /// Tells the model where the unit's output lies: device memory that stays valid on the scope's
-  /// stream until the scope ends. The values are examined only in a step that may be the last of
-  /// `max_skips` skipped ones, so that the error can name the unit in which the first value that is
-  /// not finite arose. Otherwise the call does nothing. All ranks make the same calls.
+  /// Names the unit's output, in device memory that stays valid on the scope's stream until the
+  /// scope ends. The values are examined only in a step that may be the last of `max_skips` skipped
+  /// steps: the error can then name the unit in which the first value that is not finite arose. In
+  /// other steps the call does nothing. All ranks make the same calls.
   void watch(ConstView output) const;
 
  private:
@@ -87,11 +89,13 @@ class ForwardScope : public Scope {
   using Scope::Scope;
 };
 
-/// A use of a unit's parameters alone (ShardedModel::read). The destructor never throws, as that of
-/// ForwardScope.
+/// A use of a unit's parameters alone (ShardedModel::read). The destructor never throws: a failure
+/// is kept and thrown by the next call on the model.
 class ReadScope : public Scope {
  public:
+  /// Takes over the use of the other scope, which is then not open.
   ReadScope(ReadScope&&) noexcept = default;
+  /// Ends this scope if it is open, and takes over the use of the other scope.
   ReadScope& operator=(ReadScope&&) noexcept = default;
 
  private:
@@ -99,24 +103,26 @@ class ReadScope : public Scope {
   using Scope::Scope;
 };
 
-/// A backward use of a unit, during which its full gradients too are whole on this rank. At its end
-/// the gradients are reduced, or kept for a later reduction, as the strategy says. The destructor
-/// never throws, like that of ForwardScope.
+/// A backward use of a unit, during which its gradients are whole on this rank, too. At its end the
+/// gradients are reduced, or kept for a later reduction, depending on the strategy. The destructor
+/// never throws: a failure is kept and thrown by the next call on the model.
 class BackwardScope : public Scope {
  public:
+  /// Takes over the use of the other scope, which is then not open.
   BackwardScope(BackwardScope&&) noexcept = default;
+  /// Ends this scope if it is open, and takes over the use of the other scope.
   BackwardScope& operator=(BackwardScope&&) noexcept = default;
 
   /// Returns the gradient of this rank's loss for the parameter called `name`; kernels add to it
-  /// (see GradientInit). Throws ContractError if the parameter is frozen (ask `has_grad`), and
-  /// where operator[] does.
+  /// (see GradientInit). Throws ContractError as operator[], and if the parameter is frozen
+  /// (`has_grad` is false).
   [[nodiscard]] Tensor grad(std::string_view name) const;
   /// Returns how the next kernel must write the gradient of the parameter called `name`, all of it:
   /// overwrite for the first write since the gradients were opened, add for later ones. The trainer
-  /// then calls `grad` for the address. It always returns add where GradientInit is zeroed, and
-  /// overwrite where it is unzeroed. Throws ContractError where `grad` does, and if `grad` was not
-  /// called after the last `write` of this parameter; close() throws one if it is still missing
-  /// then, and the model cannot go on.
+  /// then calls `grad` for the address. The result is always add with GradientInit::zeroed, and
+  /// always overwrite with GradientInit::unzeroed. Throws ContractError as `grad`, and if `grad`
+  /// was not called after the last `write` of this parameter. If it is still missing at the end,
+  /// close() throws ContractError, and the model cannot go on.
   [[nodiscard]] kernels::Write write(std::string_view name) const;
   /// Returns whether the parameter called `name` is trained. Throws ContractError as operator[]
   /// does.
@@ -127,12 +133,12 @@ class BackwardScope : public Scope {
   using Scope::Scope;
 };
 
-/// While an Evaluation lives, the model is evaluated: all scopes are forward scopes, in any number
-/// of passes. It does not affect the training: gradients, the bits of later steps and the memory
-/// peak stay the same.
+/// An evaluation of a model, as long as it lives: all scopes are forward scopes, in any number of
+/// passes. It does not affect the training: gradients, the bits of later steps and the memory peak
+/// stay the same.
 ///
-///   auto evaluation = model.evaluate();
-///   for (batch of the validation set) { (forward scopes); evaluation.end_pass(); }
+///     auto evaluation = model.evaluate();
+///     for (batch of the validation set) { (forward scopes); evaluation.end_pass(); }
 ///
 /// Order:   every rank opens the same units in the same order. Units are gathered ahead as in
 ///          training. The first pass expects the order of the training, if it is known, and each
@@ -145,9 +151,10 @@ class Evaluation {
  public:
   Evaluation(const Evaluation&) = delete;
   Evaluation& operator=(const Evaluation&) = delete;
+  /// Ends the last pass and the evaluation.
   ~Evaluation();
 
-  /// Ends a pass, as the destructor does too. Throws ContractError if a scope is open.
+  /// Ends a pass; the destructor ends the last one. Throws ContractError if a scope is open.
   void end_pass();
 
  private:

@@ -28,11 +28,11 @@ class TrainingState;
 }
 
 /// A model whose parameters, gradients and optimizer state are distributed over the ranks of a
-/// World as its strategy says. The trainer does the computation; the model hands out pointers.
+/// World by a strategy. The trainer does the computation; the model hands out pointers.
 ///
-///   declared --materialize--> ready --optimize_with--> trainable
-///   trainable: (forward scopes, backward scopes) x accumulate, then step(), again and again
-///   ready, trainable between steps: evaluate(), then forward scopes only
+///     declared --materialize--> ready --optimize_with--> trainable
+///     trainable: (forward scopes, backward scopes) x accumulate, then step(), again and again
+///     ready, trainable between steps: evaluate(), then forward scopes only
 ///
 /// Order:   every call is made by all ranks, in the same order with the same units. The order of
 ///          scopes is recorded in the first micro-batch, which gathers without prefetch unless
@@ -50,8 +50,8 @@ class TrainingState;
 ///          made on the rank's own thread.
 class ShardedModel {
  public:
-  /// Declares a model without units. Throws what `validate` throws for these options in a job of
-  /// this size.
+  /// Declares a model without units. Throws ConfigError as `validate` does for these options in a
+  /// job of this size.
   explicit ShardedModel(World& world, const ModelOptions& options = {});
   /// Ends the model, within the rank's body and after all of its scopes and Evaluations. It never
   /// throws. If one of them is still open, the end of the rank's body throws a ContractError that
@@ -67,21 +67,22 @@ class ShardedModel {
   Unit add_unit(std::string name, std::vector<ParameterSpec> parameters, UnitOptions options = {});
 
   /// Declares that every forward pass opens exactly these scopes in this order, and every backward
-  /// pass the same in reverse. The first step then prefetches too, and there are slots for the
-  /// gradients of all blocks that are on their way back at once: a block that is used several times
-  /// (A B C A B C) is on its way back from its first backward scope to its last. Units that this
-  /// rank does not have are left out. The call is optional and comes before `materialize`.
+  /// pass opens them in reverse. The first step then prefetches too, and there are slots for the
+  /// gradients of all blocks that need one at once: a block that is used several times (A B C A B
+  /// C) needs its slot from its first backward scope to its last. Units that this rank does not
+  /// have are left out. The call is optional and comes before `materialize`.
   void declare_order(const std::vector<Unit>& forward);
 
   /// *Collective.* Lays out, allocates and initialises the parameters. Each rank asks `initial`
-  /// only for what it keeps. If `initial` throws or memory runs out, the model stays declared.
-  /// Throws ConfigError for options that do not fit the units, and ContractError if ranks declare
-  /// different models.
+  /// only for the elements that it keeps. If `initial` throws or memory runs out, the model stays
+  /// declared. Throws ConfigError for options that do not fit the units, and ContractError if ranks
+  /// declare different models.
   void materialize(const Initializer& initial);
 
-  /// *Collective.* Allocates and zeroes the optimizer's state for what this rank updates. It is
-  /// called once. Throws ContractError that names the first difference if ranks bring different
-  /// values, and ConfigError for a group without a trained parameter or an option without effect.
+  /// *Collective.* Allocates and zeroes the optimizer's state for the elements that this rank
+  /// updates. It is called once. Throws ContractError that names the first difference if ranks give
+  /// different values, and ConfigError for a group without a trained parameter or an option without
+  /// effect.
   void optimize_with(const Optimizer& optimizer, const OptimizerOptions& options = {});
 
   /// Opens a unit for its forward pass, in the current micro-batch. A forward scope after backward
@@ -89,57 +90,59 @@ class ShardedModel {
   /// scopes hold all slots.
   [[nodiscard]] ForwardScope forward(Unit unit);
   /// Opens a unit for its backward pass, as many times in a micro-batch as its forward pass. Throws
-  /// ContractError if its gradients need a slot and none is free. A slot is taken by a block that
-  /// is open, or whose backward has been opened less often than its forward. There are
+  /// ContractError if its gradients need a slot and none is free. A block takes a slot while it is
+  /// open, and while its backward has been opened less often than its forward. There are
   /// ModelOptions::gradient_slots, or as many as the declared order needs.
   [[nodiscard]] BackwardScope backward(Unit unit);
 
-  /// Opens a unit for micro-batch `micro_batch` of the step, from 0, where several are in flight
-  /// (F1 F2 B1 F3 B2 B3). The results have the bits of one micro-batch after the other.
-  /// Micro-batches begin in order, and each has all of its forward scopes before its backward ones.
-  /// A unit's backward scopes come in the order of micro-batches. A unit that stays gathered until
-  /// its last use in a micro-batch stays gathered until its last use in all that are in flight. The
-  /// caller keeps the activations of each. Throws ContractError for a micro-batch out of order, and
-  /// from the calls above while several are in flight.
+  /// Opens a unit for the forward pass of micro-batch `micro_batch` of the step, from 0, for steps
+  /// with several micro-batches in flight (F1 F2 B1 F3 B2 B3). The results have the bits of one
+  /// micro-batch after the other. Micro-batches begin in order, and each has all of its forward
+  /// scopes before its backward scopes. A unit's backward scopes come in the order of
+  /// micro-batches. A unit that stays gathered until its last use in a micro-batch stays gathered
+  /// until its last use in all micro-batches in flight. The caller keeps the activations of each.
+  /// Throws ContractError for a micro-batch out of order; the calls above throw it while several
+  /// are in flight.
   [[nodiscard]] ForwardScope forward(Unit unit, int micro_batch);
+  /// Opens a unit for the backward pass of micro-batch `micro_batch` of the step, from 0, under the
+  /// rules of `forward` with a micro-batch.
   [[nodiscard]] BackwardScope backward(Unit unit, int micro_batch);
-  /// Opens the parameters of a unit for a micro-batch that is in flight, as often and whenever it
-  /// is wanted: it counts neither as a forward nor as a backward scope. A backward pass that is
-  /// divided makes the gradients of its inputs in such a scope, while earlier micro-batches still
-  /// wait for their gradients of weights. Throws ContractError for a micro-batch that is not in
-  /// flight.
+  /// Opens the parameters of a unit for a micro-batch in flight, at any time and any number of
+  /// times: it counts neither as a forward nor as a backward scope. A divided backward pass
+  /// computes the gradients of its inputs in such a scope, while earlier micro-batches still lack
+  /// their gradients of weights. Throws ContractError for a micro-batch that is not in flight.
   [[nodiscard]] ReadScope read(Unit unit, int micro_batch);
 
   /// Returns whether every scope of `unit` hands out its parameters, or its gradients, at the same
-  /// addresses from `materialize` until the model ends. Parameters stay in place where ranks hold
-  /// them whole and where the unit has a slot of its own (root units, Reshard::after_backward,
-  /// `persist_elems`). Gradients stay in place where they are kept whole, and for root units. The
-  /// memory is the unit's only while one of its scopes is open.
+  /// addresses from `materialize` until the model ends. Parameters stay in place if ranks hold them
+  /// whole or the unit has a slot of its own (root units, Reshard::after_backward,
+  /// `persist_elems`). Gradients stay in place if they are kept whole, and for root units. The
+  /// memory belongs to the unit only while one of its scopes is open.
   [[nodiscard]] bool stays_in_place(Unit unit, StateTensor what) const;
 
   /// *Collective.* Begins an evaluation, which lasts as long as the result lives. Throws
-  /// ContractError while a step is under way or another evaluation lives. A model for inference has
-  /// no other use.
+  /// ContractError while a step is in progress or another evaluation lives. A model for inference
+  /// has no other use.
   [[nodiscard]] Evaluation evaluate();
 
-  /// Sets the learning rate of all steps from the next on; groups use their multiple of it. All
-  /// ranks give the same rate: `step` compares it with what it sends anyway, and throws CommError
-  /// that names two ranks and their rates if they differ. Throws ContractError before
+  /// Sets the learning rate of the next and all later steps; groups use their multiple of it. All
+  /// ranks give the same rate: `step` compares the rates, at no further communication, and throws
+  /// CommError that names two ranks and their rates if they differ. Throws ContractError before
   /// `optimize_with`, and unless `lr` is finite and 0 or more.
   void set_learning_rate(float lr);
 
   /// *Collective.* Averages the accumulated gradients, clips them and updates the parameters.
   /// `loss`, if given, is the device address of this rank's mean loss over its micro-batches, for
-  /// the report. On a mesh with `pipe` the ranks of one place give it, and the others null; of the
-  /// ranks along `tensor`, which have the same, the first one's is taken. Throws ContractError
+  /// the report. On a mesh with `pipe` the ranks of one place give it, and the others null. Along
+  /// `tensor`, where all ranks have the same loss, the first rank's is used. Throws ContractError
   /// unless exactly `accumulate` micro-batches have been run, and in the first step if the loss is
-  /// scaled but `loss_scale` has not been called since `optimize_with`. What ModelOptions::checks
-  /// finds at the end of a micro-batch is a ContractError here, or in the first forward scope of
-  /// the next micro-batch.
+  /// scaled but `loss_scale` has not been called since `optimize_with`. A mistake that
+  /// ModelOptions::checks finds at the end of a micro-batch is a ContractError here, or in the
+  /// first forward scope of the next micro-batch.
   ///
   /// If the gradient is not finite on some rank, no rank updates anything, and a dynamic loss scale
-  /// falls. Throws NumericError, the same on all ranks, once this has happened `max_skips` times in
-  /// a row or more. It names the first unit whose watched output (else whose gradient) was not
+  /// falls. Throws NumericError, the same on all ranks, once this has happened at least `max_skips`
+  /// times in a row. It names the first unit whose watched output (else whose gradient) was not
   /// finite. The step then counts as made, and the model can go on.
   void step(const double* loss = nullptr);
   /// Returns the device address of the loss scale: the factor by which the trainer multiplies the
@@ -152,28 +155,29 @@ class ShardedModel {
   /// since the model was made or loaded from a checkpoint.
   [[nodiscard]] StepReport report() const;
   /// Returns the report of the step before the last, without waiting for the last, so that the
-  /// device stays busy. Throws ContractError if fewer than two steps have been made since then.
+  /// device stays busy. Throws ContractError if fewer than two steps have been made since the model
+  /// was made or loaded from a checkpoint.
   [[nodiscard]] StepReport previous_report() const;
 
-  /// Returns the number of steps made, including those that were skipped and those before the
-  /// checkpoint that the model was loaded from.
+  /// Returns the number of steps made, including skipped steps and the steps before the checkpoint
+  /// that the model was loaded from.
   [[nodiscard]] std::int64_t steps() const noexcept;
 
-  /// *Collective.* Calls `sink` on every rank, in order of registration, with each whole parameter
+  /// *Collective.* Calls `sink` on every rank, in order of declaration, with each whole parameter
   /// or gradient in host memory (valid during the call), widened to fp32. Tied parameters come
-  /// once, with their owner. Units are gathered one at a time, and on a mesh with `tensor` or
-  /// `pipe` what its ranks have is brought together, one tensor at a time in device memory. Throws
-  /// ContractError for parameters while a step is under way, and for gradients except between the
+  /// once, with their owner. Units are gathered one at a time. On a mesh with `tensor` or `pipe`
+  /// the ranks' parts are assembled too, one tensor at a time in device memory. Throws
+  /// ContractError for parameters while a step is in progress, and for gradients except between the
   /// last micro-batch and `step`.
   void export_state(StateTensor what,
                     const std::function<void(const ParameterInfo&, std::span<const float>)>& sink);
 
-  /// Calls `sink` with the fp32 values that this rank's optimizer updates: master weights, joined
-  /// where they are kept as remainders, or the parameters themselves where they are fp32. They come
-  /// in pieces in host memory (valid during the call): elements [first, first + values.size()) of
-  /// the whole parameter. Frozen parameters have none, nor have units at other places along `pipe`.
-  /// Ranks that keep copies (those along the mesh's `replicate`, and along `tensor` of parameters
-  /// that are not cut) are all given the same values.
+  /// Calls `sink` with the fp32 values that this rank's optimizer updates: master weights, also if
+  /// they are kept as remainders, or fp32 parameters themselves. They come in pieces in host memory
+  /// (valid during the call): elements [first, first + values.size()) of the whole parameter. There
+  /// are none for frozen parameters and for units at other places along `pipe`. Ranks with copies
+  /// (along the mesh's `replicate`, and along `tensor` for parameters that are not cut) all get the
+  /// same values.
   void export_masters(const std::function<void(const ParameterInfo&, std::int64_t first,
                                                std::span<const float> values)>& sink);
 
@@ -185,18 +189,19 @@ class ShardedModel {
   [[nodiscard]] std::int64_t parameter_elems() const;
   /// Returns the bytes that this rank keeps between steps: all 0 before `materialize`.
   [[nodiscard]] ModelStateBytes state_bytes() const;
-  /// Returns how the parameters of `unit` are laid out. The reference is valid until the next
+  /// Returns the layout of the parameters of `unit`. The reference is valid until the next
   /// `add_unit`.
   [[nodiscard]] const UnitLayout& layout(Unit unit) const;
   /// Returns the name of `unit`. The reference is valid until the next `add_unit`.
   [[nodiscard]] const std::string& unit_name(Unit unit) const;
-  /// Returns whether this rank has `unit`: whether it is at its place along the mesh's `pipe`, or
-  /// owns a parameter that is tied there. It is known when all units have been declared.
+  /// Returns whether this rank has `unit`: the unit is at this rank's place along the mesh's
+  /// `pipe`, or owns a parameter that is tied to a unit there. The result is final once all units
+  /// are declared.
   [[nodiscard]] bool has(Unit unit) const;
   /// Returns the number of declared units.
   [[nodiscard]] std::size_t unit_count() const noexcept;
-  /// Returns the unit that was declared at place `index`, from 0. Throws ContractError if there is
-  /// none.
+  /// Returns the unit with index `index` in the order of declaration, from 0. Throws ContractError
+  /// if there is none.
   [[nodiscard]] Unit unit(std::size_t index) const;
 
  private:

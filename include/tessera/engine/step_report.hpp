@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// What one step did. It has the same bits on every rank and, with the same explicit options, under
-/// every strategy.
+/// The results of one step. They have the same bits on every rank and, with the same explicit
+/// options, under every strategy.
 struct StepReport {
   std::int64_t step = 0;              ///< The number of the step, from 1.
   double loss = 0.0;                  ///< The mean over data ranks of the losses given to `step`.
@@ -19,8 +19,7 @@ struct StepReport {
   std::int64_t skipped_in_a_row = 0;  ///< The steps skipped in a row, up to this one.
 };
 
-/// The bytes of this rank that persist between steps, as the table of Strategy counts them. Slots
-/// are not included.
+/// The bytes that this rank keeps between steps, without slots: the entries of Strategy's table.
 struct ModelStateBytes {
   std::size_t parameters = 0;  ///< Bytes of parameters on the device.
   std::size_t gradients = 0;   ///< Bytes of gradients on the device.
@@ -29,7 +28,7 @@ struct ModelStateBytes {
   friend bool operator==(const ModelStateBytes&, const ModelStateBytes&) = default;
 };
 
-/// What ShardedModel::export_state hands out.
+/// The tensors that ShardedModel::export_state returns.
 enum class StateTensor : std::uint8_t {
   parameters,  ///< The parameters, after the last update.
   gradients,   ///< The gradients, averaged over ranks and micro-batches and not clipped. They are

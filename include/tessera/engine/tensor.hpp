@@ -12,12 +12,12 @@
 
 namespace tessera {
 
-/// The time during which a tensor may be used: until the scope that it was taken from ends. Users
-/// need not name it; ConstTensor and Tensor check it at every access.
+/// The time during which a tensor may be used: until the scope that it was taken from ends.
+/// ConstTensor and Tensor check it at every access; users need not name it.
 class Lifetime {
  public:
-  /// `*scopes` counts the scopes of the unit that have ended. Errors name `category` and `unit`.
-  /// `life` keeps both references valid.
+  /// Begins a lifetime. `scopes` counts the scopes of the unit that have ended. Errors name
+  /// `category` and `unit`. `life` keeps both references valid.
   Lifetime(std::shared_ptr<const void> life, const std::uint64_t& scopes, Category category,
            const std::string& unit) noexcept
       : life_{std::move(life)},
@@ -48,7 +48,7 @@ class Lifetime {
 ///         another unit, and for a conversion to an element type other than `dtype`.
 class ConstTensor {
  public:
-  /// Scopes make it. `shape` outlives the tensor or is kept by `lifetime`.
+  /// Makes a tensor; scopes call it. `shape` outlives the tensor or is kept by `lifetime`.
   ConstTensor(ConstView view, const Shape& shape, const Lifetime& lifetime) noexcept
       : view_{view}, shape_{&shape}, lifetime_{lifetime} {}
   /// Returns the address of the first element.
@@ -71,10 +71,15 @@ class ConstTensor {
   Lifetime lifetime_;
 };
 
-/// A gradient that can be read and written until its scope ends. Otherwise it is like ConstTensor.
+/// A gradient, or this rank's part of it, that can be read and written until its scope ends. It
+/// owns nothing. It converts to the pointer that a kernel takes: device memory that is ready on the
+/// scope's stream.
+///
+/// Errors: ContractError if the scope or the model has ended, since the memory may then belong to
+///         another unit, and for a conversion to an element type other than `dtype`.
 class Tensor {
  public:
-  /// Scopes make it. `shape` outlives the tensor or is kept by `lifetime`.
+  /// Makes a tensor; scopes call it. `shape` outlives the tensor or is kept by `lifetime`.
   Tensor(View view, const Shape& shape, const Lifetime& lifetime) noexcept
       : view_{view}, shape_{&shape}, lifetime_{lifetime} {}
   /// Returns the address of the first element.
@@ -90,6 +95,7 @@ class Tensor {
   operator float*() const;
   /// Converts to an address with its dtype, for any element type.
   operator Values() const { return {data(), view_.dtype}; }
+  /// Converts to a read-only address with its dtype, for any element type.
   operator ConstValues() const { return {data(), view_.dtype}; }
 
  private:

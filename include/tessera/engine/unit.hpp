@@ -8,41 +8,42 @@
 
 namespace tessera {
 
-/// Where a unit's gathered parameters lie, under strategies that gather.
+/// How long a unit's parameters stay gathered, under strategies that gather.
 enum class UnitKind : std::uint8_t {
-  block,  ///< They lie in a slot of the ring around each use, or as Reshard says.
+  block,  ///< The unit has a slot of the ring around each use, or as Reshard says.
   root,  ///< The unit is used outside the blocks: it has a slot of its own, from its first use in a
          ///< micro-batch or pass to its last.
 };
 
-/// What the gradients of a unit hold when a backward scope opens.
+/// The contents of a unit's gradients when a backward scope opens.
 enum class GradientInit : std::uint8_t {
-  zeroed,    ///< They hold zeros or the sum so far: kernels add to them.
-  unzeroed,  ///< They hold anything: the trainer overwrites every element. ConfigError where
+  zeroed,    ///< Zeros or the sum so far: kernels add to them.
+  unzeroed,  ///< Undefined values: the trainer overwrites every element. ConfigError where
              ///< micro-batches accumulate in them, ContractError if the unit has a second backward
              ///< scope in a micro-batch.
-  first_write,  ///< They hold anything at first. The trainer asks BackwardScope::write before each
-                ///< use: the first kernel overwrites the gradient, later ones add to it. A gradient
-                ///< that is taken without `write` is filled with zeros then, and one that is never
-                ///< taken when the unit's last backward scope ends. It saves a fill and a read.
+  first_write,  ///< Undefined values at first. The trainer calls BackwardScope::write before each
+                ///< use: the first kernel overwrites the gradient, later kernels add to it. A
+                ///< gradient is filled with zeros when it is taken without `write`, or at the end
+                ///< of the unit's last backward scope if it is never taken. It saves a fill and a
+                ///< read.
 };
 
 /// How a unit is kept. The defaults fit a repeated layer of a model.
 struct UnitOptions {
-  /// The kind of the unit. A unit that owns a tied parameter becomes a root by itself. It has no
+  /// The kind of the unit. A unit that owns a tied parameter always becomes a root. It has no
   /// effect where nothing is gathered.
   UnitKind kind = UnitKind::block;
   /// Whether backward adds to the unit's gradients or overwrites them. It changes no value.
   GradientInit gradients = GradientInit::zeroed;
   /// When the unit gives its gathered parameters back. If it is not given, ModelOptions::reshard
-  /// counts. ConfigError from add_unit for a root unit, for inference, and where nothing is
+  /// applies. ConfigError from add_unit for a root unit, for inference, and where nothing is
   /// gathered.
   std::optional<Reshard> reshard = {};
   /// The place along the mesh's dimension `pipe` of the ranks that have the unit, from 0. All ranks
-  /// declare all units; those that do not have one keep nothing of it, and must not open it.
+  /// declare all units; ranks at other places keep nothing of it, and must not open it.
   ///
-  /// An owner of tied parameters is also kept by the ranks of its aliases' units. `step` adds the
-  /// gradients of those places before it averages, so that all of them update alike.
+  /// A unit that owns tied parameters is also kept by the ranks of its aliases' units. `step` adds
+  /// the gradients of those places before it averages, so that all of them make the same update.
   int pipe = 0;
 };
 
@@ -51,8 +52,9 @@ struct UnitOptions {
 /// ContractError.
 class Unit {
  public:
+  /// A handle that belongs to no model.
   Unit() = default;
-  /// Returns the unit's place in the order of declaration, from 0.
+  /// Returns the unit's index in the order of declaration, from 0.
   [[nodiscard]] std::size_t index() const noexcept { return index_; }
   friend bool operator==(const Unit&, const Unit&) = default;
 

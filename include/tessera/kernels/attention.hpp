@@ -65,8 +65,8 @@ struct AttentionBackward {
   std::int64_t first_head = 0;  ///< as in forward
 };
 
-/// Computes the gradient of attention_forward. Bits and errors are those of attention_forward;
-/// also throws ContractError if the workspace is smaller than attention_workspace_elems.
+/// Computes the gradient of attention_forward. Bits and errors are those of attention_forward; also
+/// throws ContractError if the workspace is smaller than attention_workspace_elems.
 void attention_backward(const AttentionBackward& args, Stream stream);
 
 /// Returns the number of fp32 elements of workspace that both directions need on this stream, for

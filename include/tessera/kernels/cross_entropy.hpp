@@ -28,9 +28,9 @@ struct CrossEntropy {
 /// Computes softmax cross entropy, forward and backward in one call. It replaces the logits by
 /// their gradient, and needs no second copy of them.
 ///
-///   *loss += loss_scale * sum over rows of (log sum exp(logits[r]) - logits[r, target[r]]) (fp64)
-///   logits[r, c] <- g * (softmax(logits[r])[c] - [c == target[r]])
-///        with g = gradient_scale * *dynamic_scale in fp32
+///     *loss += loss_scale * sum over rows of (log sum exp(logits[r]) - logits[r, target[r]])
+///     logits[r, c] <- g * (softmax(logits[r])[c] - [c == target[r]])
+///          with g = gradient_scale * *dynamic_scale in fp32
 ///
 /// Bits:   a row's loss and gradient depend on that row only. The losses are added in fp64: on a
 ///         CPU row by row in order, on CUDA in an order that depends on the number of rows only.

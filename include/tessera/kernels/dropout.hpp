@@ -38,9 +38,9 @@ struct Dropout {
 
 /// Drops each element with probability p, and scales the others:
 ///
-///   y[s, i] = word(s, first_elem + i) < p 2^32 ? 0 : x[s, i] / (1 - p)
-///   word(s, i) = word i % 4 of philox4x32({low, high of i / 4, low, high of first_sample + s},
-///                                         a key made of seed, step and site)
+///     y[s, i] = word(s, first_elem + i) < p 2^32 ? 0 : x[s, i] / (1 - p)
+///     word(s, i) = word i % 4 of philox4x32({low, high of i / 4, low, high of first_sample + s},
+///                                           a key made of seed, step and site)
 ///
 /// where the factor 1 / (1 - p) is rounded to fp32. The gradient of x is the same call on the
 /// gradient of y.

@@ -40,7 +40,7 @@ struct RMSNormBackward {
 
 /// Adds the gradients of rms_norm_forward: with n = x * inverse_rms and dn = dy * weight,
 ///
-///   dx += inverse_rms * (dn - n * mean(dn * n))        dweight += sum over rows of dy * n
+///     dx += inverse_rms * (dn - n * mean(dn * n))        dweight += sum over rows of dy * n
 ///
 /// Bits:   dx as in forward; dweight is summed over rows as by layer_norm_backward.
 /// Memory: CUDA uses the stream's workspace.

@@ -26,7 +26,7 @@ struct Rotary {
 
 /// Rotates the pairs (a, b) = (x[i], x[i + head_size / 2]) of every head of token t:
 ///
-///   a <- a cos - b sin    b <- b cos + a sin    with cos, sin = cosines, sines[t, i]
+///     a <- a cos - b sin    b <- b cos + a sin    with cos, sin = cosines, sines[t, i]
 ///
 /// in fp32, rounded once. This is rotary position embedding (Su et al. 2021) with the halves of a
 /// head paired, as in GPT-NeoX and Hugging Face's Llama. Weights made for neighbouring pairs need

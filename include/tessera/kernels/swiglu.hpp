@@ -42,7 +42,7 @@ struct SwiGLUBackward {
 
 /// Computes the gradients of swiglu_forward: with s = 1 / (1 + exp(-gate)),
 ///
-///   dup = dy * gate * s        dgate = dy * up * s * (1 + gate * (1 - s))
+///     dup = dy * gate * s        dgate = dy * up * s * (1 + gate * (1 - s))
 ///
 /// Bits and errors are those of swiglu_forward.
 void swiglu_backward(const SwiGLUBackward& args, Stream stream);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+/// Kernels for layers, on CPUs and CUDA: tessera/kernels/kernels.hpp has the rules for all of them.
 namespace tessera::kernels {
 
 /// How a kernel writes its result to memory.

@@ -21,7 +21,7 @@ enum class SlotPoison : std::uint8_t {
 
 /// Memory for a unit's gathered parameters or full gradients, used by one unit after another.
 ///
-///   free --acquire(writer)--> taken --release(reader)--> free
+///     free --acquire(writer)--> taken --release(reader)--> free
 ///
 /// `acquire` makes the writing stream wait for the last reader. The writer records `produced` once
 /// the contents are complete, and readers wait for that event. `release` records the last reader.

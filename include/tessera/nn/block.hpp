@@ -10,6 +10,7 @@
 #include "tessera/nn/mlp.hpp"
 #include "tessera/nn/tensors.hpp"
 
+/// Layers with a forward and a backward, and GPT-2, made of the public kernels and ShardedModel.
 namespace tessera::nn {
 
 enum class DropSite : std::uint32_t;
@@ -22,11 +23,13 @@ enum class DropSite : std::uint32_t;
 /// all rows of the norms' outputs. Otherwise own is rows.
 class Block {
  public:
-  /// What backward needs of forward, in device memory of the caller. On one rank it takes 15 *
-  /// hidden values and heads + 4 fp32 statistics per row, beside the input ln_1.x, which another
-  /// layer's output holds: 11 * hidden with mlp.gelu_again, 2 * hidden less with norms_again. Of
-  /// several ranks it takes 2 * hidden + 4 attention().columns() + 2 * mlp().columns() values per
-  /// row, hidden per own row, and attention().heads() statistics per row and 4 per own row.
+  /// The activations that backward needs, in device memory of the caller.
+  ///
+  /// On one rank they are 15 * hidden values and heads + 4 fp32 statistics per row, beside the
+  /// input ln_1.x, which is another layer's output: 11 * hidden with mlp.gelu_again, 2 * hidden
+  /// less with norms_again. With several ranks they are 2 * hidden + 4 attention().columns() + 2 *
+  /// mlp().columns() values per row, hidden per own row, and attention().heads() statistics per row
+  /// and 4 per own row.
   struct Saved {
     LayerNorm::Saved ln_1;            ///< of the first norm, whose x is the block's input
     CausalSelfAttention::Saved attn;  ///< of the attention
@@ -36,58 +39,61 @@ class Block {
     Values middle;                    ///< m [own, hidden], which ln_2.x points to
     Values normed_2;                  ///< the output of ln_2, which mlp.x points to
     Dropout dropout = {};  ///< of both additions to the residual stream; attn has its own
-    /// Whether normed_1 and normed_2 are needed in forward alone, and may be one: backward then
-    /// computes them again from ln_1.x and m.
+    /// Whether only forward needs normed_1 and normed_2, so that they may share memory: backward
+    /// then computes them again from ln_1.x and m.
     bool norms_again = false;
   };
 
-  /// Makes a block for a hidden size that `heads` divides, otherwise ContractError. `norms` is the
-  /// dtype of the norms' parameters; if it is not given, they have the model's.
+  /// Makes a block. Throws ContractError unless `heads` divides `hidden`. `norms` is the dtype of
+  /// the norms' parameters; if it is not given, they have the model's.
   Block(World& world, std::int64_t hidden, std::int64_t heads, std::optional<DType> norms = {},
         const TensorRanks& ranks = {});
 
   /// Returns the parameters ln_1.*, attn.*, ln_2.* and mlp.*, in this order.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
-  /// Returns the attention and the MLP, which know what this rank has of them.
+  /// Returns the attention, with the sizes of this rank's part.
   [[nodiscard]] const CausalSelfAttention& attention() const noexcept { return attn_; }
+  /// Returns the MLP, with the sizes of this rank's part.
   [[nodiscard]] const MLP& mlp() const noexcept { return mlp_; }
   /// Returns the fp32 elements that `Saved::attn.workspace` needs.
   [[nodiscard]] std::int64_t workspace_elems(BatchShape shape, DType compute) const {
     return attn_.workspace_elems(shape, compute);
   }
 
-  /// Computes y from saved.ln_1.x, both [own, hidden] without overlap, and writes what backward
-  /// needs to `saved`. `shape` is that of the whole micro-batch. Where no backward follows, y may
-  /// be saved.ln_1.x.
+  /// Computes y from saved.ln_1.x, both [own, hidden] without overlap, and writes the activations
+  /// for backward to `saved`. `shape` is the shape of the whole micro-batch. If no backward
+  /// follows, y may be saved.ln_1.x.
   void forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape) const;
-  /// Computes from saved.ln_1.x again what backward needs of `forward`: everything but the last
-  /// product and y.
+  /// Computes the activations for backward again from saved.ln_1.x: all of `forward` except the
+  /// last product and y.
   void recompute(const Scope& scope, const Saved& saved, BatchShape shape) const;
   /// Adds the gradients of the parameters. `stream` [own, hidden] holds the gradient of y before
   /// the call and the gradient of x after it. `scratch` holds `scratch_elems` values.
   void backward(const BackwardScope& scope, const Saved& saved, Values stream, Values scratch,
                 BatchShape shape) const;
 
-  /// What the first half of a divided backward pass leaves to the second, in device memory of the
-  /// caller: 4 * hidden values, 3 * attention().columns() and mlp().columns() per row.
+  /// The gradients that the first half of a divided backward pass leaves to the second, in device
+  /// memory of the caller: 4 * hidden values, 3 * attention().columns() and mlp().columns() per
+  /// row.
   struct Deferred {
     Values mlp_dy;     ///< [rows, hidden], the gradient of the MLP's output
-    Values dwide;      ///< [rows, mlp().columns()]
+    Values dwide;      ///< [rows, mlp().columns()], the gradient of the MLP's values before GELU
     Values dnormed_2;  ///< [rows, hidden], the gradient of ln_2's output
     Values attn_dy;    ///< [rows, hidden], the gradient of the attention's output
-    Values dqkv;       ///< [rows, 3 * attention().columns()]
+    Values dqkv;       ///< [rows, 3 * attention().columns()], of queries, keys and values
     Values dnormed_1;  ///< [rows, hidden], the gradient of ln_1's output
   };
-  /// Does the first half of `backward`, for which only parameters are needed: changes `stream`, and
-  /// writes `deferred`.
+  /// Runs the first half of `backward`, which reads parameters only: `stream` changes as in
+  /// `backward`, and `deferred` is written.
   void backward_input(const Scope& scope, const Saved& saved, const Deferred& deferred,
                       Values stream, Values scratch, BatchShape shape) const;
-  /// Does the second half: adds the gradients of the parameters, with the bits of `backward`.
+  /// Runs the second half of `backward`: adds the gradients of the parameters, with the bits of
+  /// `backward`.
   void backward_weight(const BackwardScope& scope, const Saved& saved, const Deferred& deferred,
                        Values scratch, BatchShape shape) const;
 
-  /// Returns the values of scratch that backward needs: on one rank 5 * rows * hidden, or 6 * rows
-  /// * hidden if elements are dropped.
+  /// Returns the number of values in `scratch` that backward needs: on one rank 5 * rows * hidden,
+  /// or 6 * rows * hidden if elements are dropped.
   [[nodiscard]] std::int64_t scratch_elems(std::int64_t rows, const Dropout& dropout) const;
 
  private:
@@ -96,7 +102,7 @@ class Block {
   [[nodiscard]] std::int64_t inner_elems(std::int64_t rows) const;
   void norm(const Scope& scope, const LayerNorm& norm, const LayerNorm::Saved& saved, Values y,
             std::int64_t rows) const;
-  /// Writes what a branch gets of the stream's gradient, unless that is the stream itself.
+  /// Writes a branch's gradient, made from that of the stream, unless the two are the same.
   void enter_branch(const Scope& scope, const Dropout& dropout, DropSite site, Values stream,
                     Values branch, BatchShape shape) const;
   [[nodiscard]] bool branches_off(const Dropout& dropout) const;

@@ -18,25 +18,25 @@ namespace tessera::nn {
 /// values of them a row.
 class CausalSelfAttention {
  public:
-  /// What backward needs of forward, in device memory of the caller.
+  /// The activations that backward needs, in device memory of the caller.
   struct Saved {
     ConstValues x;         ///< [rows, hidden], the input
     Values qkv;            ///< [rows, 3 columns()], queries, keys and values
     Values mixed;          ///< [rows, columns()], the heads' outputs
-    float* log_sum_exp;    ///< [batch, heads(), seq]
-    float* workspace;      ///< `workspace_elems` values; not kept, so all layers may share it
+    float* log_sum_exp;    ///< [batch, heads(), seq], logarithms of the softmax's sums
+    float* workspace;      ///< [workspace_elems], scratch memory; all layers may share it
     Dropout dropout = {};  ///< of the attention probabilities
-    /// Memory that is idle in backward, which then works in its `lent_elems` values and may be
-    /// faster (kernels::attention_backward_workspace_elems). Null: it works in `workspace`.
+    /// Idle memory that backward uses as its workspace, which may be faster
+    /// (kernels::attention_backward_workspace_elems). Null: backward uses `workspace`.
     float* lent = nullptr;
-    std::int64_t lent_elems = 0;  ///< at least `workspace_elems`, if anything is lent
-    /// [rows, hidden], which forward with sequence parallelism alone overwrites; not kept, so all
-    /// layers may share it.
+    std::int64_t lent_elems = 0;  ///< fp32 elements of `lent`: at least `workspace_elems`
+    /// [rows, hidden], scratch memory of forward with sequence parallelism; all layers may share
+    /// it.
     Values whole = {};
   };
 
-  /// Names the parameters "prefix.c_attn.*" and "prefix.c_proj.*". Throws ContractError unless
-  /// `heads` divides `hidden`.
+  /// Makes a layer with the parameters "prefix.c_attn.*" and "prefix.c_proj.*". Throws
+  /// ContractError unless `heads` divides `hidden`.
   CausalSelfAttention(World& world, std::string_view prefix, std::int64_t hidden,
                       std::int64_t heads, const TensorRanks& ranks = {});
 
@@ -44,14 +44,15 @@ class CausalSelfAttention {
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
   /// Returns the number of this rank's heads.
   [[nodiscard]] std::int64_t heads() const noexcept { return heads_; }
-  /// Returns the values of this rank's heads in a row: hidden, or its part of it.
+  /// Returns the number of values of this rank's heads in a row: hidden, or its part of it.
   [[nodiscard]] std::int64_t columns() const noexcept { return c_proj_.columns(); }
-  /// Returns the fp32 elements of workspace that both directions need for activations of `compute`.
+  /// Returns the fp32 elements of workspace that both directions need for activations of type
+  /// `compute`.
   [[nodiscard]] std::int64_t workspace_elems(BatchShape shape, DType compute) const;
 
-  /// Computes y [rows, hidden] from saved.x, adds `residual` unless it is null, and writes what
-  /// backward needs to `saved`. With sequence parallelism y and residual are this rank's rows, and
-  /// the caller has gathered saved.x.
+  /// Computes y [rows, hidden] from saved.x, adds `residual` unless it is null, and writes the
+  /// activations for backward to `saved`. With sequence parallelism y and residual are this rank's
+  /// rows, and the caller has gathered saved.x.
   void forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape,
                ConstValues residual = {}) const;
   /// Adds the gradients of the parameters and writes dx. dy and dx are [rows, hidden]; scratch
@@ -60,13 +61,13 @@ class CausalSelfAttention {
   void backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
                 BatchShape shape) const;
 
-  // The halves of backward, for schedules that divide it. The scope of the first may be any.
+  // The halves of backward, for schedules that divide it. The first takes a scope of any kind.
 
-  /// Writes dqkv [rows, 3 * columns()], for the second half, and dx. `dmixed` [rows, columns()] is
-  /// overwritten.
+  /// Runs the first half of backward: writes dqkv [rows, 3 * columns()], for the second half, and
+  /// dx. `dmixed` [rows, columns()] is scratch memory. The scope may be of any kind.
   void input_gradient(const Scope& scope, const Saved& saved, ConstValues dy, Values dmixed,
                       Values dqkv, Values dx, BatchShape shape) const;
-  /// Adds the gradients of the parameters.
+  /// Runs the second half of backward: adds the gradients of the parameters.
   void parameter_gradients(const BackwardScope& scope, const Saved& saved, ConstValues dy,
                            ConstValues dqkv, std::int64_t rows) const;
 

@@ -11,17 +11,18 @@ namespace tessera::nn {
 
 /// How the columns of a ColumnLinear are cut (see TensorCut).
 struct ColumnCut {
-  std::int64_t granule = 1;  ///< neighbouring columns that stay together: a head's
+  std::int64_t granule = 1;  ///< neighbouring columns that stay together, such as one head's
   int sections = 1;          ///< 3 for queries, keys and values, 2 for the halves of SwiGLU
 };
 
-/// A Linear of which each rank along `tensor` has some columns of W and of b, and computes the same
-/// columns of y. What comes before it must be the same on all of these ranks; a RowLinear that
-/// takes y is cut alike. With one rank it is a Linear, to the bit.
+/// A Linear whose columns are divided among the ranks along `tensor`: each rank has some columns of
+/// W and of b, and computes the same columns of y. Its input must be the same on all of these
+/// ranks, and a RowLinear that takes y must be cut alike. With one rank it has the bits of a
+/// Linear.
 class ColumnLinear {
  public:
-  /// Names the parameters "prefix.weight" [in, out] and "prefix.bias" [out]: the wholes. Throws
-  /// ContractError as TensorPart.
+  /// Makes a layer with the parameters "prefix.weight" [in, out] and "prefix.bias" [out], whose
+  /// shapes are those of the whole. Throws ContractError as TensorPart.
   ColumnLinear(std::string_view prefix, std::int64_t in, std::int64_t out, TensorRanks ranks = {},
                ColumnCut cut = {});
 
@@ -35,17 +36,17 @@ class ColumnLinear {
   void forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const;
   /// Computes y = gelu(z) from z = x W + b, both [rows, columns()], and keeps z for the backward.
   void forward_gelu(const Scope& scope, ConstValues x, Values z, Values y, std::int64_t rows) const;
-  /// Adds the gradients of the parameters that have one, and writes dx [rows, in] unless null: the
-  /// sum over the ranks, with sequence parallelism in this rank's own rows alone. The sum travels
-  /// while the gradients of parameters are computed, unless dx is x.
+  /// Adds the gradients of the parameters that are trained, and writes dx [rows, in] unless it is
+  /// null: the sum over the ranks, with sequence parallelism only in this rank's own rows. The sum
+  /// is communicated while the gradients of parameters are computed, unless dx is x.
   void backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
                 std::int64_t rows) const;
 
-  // The halves of backward, for schedules that divide it. The scope of the first may be any.
+  // The halves of backward, for schedules that divide it. The first takes a scope of any kind.
 
-  /// Writes dx.
+  /// Runs the first half of backward: writes dx. The scope may be of any kind.
   void input_gradient(const Scope& scope, ConstValues dy, Values dx, std::int64_t rows) const;
-  /// Adds the gradients of the parameters that have one.
+  /// Runs the second half of backward: adds the gradients of the parameters that are trained.
   void parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
                            std::int64_t rows) const {
     part_.parameter_gradients(scope, x, dy, rows);

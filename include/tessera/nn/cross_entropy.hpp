@@ -9,17 +9,17 @@
 namespace tessera::nn {
 
 /// The mean over all tokens of -log softmax(logits)[target], averaged over the micro-batches of a
-/// step. `forward` turns the logits in place into the gradient of the micro-batch's mean. It
-/// borrows the World, on whose compute stream it runs.
+/// step. `forward` replaces the logits by the gradient of the micro-batch's mean. It borrows the
+/// World, on whose compute stream it runs.
 ///
 /// Ranks along `tensor` share the classes, as they share the tokens of an Embedding. Each rank has
-/// the logits of its classes; three numbers per row travel, never a logit: the largest logit, the
-/// sum of exponentials and the target's logit. All ranks get the same loss, to the bit. The calls
-/// below are then collective, and take `statistics`: statistics_elems(rows) numbers in device
-/// memory, which are overwritten. On one rank there are none.
+/// the logits of its classes. Ranks exchange three numbers per row, never a logit: the largest
+/// logit, the sum of exponentials and the target's logit. All ranks get the same bits of the loss.
+/// The calls below are then collective, and take `statistics`: statistics_elems(rows) numbers in
+/// device memory, which are overwritten. One rank needs none.
 class CrossEntropy {
  public:
-  /// Takes logits of `classes` classes, whatever part of them this rank has. Its rows of logits lie
+  /// Makes a loss over `classes` classes, counted over all ranks. This rank's rows of logits are
   /// `row_elems` elements apart; 0 means without gaps.
   CrossEntropy(World& world, std::int64_t classes, int micro_batches = 1,
                std::int64_t row_elems = 0, TensorRanks ranks = {});
@@ -31,23 +31,23 @@ class CrossEntropy {
   [[nodiscard]] std::int64_t statistics_elems(std::int64_t rows) const noexcept;
 
   /// Adds mean / micro_batches to *loss, which the caller zeroes at the beginning of a step, and
-  /// overwrites logits [rows, classes] with their gradient. targets [rows] lie in [0, classes)
-  /// of all ranks together. The gradient, not the loss, is multiplied by *loss_scale (null: 1): see
+  /// overwrites logits [rows, classes] with their gradient. targets [rows] lie in [0, classes) of
+  /// all ranks together. The gradient, not the loss, is multiplied by *loss_scale (null: 1): see
   /// ShardedModel::loss_scale. All arrays are in device memory.
   void forward(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows,
                const float* loss_scale = nullptr, float* statistics = nullptr) const;
 
-  /// Some rows of those whose mean is taken.
+  /// A part of the rows whose mean is computed.
   struct Part {
-    std::int64_t rows;      ///< in `logits` and `targets`
-    std::int64_t all_rows;  ///< of the micro-batch
+    std::int64_t rows;      ///< rows of `logits` and `targets`
+    std::int64_t all_rows;  ///< rows of the micro-batch
   };
-  /// Does the same for a part of the rows: the gradient of each is, to the bit, what `forward` on
-  /// all of them makes of the same logits. So is the loss, but for the order in which parts are
-  /// added in fp64.
+  /// Does the same as `forward` for a part of the rows. Each gradient has the bits that `forward`
+  /// computes on all rows from the same logits. The loss has them too, except for the order in
+  /// which parts are added in fp64.
   void forward_part(Values logits, const std::int32_t* targets, double* loss, Part part,
                     const float* loss_scale = nullptr, float* statistics = nullptr) const;
-  /// Adds the part of these rows in the mean over `all_rows` to *loss, and leaves the logits
+  /// Adds the losses of these rows, divided by `all_rows`, to *loss, and leaves the logits
   /// unchanged.
   void evaluate(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows,
                 std::int64_t all_rows, float* statistics = nullptr) const;

@@ -4,9 +4,9 @@
 
 namespace tessera::nn {
 
-/// What a layer drops in a micro-batch. It is kept beside the layer's activations, so that
-/// backward, and a recomputed forward, drop the same elements. A mask depends only on these values,
-/// the sample and the position in it, not on the ranks or the cut into micro-batches.
+/// The dropout of a layer in a micro-batch. It is kept beside the layer's activations, so that
+/// backward and a recomputed forward drop the same elements. A mask depends only on these values,
+/// the sample and the position in it, not on ranks or micro-batches.
 struct Dropout {
   float p = 0.0F;          ///< the probability, in [0, 1), that an element is dropped; 0: none is
   std::uint64_t seed = 0;  ///< the key of the random numbers

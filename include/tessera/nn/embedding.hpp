@@ -10,21 +10,22 @@
 
 namespace tessera::nn {
 
-/// Returns the number of rows of the table in the head's products: `vocab` rounded up to `multiple`
-/// (kernels::fast_row_multiple), but at most `logits_row_elems` and at least `vocab`.
+/// Returns the number of rows of the token table in the head's products: `vocab` rounded up to a
+/// multiple of `multiple` (kernels::fast_row_multiple), but at most `logits_row_elems` and at least
+/// `vocab`.
 [[nodiscard]] std::int64_t head_rows(std::int64_t vocab, std::int64_t logits_row_elems,
                                      std::int64_t multiple);
 
 /// Token and position embeddings, and the head that is tied to the token embedding: one table,
 /// "wte.weight", turns tokens into vectors and vectors into logits.
 ///
-/// On CUDA products are fast for whole rows, multiples of 64. The table's place has room for them,
-/// and the head multiplies by `head_rows` of them. Zeros in the room give zeros in the gaps of the
-/// logits, of their gradient and of the table's gradient.
+/// On CUDA products are fast if their number of rows is a multiple of 64. The table has room for
+/// such a number (ParameterSpec::room), and the head multiplies by `head_rows` rows. Zeros in the
+/// room give zeros in the gaps of the logits, of their gradient and of the table's gradient.
 ///
-/// Ranks along `tensor` share the vocabulary: each has the vectors of tokens(), in whole multiples
-/// of fast rows, and makes the logits of these tokens alone (see CrossEntropy). It has all
-/// positions.
+/// Ranks along `tensor` share the vocabulary: each has the vectors of tokens(), in multiples of
+/// kernels::fast_row_multiple, and computes the logits of these tokens only (see CrossEntropy).
+/// Every rank has all positions.
 class Embedding {
  public:
   /// The sizes of the tables.
@@ -32,10 +33,11 @@ class Embedding {
     std::int64_t vocab;                 ///< the number of tokens
     std::int64_t positions;             ///< the number of positions
     std::int64_t hidden;                ///< the length of a vector
-    std::int64_t logits_row_elems = 0;  ///< from one row of logits to the next; 0: no gaps
+    std::int64_t logits_row_elems = 0;  ///< elements from one row of logits to the next; 0: no gaps
   };
 
-  /// Names the parameters "wte.weight" [vocab, hidden] and "wpe.weight" [positions, hidden].
+  /// Makes a layer with the parameters "wte.weight" [vocab, hidden] and "wpe.weight" [positions,
+  /// hidden].
   Embedding(World& world, Sizes sizes, TensorRanks ranks = {});
 
   /// Returns the parameters to declare in the unit whose scopes the layer is called with.
@@ -54,7 +56,7 @@ class Embedding {
                Values whole = {}) const {
     forward(scope, scope, tokens, y, shape, whole);
   }
-  /// Does the same where each table has a unit of its own.
+  /// Does the same as the other `forward` if each table has a unit of its own.
   void forward(const Scope& wte, const Scope& wpe, const std::int32_t* tokens, Values y,
                BatchShape shape, Values whole = {}) const;
   /// Adds dy [rows, hidden] to the tables' gradients. With sequence parallelism dy has this rank's
@@ -63,15 +65,15 @@ class Embedding {
                 BatchShape shape, Values whole = {}) const {
     backward(scope, scope, tokens, dy, shape, whole);
   }
-  /// Does the same where each table has a unit of its own.
+  /// Does the same as the other `backward` if each table has a unit of its own.
   void backward(const BackwardScope& wte, const BackwardScope& wpe, const std::int32_t* tokens,
                 ConstValues dy, BatchShape shape, Values whole = {}) const;
 
-  /// Computes the logits of tokens() [rows, tokens] = x wte^T, and writes zeros in the gaps as far
-  /// as the table has room. With sequence parallelism the caller has gathered x.
+  /// Computes logits [rows, tokens] = x wte^T for this rank's tokens(). Gaps become zero as far as
+  /// the table has room. With sequence parallelism the caller has gathered x.
   void head(const Scope& scope, ConstValues x, Values logits, std::int64_t rows) const;
-  /// Adds the gradient of wte and writes dx [rows, hidden]. The gaps of dlogits hold what `head`
-  /// left there. Of several ranks dx is this one's part: TensorRanks::sum adds them.
+  /// Adds the gradient of wte and writes dx [rows, hidden]. The gaps of dlogits must be as `head`
+  /// left them. With several ranks dx is this rank's summand: TensorRanks::sum adds them.
   void head_backward(const BackwardScope& scope, ConstValues x, ConstValues dlogits, Values dx,
                      std::int64_t rows) const;
 
@@ -80,7 +82,7 @@ class Embedding {
   TensorRanks ranks_;
   std::vector<ParameterSpec> parameters_;
   Range tokens_;
-  std::int64_t table_rows_;  ///< of the head's products: tokens, and those that it has room for
+  std::int64_t table_rows_;  ///< rows in the head's products: tokens and room
   std::int64_t logits_row_elems_;
 };
 

@@ -17,16 +17,18 @@
 
 namespace tessera::nn {
 
+struct Generation;
+
 /// Whether the logits of all ranks are collected.
 enum class GatherLogits : std::uint8_t {
   off,       ///< each rank keeps its own
-  on_rank0,  ///< as DataParallel does: rank 0 collects every rank's logits in each forward
+  on_rank0,  ///< rank 0 collects every rank's logits in each forward, as DataParallel does
 };
 
-/// Where the inputs of the layers are kept between forward and backward.
+/// The memory that keeps the inputs of the layers between forward and backward.
 enum class Boundaries : std::uint8_t {
-  device,  ///< in device memory
-  host,    ///< in the rank's host pool, brought back ahead of use; at most three are on the device
+  device,  ///< device memory
+  host,    ///< the rank's host pool; at most three are on the device, copied back ahead of use
 };
 
 /// The tokens of a micro-batch, config().seq a sequence, in host memory.
@@ -40,27 +42,26 @@ struct GPTOptions {
   /// Whether the logits of all ranks are collected on rank 0.
   GatherLogits gather_logits = GatherLogits::off;
   /// The dtype of the norms' weights and biases. If it is not given, they have
-  /// ModelOptions::compute. They are small, and fp32 keeps what 16 bits round away. Their gradients
-  /// and the rest of a unit do not change.
+  /// ModelOptions::compute. They are small, and in fp32 they lose nothing to rounding. It changes
+  /// neither the dtype of their gradients nor the rest of a unit.
   std::optional<DType> norms = {};
-  /// What layers compute again in backward. Those that are recomputed whole keep only their input,
-  /// and share the activations of one layer.
+  /// The activations that layers compute again in backward. Layers that are recomputed whole keep
+  /// only their input, and share the activations of one layer.
   Recompute recompute = {};
-  /// Where the inputs of the layers are kept. It changes no bit of a result.
+  /// The memory that keeps the inputs of the layers. It changes no bit of a result.
   Boundaries boundaries = Boundaries::device;
-  /// The rows of logits that are held at a time, where it saves more than the logits lend to
-  /// attention (GPTBytes::workspace); 0: all rows of a micro-batch.
+  /// The number of rows of logits that are computed at a time; 0: all rows of a micro-batch. It
+  /// saves memory if the chunk saves more than the logits lend to attention (GPTBytes::workspace).
   ///
-  /// Otherwise the whole head waits for the backward scope of the root unit: there each chunk of
-  /// rows becomes logits, their loss, their gradient, and what that adds to the gradients of the
-  /// table and of the residual stream. No product runs twice, as it would if forward computed the
-  /// loss already, and a gradient is written only where it may be. So the loss of a micro-batch is
-  /// complete only after its backward pass, and a search for values that are not finite begins at
-  /// ln_f's output (ForwardScope::watch).
+  /// Above 0 the head runs in the backward scope of the root unit. For each chunk of rows it
+  /// computes logits, loss and gradient, and adds to the gradients of the table and of the residual
+  /// stream. No product runs twice. The loss of a micro-batch is therefore complete only after its
+  /// backward pass, and a search for values that are not finite begins at ln_f's output
+  /// (ForwardScope::watch).
   ///
-  /// Results are as close as with 0, but not the same bits: products of fewer rows may add in
-  /// another order, the loss is added by chunks in fp64, and the table's gradient by chunks in
-  /// order, each rounded to its dtype. All strategies still have the same bits.
+  /// Results are as exact as with 0, but have other bits: products of fewer rows may add in another
+  /// order, the loss is added by chunks in fp64, and the table's gradient by chunks in order, each
+  /// rounded to its dtype. All strategies still have the same bits.
   std::int64_t head_rows = 0;
   /// The probability, in [0, 1), with which training drops each element of the embedding's output,
   /// each attention probability, and each element of both of a layer's additions to the residual
@@ -69,38 +70,40 @@ struct GPTOptions {
   /// The key of the random numbers of dropout.
   std::uint64_t dropout_seed = 1;
   /// Returns the schedule of a step of `micro_batches` on the `ranks` ranks along the mesh's
-  /// dimension `pipe`, the same at each call. GPT says how its stages share the layers. A schedule
-  /// of your own needs no call of pipeline::check: the GPT makes it.
+  /// dimension `pipe`, the same at each call. GPT describes how its stages share the layers. The
+  /// GPT checks the schedule itself (pipeline::check).
   std::function<pipeline::Schedule(int ranks, int micro_batches)> schedule =
       pipeline::one_forward_one_backward;
   /// Sequence parallelism where the mesh has a dimension `tensor`: see TensorOptions.
   bool sequence_parallel = false;
-  /// TensorOptions::slices.
+  /// The number of slices of rows in which a row product is computed: see TensorOptions::slices.
   int tensor_slices = 1;
 };
 
 /// Bytes that a GPT allocates for a micro-batch on one rank, beside the model state.
 struct GPTBytes {
-  /// What is kept from forward to backward: 16 * hidden values per row and layer, 2 * hidden and
-  /// logits_row_elems() per row (of at most GPTOptions::head_rows rows, where it is given), tokens,
-  /// and fp32 statistics of norms and attention. Layers that are recomputed whole take 1 * hidden
-  /// per row each, and 15 * hidden once for all; the others take less by 4 * hidden with
-  /// Recompute::gelu, and by 2 * hidden with Recompute::layer_norm. With
-  /// Boundaries::host the inputs of all layers take at most 3 * hidden per row. For inference it is
-  /// 17 * hidden per row, and the logits of at most 64 rows.
+  /// Bytes of activations that are kept from forward to backward. They are 16 * hidden values per
+  /// row and layer, 2 * hidden and logits_row_elems() per row (logits of at most
+  /// GPTOptions::head_rows rows, if it is given), tokens, and fp32 statistics of norms and
+  /// attention. Layers that are recomputed whole take 1 * hidden per row each, and 15 * hidden once
+  /// for all. Other layers take 4 * hidden less with Recompute::gelu, and 2 * hidden less with
+  /// Recompute::layer_norm. With Boundaries::host the inputs of all layers take at most 3 * hidden
+  /// per row. Inference takes 17 * hidden per row, and the logits of at most 64 rows.
   ///
-  /// On a mesh with `tensor` a rank has its part of what a layer keeps (Block::Saved). With `pipe`
-  /// it has the layers of its own stages, as often as pipeline::most_in_flight says, logits of one
-  /// micro-batch on the last stage alone, and what stages hand to each other
-  /// (Pipeline::bytes_needed). Divided backward passes keep 11 * hidden more per row and layer
+  /// On a mesh with `tensor` a rank has its part of each layer's activations (Block::Saved). With
+  /// `pipe` it has those of its own stages, for pipeline::most_in_flight micro-batches, and the
+  /// tensors between stages (Pipeline::bytes_needed); only the last stage has logits, of one
+  /// micro-batch. Divided backward passes keep 11 * hidden more per row and layer
   /// (Block::Deferred).
   std::size_t activations = 0;
-  /// Gradients of activations (6 * hidden values per row; 7 * hidden with dropout; none for
-  /// inference), and the workspace of attention. Its backward works in the memory of the logits
-  /// instead where that has more room than the workspace and attention a use for it.
+  /// Bytes of activations' gradients (6 * hidden values per row; 7 * hidden with dropout; none for
+  /// inference), and of attention's workspace. Its backward uses the memory of the logits instead
+  /// if that is larger and attention gains from it.
   std::size_t workspace = 0;
-  std::size_t host = 0;    ///< In the host pool: with Boundaries::host, hidden per row and layer.
-  std::size_t gather = 0;  ///< All ranks' logits, on the rank that collects them.
+  /// Bytes in the host pool: with Boundaries::host, hidden values per row and layer.
+  std::size_t host = 0;
+  /// Bytes of all ranks' logits, on the rank that collects them.
+  std::size_t gather = 0;
 
   friend bool operator==(const GPTBytes&, const GPTBytes&) = default;
 };
@@ -111,28 +114,29 @@ struct GPTBytes {
 /// h.L-1, root, and a backward the reverse.
 ///
 /// On a mesh with `tensor`, ranks share the heads, the MLP's values and the vocabulary. On a mesh
-/// with `pipe`, the stages of GPTOptions::schedule share the layers evenly. Layers that remain go
-/// one each to the middle stages and then to the first, since the last stage has the head. Three
-/// units then stand for root: "tokens" (wte) and "positions" (wpe) at the place of the first stage,
-/// and "head" (ln_f, and wte tied to "tokens") at that of the last. Parameters keep their order and
-/// initial values, and gpt2_weight_name (SaveOptions::name) gives them the same names in files.
-/// `run` makes a step. The head waits for the backward pass, as with GPTOptions::head_rows.
+/// with `pipe`, the stages of GPTOptions::schedule share the layers evenly. A remainder goes one
+/// layer each to the middle stages and then to the first, since the last stage has the head. Three
+/// units replace root: "tokens" (wte) and "positions" (wpe) at the place of the first stage, and
+/// "head" (ln_f, and wte tied to "tokens") at the place of the last. Parameters keep their order
+/// and initial values, and gpt2_weight_name (SaveOptions::name) gives them the same names in files.
+/// `run` makes a step. The head runs in the backward pass, as with GPTOptions::head_rows.
 /// Boundaries::host and GatherLogits::on_rank0 are refused.
 ///
-///   described --declare--> bound --forward--> forward done --backward--> bound ...
-///   bound, between steps --evaluate, next_logits--> bound
+///     described --declare--> bound --forward--> forward done --backward--> bound ...
+///     bound, between steps --evaluate, next_logits--> bound
 ///
 /// A layer that is recomputed whole runs its forward again, except its last product, in its
 /// backward scope: one gather serves both. The last such layer of a forward still has its
-/// activations and does not run again. Outputs of GELU and of norms that are recomputed lie in the
-/// gradients' memory in both passes, and need none of their own.
+/// activations and does not run again. Outputs of GELU and of norms that are recomputed use the
+/// memory of gradients in both passes, and need none of their own.
 ///
 /// Dropout numbers the samples of a step as DistributedSampler does, so that a step's masks depend
-/// only on the seed and the number of the step, not on ranks, cut or recomputation.
+/// only on the seed and the number of the step, not on ranks, mesh or recomputation.
 ///
 /// Order:   every rank makes the same calls.
 /// Memory:  a GPT that is only described holds none. `reserve`, or else the first forward,
-///          allocates what `bytes_needed` says for its batch; nothing is allocated after that.
+///          allocates the bytes that `bytes_needed` returns for its batch; later calls allocate
+///          nothing.
 /// Errors:  ContractError for calls out of order. ConfigError, before anything is enqueued, for a
 ///          token outside the vocabulary.
 class GPT {
@@ -140,8 +144,11 @@ class GPT {
   /// Describes a GPT. Throws ConfigError as GPTConfig::validate does, for a dropout outside [0, 1),
   /// for negative head_rows, and for head_rows together with GatherLogits::on_rank0.
   explicit GPT(const GPTConfig& config, GPTOptions options = {});
+  /// Takes over the state of `other`, which can then only be destroyed or assigned to.
   GPT(GPT&& other) noexcept;
+  /// Takes over the state of `other`, which can then only be destroyed or assigned to.
   GPT& operator=(GPT&& other) noexcept;
+  /// Frees the memory that was reserved.
   ~GPT();
 
   /// Returns the sizes that the GPT was made with.
@@ -154,17 +161,18 @@ class GPT {
   /// 1/sqrt(2 layers), biases 0 and norms 1.
   [[nodiscard]] Initializer initializer(std::uint64_t seed) const;
 
-  /// *Collective* on a mesh. Allocates for micro-batches of `batch` sequences. Throws ContractError
-  /// if a batch of another size is reserved already, since ranks average over micro-batches of
-  /// equal size, and ConfigError for a batch below 1 or of more than 2^30 tokens.
+  /// *Collective* on a mesh. Allocates memory for micro-batches of `batch` sequences. Throws
+  /// ContractError if another batch size is reserved already, since ranks average over
+  /// micro-batches of equal size, and ConfigError for a batch below 1 or of more than 2^30 tokens.
   void reserve(std::int64_t batch);
 
-  /// Runs one micro-batch of this rank forward: adds its loss, and turns the logits into their
-  /// gradient, both of which `backward` does with GPTOptions::head_rows. `inputs` and `targets`
-  /// hold batch * config().seq tokens each, in host memory. The caller keeps them until the compute
-  /// stream has read them (on a CPU: when this returns; `ShardedModel::report` waits).
+  /// Runs one micro-batch of this rank forward: adds its loss, and replaces the logits by their
+  /// gradient. With GPTOptions::head_rows `backward` does both instead. `inputs` and `targets` have
+  /// batch * config().seq tokens each, in host memory. The caller keeps them until the compute
+  /// stream has read them: on a CPU until the call returns, on CUDA until `ShardedModel::report`
+  /// returns.
   void forward(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
-  /// Adds the gradients of the micro-batch that went forward last.
+  /// Adds the gradients of the last forward's micro-batch.
   void backward();
   /// Runs one micro-batch forward and backward.
   void forward_backward(std::span<const std::int32_t> inputs,
@@ -174,41 +182,46 @@ class GPT {
   }
 
   /// Runs all ModelOptions::accumulate micro-batches of a step forward and backward: one after the
-  /// other, or, where the mesh has a dimension `pipe`, as GPTOptions::schedule says. `data` is
-  /// called once for each micro-batch, in their order, on every rank; ranks that differ along
-  /// `pipe` and `tensor` alone give the same tokens. The caller keeps the tokens of all
-  /// micro-batches as `forward` says.
+  /// other, or, if the mesh has a dimension `pipe`, by GPTOptions::schedule. `data` is called once
+  /// for each micro-batch, in their order, on every rank. Ranks that differ only along `pipe` and
+  /// `tensor` give the same tokens. The caller keeps the tokens of all micro-batches as long as
+  /// `forward` requires.
   void run(const std::function<MicroBatch(int micro_batch)>& data);
 
-  /// *Collective.* Returns this rank's mean loss over whole sequences, without dropout or
-  /// gradients, and waits for it. It is called between steps, or on a model for inference. It uses
-  /// the memory that is reserved; with a model for inference the first call reserves what it needs.
-  /// Throws ContractError for more sequences than are reserved, and for a model for training before
-  /// `reserve` or the first forward, which choose its batch.
+  /// *Collective.* Waits for this rank's mean loss over whole sequences, without dropout or
+  /// gradients, and returns it. It is called between steps, or on a model for inference. It uses
+  /// the reserved memory; on a model for inference the first call reserves it. Throws ContractError
+  /// for more sequences than are reserved, and for a model for training before `reserve` or the
+  /// first forward, which choose its batch.
   [[nodiscard]] double evaluate(std::span<const std::int32_t> inputs,
                                 std::span<const std::int32_t> targets);
   /// *Collective.* Returns the logits [vocab] of the token after `tokens`, in host memory. `tokens`
-  /// are 1 to config().seq tokens; their number may differ between ranks. It is called when
+  /// are 1 to config().seq tokens, the same on ranks that differ along `pipe` and `tensor` alone;
+  /// elsewhere also their number may differ between ranks. It is called when
   /// `evaluate` may be called, and throws as it does.
   [[nodiscard]] std::vector<float> next_logits(std::span<const std::int32_t> tokens);
 
-  /// Returns the device address of this rank's mean loss over the micro-batches of the step so far
-  /// (with GPTOptions::head_rows, over those whose backward pass has run),
-  /// for ShardedModel::step. It is null before memory is reserved, and for a model for inference.
+  /// Returns the device address of this rank's mean loss over the micro-batches of the step so far,
+  /// for ShardedModel::step. With GPTOptions::head_rows it covers the micro-batches whose backward
+  /// pass has run. It is null before memory is reserved, and for a model for inference.
   [[nodiscard]] const double* loss() const noexcept;
-  /// Returns, on rank 0 with GatherLogits::on_rank0, the last forward's logits in device memory,
-  /// valid on the compute stream: [ranks * rows, vocab] in rank order, with rows
-  /// config().logits_row_elems() apart and zeros between them. Otherwise the view is empty.
+  /// Returns the logits of the last forward, of all ranks, on rank 0 with GatherLogits::on_rank0;
+  /// otherwise an empty view. They are in device memory, valid on the compute stream: [ranks *
+  /// rows, vocab] in rank order, with rows config().logits_row_elems() apart and zeros between
+  /// them.
   [[nodiscard]] ConstView gathered_logits() const noexcept;
 
-  /// Returns what `reserve(batch)` allocates on rank `world.rank()` for a model with these options.
-  /// Throws ConfigError as the constructor and `reserve` do.
+  /// Returns the bytes that `reserve(batch)` allocates on rank `world.rank()` for a model with
+  /// these options. Throws ConfigError as the constructor and `reserve` do.
   [[nodiscard]] static GPTBytes bytes_needed(const GPTConfig& config, const GPTOptions& options,
                                              std::int64_t batch, World& world,
                                              const ModelOptions& model = {});
 
  private:
   static void validate(const GPTOptions& options);
+
+  friend std::vector<std::vector<std::int32_t>> generate(GPT& gpt, World& world,
+                                                         const Generation& generation);
 
   struct State;
   std::unique_ptr<State> state_;

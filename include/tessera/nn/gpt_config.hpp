@@ -26,13 +26,13 @@ struct GPTConfig {
 
   /// Returns the number of values of one head.
   [[nodiscard]] std::int64_t head_size() const noexcept { return hidden / heads; }
-  /// Returns the elements from one row of logits to the next: `vocab` rounded up to a multiple of
-  /// 64. Products on GPUs are fast if their rows start at multiples of 16 bytes; those of 50,257
-  /// logits do not.
+  /// Returns the number of elements from one row of logits to the next: `vocab` rounded up to a
+  /// multiple of 64. Products on GPUs are fast if their rows start at multiples of 16 bytes; those
+  /// of 50,257 logits do not.
   [[nodiscard]] std::int64_t logits_row_elems() const noexcept { return (vocab + 63) / 64 * 64; }
   /// Returns the number of distinct parameter elements, the tied head counted once:
   ///
-  ///   (vocab + seq) hidden + layers (12 hidden^2 + 13 hidden) + 2 hidden
+  ///     (vocab + seq) hidden + layers (12 hidden^2 + 13 hidden) + 2 hidden
   [[nodiscard]] std::int64_t parameter_elems() const noexcept;
 
   friend bool operator==(const GPTConfig&, const GPTConfig&) = default;

@@ -10,20 +10,19 @@
 
 namespace tessera::nn {
 
-/// y = (x - mean) / sqrt(variance + 1e-5) * weight + bias, row by row.
+/// A layer norm: y = (x - mean) / sqrt(variance + 1e-5) * weight + bias, row by row.
 class LayerNorm {
  public:
-  /// What backward needs of forward: its input and two statistics per row, in device memory of the
-  /// caller.
+  /// The activations that backward needs, in device memory of the caller.
   struct Saved {
-    ConstValues x;       ///< [rows, size]
+    ConstValues x;       ///< [rows, size], the input
     float* mean;         ///< [rows], written by forward
-    float* inverse_std;  ///< [rows], written by forward
+    float* inverse_std;  ///< [rows], 1 / sqrt(variance + 1e-5), written by forward
   };
 
-  /// Names the parameters "prefix.weight" and "prefix.bias". They have `dtype` if it is given,
-  /// otherwise the model's. `gradient` is TensorRanks::row_gradient where ranks along `tensor` norm
-  /// slices of the rows.
+  /// Makes a layer with the parameters "prefix.weight" and "prefix.bias". They have `dtype` if it
+  /// is given, otherwise the model's. `gradient` is TensorRanks::row_gradient if each rank along
+  /// `tensor` norms a slice of the rows.
   LayerNorm(std::string_view prefix, std::int64_t size, std::optional<DType> dtype = {},
             TensorGradient gradient = TensorGradient::equal);
 
@@ -32,17 +31,19 @@ class LayerNorm {
 
   /// Computes y [rows, size] from saved.x, and writes the statistics.
   void forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const;
-  /// Adds the gradients of the parameters, and *adds* the gradient of the input to dx, which in a
-  /// residual block holds the other branch's gradient.
+  /// Adds the gradients of the parameters, and adds the gradient of the input to dx, which in a
+  /// residual block already holds the other branch's gradient.
   void backward(const BackwardScope& scope, const Saved& saved, ConstValues dy, Values dx,
                 std::int64_t rows) const;
 
-  // The halves of backward, for schedules that divide it. The scope of the first may be any.
+  // The halves of backward, for schedules that divide it. The first takes a scope of any kind.
 
-  /// Adds the gradient of the input to dx.
+  /// Runs the first half of backward: adds the gradient of the input to dx. The scope may be of any
+  /// kind.
   void input_gradient(const Scope& scope, const Saved& saved, ConstValues dy, Values dx,
                       std::int64_t rows) const;
-  /// Adds the gradients of the parameters. `scratch` [rows, size] is overwritten.
+  /// Runs the second half of backward: adds the gradients of the parameters. `scratch` [rows, size]
+  /// is overwritten.
   void parameter_gradients(const BackwardScope& scope, const Saved& saved, ConstValues dy,
                            Values scratch, std::int64_t rows) const {
     backward(scope, saved, dy, scratch, rows);

@@ -9,11 +9,11 @@
 
 namespace tessera::nn {
 
-/// y = x W + b with W [in, out], as in Hugging Face's Conv1D. It holds names and sizes; the
-/// parameters are those of the scope that it is called with.
+/// A linear layer: y = x W + b with W [in, out], as in Hugging Face's Conv1D. It holds names and
+/// sizes only; each call takes the parameters from the scope that it is given.
 class Linear {
  public:
-  /// Names the parameters "prefix.weight" and "prefix.bias".
+  /// Makes a layer with the parameters "prefix.weight" [in, out] and "prefix.bias" [out].
   Linear(std::string_view prefix, std::int64_t in, std::int64_t out);
 
   /// Returns the parameters to declare in the unit whose scopes the layer is called with.
@@ -23,27 +23,25 @@ class Linear {
   /// y overlaps neither of them.
   void forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows,
                ConstValues residual = {}) const;
-  /// Computes y = gelu(z) from z = x W + b, and keeps z for the backward. x, z and y do not
-  /// overlap.
+  /// Computes z = x W + b and y = gelu(z), and keeps z for backward. x, z and y must not overlap.
   void forward_gelu(const Scope& scope, ConstValues x, Values z, Values y, std::int64_t rows) const;
-  /// Adds the gradients of the parameters that have one, and writes dx [rows, in] unless null. dx
-  /// may be x, which has been read by then.
+  /// Adds the gradients of the parameters that are trained, and writes dx [rows, in] unless it is
+  /// null. dx may be x.
   void backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
                 std::int64_t rows) const;
-  /// Does the same as `backward` for x = gelu(z), and writes dz [rows, in], the gradient of z. dz
-  /// may be x.
+  /// Does the same as `backward` for x = gelu(z), and writes dz [rows, in], the gradient of z,
+  /// instead of dx. dz may be x.
   void backward_gelu(const BackwardScope& scope, ConstValues x, ConstValues dy, Values z, Values dz,
                      std::int64_t rows) const;
 
-  // The pieces of which forward and backward are made, for layers and schedules that put them in an
-  // order of their own.
+  // The parts of forward and backward, for layers and schedules that run them in another order.
 
   /// Computes y = x W, without the bias.
   void product(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const;
-  /// Adds the gradient of the weight, if it has one.
+  /// Adds the gradient of the weight, if it is trained.
   void weight_gradient(const BackwardScope& scope, ConstValues x, ConstValues dy,
                        std::int64_t rows) const;
-  /// Adds the gradient of the bias, if it has one.
+  /// Adds the gradient of the bias, if it is trained.
   void bias_gradient(const BackwardScope& scope, ConstValues dy, std::int64_t rows) const;
   /// Adds both.
   void parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,

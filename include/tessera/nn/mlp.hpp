@@ -10,36 +10,37 @@
 
 namespace tessera::nn {
 
-/// y = c_proj(gelu(c_fc(x))), with 4 * hidden values inside and the tanh form of GELU. Ranks along
-/// `tensor` share the values inside: each has columns() of them.
+/// The MLP of a GPT-2 block: y = c_proj(gelu(c_fc(x))), with 4 * hidden values between the products
+/// and the tanh form of GELU. Ranks along `tensor` share these values: each has columns() of them.
 class MLP {
  public:
-  /// What backward needs of forward, in device memory of the caller.
+  /// The activations that backward needs, in device memory of the caller.
   struct Saved {
     ConstValues x;     ///< [rows, hidden], the input
     Values wide;       ///< [rows, columns()], before GELU
-    Values activated;  ///< [rows, columns()], after it
-    /// Whether `activated` is needed in forward alone: backward then computes it again from `wide`.
+    Values activated;  ///< [rows, columns()], after GELU
+    /// Whether only forward needs `activated`: backward then computes it again from `wide`.
     bool gelu_again = false;
-    /// [rows, hidden], which forward with sequence parallelism alone overwrites; not kept, so all
-    /// layers may share it.
+    /// [rows, hidden], scratch memory of forward with sequence parallelism; all layers may share
+    /// it.
     Values whole = {};
   };
 
-  /// Names the parameters "prefix.c_fc.*" and "prefix.c_proj.*".
+  /// Makes a layer with the parameters "prefix.c_fc.*" and "prefix.c_proj.*".
   MLP(std::string_view prefix, std::int64_t hidden, const TensorRanks& ranks = {});
 
   /// Returns the parameters to declare in the unit whose scopes the layer is called with.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
 
-  /// Returns the number of values inside that this rank has: 4 * hidden, or its part of them.
+  /// Returns the number of values that this rank has between the products: 4 * hidden, or its part
+  /// of them.
   [[nodiscard]] std::int64_t columns() const noexcept { return c_fc_.columns(); }
 
-  /// Runs the first half of `forward`, which writes all that backward needs.
+  /// Runs the first half of `forward`, which writes all activations for backward.
   void activate(const Scope& scope, const Saved& saved, std::int64_t rows) const;
-  /// Computes y [rows, hidden] from saved.x, adds `residual` unless it is null, and writes what
-  /// backward needs to `saved`. With sequence parallelism y and residual are this rank's rows, and
-  /// the caller has gathered saved.x.
+  /// Computes y [rows, hidden] from saved.x, adds `residual` unless it is null, and writes the
+  /// activations for backward to `saved`. With sequence parallelism y and residual are this rank's
+  /// rows, and the caller has gathered saved.x.
   void forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows,
                ConstValues residual = {}) const;
   /// Adds the gradients of the parameters and writes dx. dy and dx are [rows, hidden]; scratch
@@ -48,12 +49,14 @@ class MLP {
   void backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
                 std::int64_t rows) const;
 
-  // The halves of backward, for schedules that divide it. The scope of the first may be any.
+  // The halves of backward, for schedules that divide it. The first takes a scope of any kind.
 
-  /// Writes dwide [rows, columns()], for the second half, and dx.
+  /// Runs the first half of backward: writes dwide [rows, columns()], for the second half, and dx.
+  /// The scope may be of any kind.
   void input_gradient(const Scope& scope, const Saved& saved, ConstValues dy, Values dwide,
                       Values dx, std::int64_t rows) const;
-  /// Adds the gradients of the parameters. `scratch` [rows, columns()] may be overwritten.
+  /// Runs the second half of backward: adds the gradients of the parameters. `scratch` [rows,
+  /// columns()] may be overwritten.
   void parameter_gradients(const BackwardScope& scope, const Saved& saved, ConstValues dy,
                            ConstValues dwide, Values scratch, std::int64_t rows) const;
 

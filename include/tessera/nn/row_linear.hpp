@@ -9,13 +9,14 @@
 
 namespace tessera::nn {
 
-/// A Linear of which each rank along `tensor` has some rows of W, and multiplies the same columns
-/// of x: a ColumnLinear's y. The ranks' products are added, then the bias, which every rank has
-/// whole. With one rank it is a Linear, to the bit.
+/// A Linear whose rows are divided among the ranks along `tensor`: each rank has some rows of W,
+/// and multiplies the same columns of x, which are the y of a ColumnLinear. The ranks' products are
+/// added, and then the bias, which every rank has whole. With one rank it has the bits of a Linear.
 class RowLinear {
  public:
-  /// Names the parameters "prefix.weight" [in, out] and "prefix.bias" [out]: the wholes. `granule`
-  /// neighbouring rows of W stay together. Throws ContractError as TensorPart.
+  /// Makes a layer with the parameters "prefix.weight" [in, out] and "prefix.bias" [out], whose
+  /// shapes are those of the whole. `granule` neighbouring rows of W stay together. Throws
+  /// ContractError as TensorPart.
   RowLinear(std::string_view prefix, std::int64_t in, std::int64_t out, TensorRanks ranks = {},
             std::int64_t granule = 1);
 
@@ -26,30 +27,30 @@ class RowLinear {
 
   /// Computes y from x [rows, columns()], and adds `residual` unless it is null. y and residual are
   /// [rows, out], the same on all ranks; with sequence parallelism they are this rank's rows
-  /// (TensorRanks::own), and `whole` [rows, out] is overwritten. Nothing overlaps.
+  /// (TensorRanks::own), and `whole` [rows, out] is overwritten. The arrays must not overlap.
   void forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows,
                ConstValues residual = {}, Values whole = {}) const;
-  /// Adds the gradients of the parameters that have one, and writes dx [rows, columns()] unless
-  /// null. dy is [rows, out]: with sequence parallelism the caller has gathered it.
+  /// Adds the gradients of the parameters that are trained, and writes dx [rows, columns()] unless
+  /// it is null. dy is [rows, out]: with sequence parallelism the caller has gathered it.
   void backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
                 std::int64_t rows) const;
   /// Does the same as `backward` for x = gelu(z), and writes dz [rows, columns()], the gradient of
-  /// z. dz may be x.
+  /// z, instead of dx. dz may be x.
   void backward_gelu(const BackwardScope& scope, ConstValues x, ConstValues dy, Values z, Values dz,
                      std::int64_t rows) const;
 
-  // The halves of backward, for schedules that divide it. The scope of the first may be any.
+  // The halves of backward, for schedules that divide it. The first takes a scope of any kind.
 
-  /// Writes dx.
+  /// Runs the first half of backward: writes dx. The scope may be of any kind.
   void input_gradient(const Scope& scope, ConstValues dy, Values dx, std::int64_t rows) const {
     part_.input_gradient(scope, dy, dx, rows);
   }
-  /// Writes dz for x = gelu(z).
+  /// Runs the first half of backward for x = gelu(z): writes dz. The scope may be of any kind.
   void input_gradient_gelu(const Scope& scope, ConstValues dy, Values z, Values dz,
                            std::int64_t rows) const {
     part_.input_gradient_gelu(scope, dy, z, dz, rows);
   }
-  /// Adds the gradients of the parameters that have one.
+  /// Runs the second half of backward: adds the gradients of the parameters that are trained.
   void parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
                            std::int64_t rows) const;
 

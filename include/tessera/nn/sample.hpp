@@ -17,15 +17,14 @@ struct Sampler {
 
   /// Throws ConfigError unless temperature >= 0 and finite, top_k >= 0, and 0 < top_p <= 1.
   void validate() const;
-  /// Draws the token at `position` of sample `sample`, that is after `position` others. The result
-  /// depends only on these, the logits (host memory, one per token) and the members. Of equally
-  /// likely tokens the lowest comes first. Throws Error if a logit is not finite, and ContractError
-  /// if there are none.
+  /// Draws the token at `position`, from 0, of sample `sample`. The result depends only on these,
+  /// the logits (host memory, one per token) and the members. Of equally likely tokens the lowest
+  /// comes first. Throws Error if a logit is not finite, and ContractError if there are none.
   [[nodiscard]] std::int32_t draw(std::span<const float> logits, std::int64_t sample,
                                   std::int64_t position) const;
 };
 
-/// What `generate` draws. All ranks give the same values.
+/// The arguments of `generate`. All ranks give the same values.
 struct Generation {
   std::vector<std::int32_t> prompt;  ///< at least one token
   std::int64_t tokens = 0;           ///< the number of tokens to draw after the prompt
@@ -34,9 +33,10 @@ struct Generation {
 };
 
 /// *Collective.* Returns the drawn tokens of every sample, on every rank. `gpt` is declared in a
-/// model of `world` that can be evaluated. The samples are divided among the ranks. Each is
-/// computed by itself, so that it does not depend on the number of ranks or the strategy. A token
-/// sees at most the config().seq tokens before it.
+/// model of `world` that can be evaluated. The samples are divided among the data ranks. Each
+/// sample is computed on its own, so that it does not depend on the number of ranks or the
+/// strategy; cut products on a mesh change the order of sums in its logits. A token sees at most
+/// the config().seq tokens before it.
 ///
 /// Errors: ConfigError for an invalid sampler, an empty prompt, a token outside the vocabulary, or
 ///         a count outside 1 to 2^30, before any work. Otherwise as GPT::next_logits and

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// A model that brings its own computation. It declares its units in a ShardedModel, keeps the
-/// reference, and computes in scopes that it opens itself. `loss` returns the device address of
-/// this rank's mean loss over the step's micro-batches, or null.
+/// A model with its own computation. It declares its units in a ShardedModel, keeps the reference,
+/// and computes in scopes that it opens itself. `loss` returns the device address of this rank's
+/// mean loss over the step's micro-batches, or null.
 template <class M>
 concept Module = std::move_constructible<M> &&
                  requires(M net, const M& constant, ShardedModel& model, std::uint64_t seed) {
@@ -30,8 +30,8 @@ class Sharded {
     net_.declare(model_);
   }
 
-  /// Allocates and initialises the model as the module says, with the same values for any number of
-  /// ranks.
+  /// Allocates and initialises the model by the module's initializer, with the same values for any
+  /// number of ranks.
   void materialize(std::uint64_t seed) { model_.materialize(net_.initializer(seed)); }
   /// Calls ShardedModel::materialize.
   void materialize(const Initializer& initial) { model_.materialize(initial); }

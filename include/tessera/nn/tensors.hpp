@@ -6,25 +6,24 @@
 
 namespace tessera::nn {
 
-// Activations and their gradients are of one dtype, that of ModelOptions::compute; parameters and
-// their gradients are of the dtypes of the scope's tensors.
+// Activations and their gradients have one dtype, ModelOptions::compute; parameters and their
+// gradients have the dtypes of the scope's tensors.
 
-/// A micro-batch: `batch` sequences of `seq` tokens, laid out [batch, seq, ...] row-major.
+/// The shape of a micro-batch: `batch` sequences of `seq` tokens, [batch, seq, ...] row-major.
 struct BatchShape {
   std::int64_t batch = 0;  ///< the number of sequences
-  std::int64_t seq = 0;    ///< the tokens of each sequence
+  std::int64_t seq = 0;    ///< the number of tokens of each sequence
 
   /// Returns the number of tokens.
   [[nodiscard]] std::int64_t rows() const noexcept { return batch * seq; }
   friend bool operator==(const BatchShape&, const BatchShape&) = default;
 };
 
-/// What passes through a layer's backward: it reads the gradient of its output and writes the
-/// gradient of its input. `scratch` is overwritten. Nothing overlaps. All are in device memory.
+/// The arrays of a layer's backward, in device memory. They must not overlap.
 struct GradientFlow {
-  ConstValues dy;  ///< the gradient of the output
-  Values dx;       ///< the gradient of the input
-  Values scratch;  ///< as large as the layer says
+  ConstValues dy;  ///< the gradient of the output, read
+  Values dx;       ///< the gradient of the input, written
+  Values scratch;  ///< scratch memory, overwritten; `backward` of the layer says how large it is
 };
 
 }  // namespace tessera::nn

@@ -5,9 +5,11 @@
 
 namespace tessera::nn {
 
-/// The layers that share a vocabulary among ranks along `tensor`, by the names that the field gives
-/// them. On one rank they are the same layers.
+/// An Embedding by the name that the field gives it where ranks along `tensor` share the
+/// vocabulary.
 using VocabParallelEmbedding = Embedding;
+/// A CrossEntropy by the name that the field gives it where ranks along `tensor` share the
+/// vocabulary.
 using VocabParallelCrossEntropy = CrossEntropy;
 
 }  // namespace tessera::nn

@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-/// One of the library's update rules, or the user's own.
+/// An update rule of the library, or one that the user writes.
 using Optimizer = std::variant<AdamW, Adam, SGD, Lion, CustomOptimizer>;
 
 /// Returns the number of values that the rule keeps for each element of a parameter: 2 for AdamW
@@ -28,54 +28,58 @@ using Optimizer = std::variant<AdamW, Adam, SGD, Lion, CustomOptimizer>;
 /// Returns a text such as "AdamW lr 0.0003 beta1 0.9 beta2 0.95 eps 1e-08 weight_decay 0.1".
 [[nodiscard]] std::string describe(const Optimizer& optimizer);
 
-/// Throws ContractError that names the value if one is not finite or out of its range (lr >= 0,
+/// Throws ContractError that names the value if one is not finite or out of range (lr >= 0,
 /// 0 <= beta < 1, eps > 0, weight_decay >= 0, 0 <= momentum < 1), or if a CustomOptimizer lacks a
 /// name or a function or has too many states.
 void validate(const Optimizer& optimizer);
 /// Throws ContractError unless `lr` is finite and 0 or more.
 void validate_learning_rate(float lr);
 
-/// Returns whether `shape` has at least two extents: matrices decay, biases and norms do not.
+/// Returns whether a parameter decays by the default rule: its shape has at least two extents.
+/// Matrices decay, biases and norms do not.
 [[nodiscard]] bool decays_by_rank(std::string_view name, const Shape& shape) noexcept;
 
-/// Parameters that are trained at a rate and with a decay of their own.
+/// A group of parameters with its own learning rate and weight decay.
 struct ParameterGroup {
   /// The name in errors, which must not be empty.
   std::string name = {};
-  /// Returns whether the group contains a parameter. It must not be empty, and must say the same on
-  /// every rank. ConfigError from `optimize_with` if the group is left without a trained parameter.
+  /// Returns whether the group contains a parameter. The function must not be empty, and must
+  /// return the same on every rank. ConfigError from `optimize_with` if the group contains no
+  /// trained parameter that no earlier group contains.
   std::function<bool(const ParameterInfo&)> contains = {};
-  /// The factor, 0 or more, by which the optimizer's rate is multiplied, also when it changes.
+  /// The factor, 0 or more, by which the optimizer's current rate is multiplied.
   float lr_scale = 1.0F;
   /// The decay of all parameters of the group. If it is not given, they have the optimizer's decay
   /// where `decays` says so.
   std::optional<float> weight_decay = {};
 };
 
-/// What holds for every update rule. All ranks give the same values.
+/// Options for every update rule. All ranks give the same values.
 struct OptimizerOptions {
   /// The L2 norm over all gradients is clipped to this: g *= min(1, clip_norm / (norm + 1e-6)).
   /// 0: gradients are not clipped.
   float clip_norm = 0.0F;
   /// Returns whether weight decay applies to a parameter. `name` is "unit.parameter".
   std::function<bool(std::string_view name, const Shape& shape)> decays = decays_by_rank;
-  /// The groups with a rate or decay of their own. A parameter belongs to the first that contains
-  /// it; one that no group contains has the optimizer's values.
+  /// Groups of parameters with their own rate or decay. A parameter belongs to the first group that
+  /// contains it, or has the optimizer's values if none does.
   std::vector<ParameterGroup> groups = {};
   /// The format of the moments of AdamW, Adam, Lion and SGD. bf16 takes half the memory of fp32,
-  /// int8 a quarter; int8 moments are always rounded stochastically (docs/optimizers.md) and need
-  /// ModelOptions::align_elems 256. ConfigError where the rule keeps no moments or is the user's.
+  /// int8 a quarter. int8 moments are always rounded stochastically (docs/optimizers.md), and need
+  /// ModelOptions::align_elems to be a multiple of 256. ConfigError if the rule keeps no moments or
+  /// is a CustomOptimizer.
   MomentFormat moments = MomentFormat::fp32;
   /// How 16-bit parameters and moments are rounded when they are written. Stochastic rounding draws
-  /// its bits by (seed, update, parameter, element), so that neither strategy nor number of ranks
-  /// changes them. ConfigError from `optimize_with` if nothing that is written has 16 bits.
+  /// its bits by (seed, update, parameter, element), so that they depend neither on the strategy
+  /// nor on the number of ranks. ConfigError from `optimize_with` if neither parameters nor moments
+  /// have 16 bits.
   Rounding rounding = Rounding::nearest;
   /// The seed of stochastic rounding, of parameters and of moments.
   std::uint64_t rounding_seed = 1;
 };
 
-/// Throws ContractError if a value of the options is not finite or out of its range, and
-/// ConfigError for bf16 or int8 moments where `optimizer` keeps no moments of the library's.
+/// Throws ContractError if a value of the options is not finite or out of range, and ConfigError
+/// for bf16 or int8 moments if `optimizer` is a CustomOptimizer or keeps no moments.
 void validate(const OptimizerOptions& options, const Optimizer& optimizer);
 
 }  // namespace tessera

@@ -46,7 +46,7 @@ struct Passes {
 };
 
 /// Runs a schedule on the ranks along the mesh's dimension `pipe`. Each rank runs its actions in
-/// their order; tensors between stages travel beside them, on streams of their own.
+/// their order; tensors between stages are communicated beside them, on streams of their own.
 ///
 /// Order:   every rank of the mesh makes the Pipeline, and calls `run`, at the same place of its
 ///          program.

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+/// Pipeline parallelism: schedules, their times, and the engine that runs them.
 namespace tessera::pipeline {
 
 /// What a stage computes for one micro-batch.

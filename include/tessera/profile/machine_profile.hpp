@@ -104,7 +104,7 @@ struct KernelSeconds {
 
 /// Returns the time of `work` by the roofline
 ///
-///   max(flops / flops_per_second, bytes / bytes_per_second) + kernel_seconds
+///     max(flops / flops_per_second, bytes / bytes_per_second) + kernel_seconds
 ///
 /// If the profile has samples of the kernel, the time is instead the roofline without
 /// kernel_seconds, times the ratio of the samples' times to their own rooflines. Samples have the
@@ -127,16 +127,17 @@ struct CollectiveSeconds {
 /// member. N members hold a tensor of M bytes in all, and are in b_i blocks of level i (the last
 /// level has one block; below level 0 there are N):
 ///
-///   ring    latency   start + sum over i of (b_below - b_i) step_i       all_reduce: the sum twice
-///           moving    M (N-1)/N / B                                     all_reduce: twice that
-///                     M / B for broadcast and reduce
-///           B = share * min over the levels spanned of bytes_per_second_i * members in a block of
-///           the level below (the fewest; 1 for level 0): all ranks of a node send at once
-///   tree    latency   start + 2 ((N/b_0 - 1) step_0 + ceil(log2(b_0)) step_top)
-///           moving    2 M / (0.9 B); for all_reduce only
-///   direct  latency   barriers of (start + N step_0) each: 2, or 3 for all_reduce
-///           moving    M / bytes_per_second for what a rank copies, and M / reduce_bytes_per_second
-///                     for what it adds, with the figures of the first level and protocol
+///     ring    latency   start + sum over i of (b_below - b_i) step_i     all_reduce: the sum twice
+///             moving    M (N-1)/N / B                                    all_reduce: twice that
+///                       M / B for broadcast and reduce
+///             B = share * min over the levels spanned of bytes_per_second_i * members in a block
+///             of the level below (the fewest; 1 for level 0): all ranks of a node send at once
+///     tree    latency   start + 2 ((N/b_0 - 1) step_0 + ceil(log2(b_0)) step_top)
+///             moving    2 M / (0.9 B); for all_reduce only
+///     direct  latency   barriers of (start + N step_0) each: 2, or 3 for all_reduce
+///             moving    M / bytes_per_second for what a rank copies, and
+///                       M / reduce_bytes_per_second for what it adds, with the figures of the
+///                       first level and protocol
 ///
 /// CollectiveWay::ring takes the fastest protocol, by ring or tree: NCCL chooses by the same model
 /// (its src/graph/tuning.cc). Throws ConfigError if the members span more than the levels.

@@ -98,13 +98,14 @@ struct Piece {
 /// order of declaration, and padded so that N equal shards cover it. It holds this rank's parts of
 /// parameters that are cut along `tensor`.
 ///
-///   shard_elems  = round_up(ceil(elems / N), align)
-///   padded_elems = shard_elems * N
+///     shard_elems  = round_up(ceil(elems / N), align)
+///     padded_elems = shard_elems * N
 ///
 /// Here `elems` counts the room of parameters and the gaps between them. Any N and any shapes are
 /// legal, including N > elems (some shards are then padding only) and elems == 0.
 class SegmentLayout {
  public:
+  /// Makes the layout of `elems` elements with parameters at `placements`, cut for `ranks` ranks.
   /// Throws ContractError unless the alignment is a multiple of kAlignElems up to 2^30, ranks >= 1,
   /// and the placements are aligned, ascending and inside [0, elems).
   SegmentLayout(SegmentDTypes dtypes, bool trainable, std::vector<Placement> placements,
@@ -125,8 +126,8 @@ class SegmentLayout {
   [[nodiscard]] std::int64_t shard_elems() const noexcept { return shard_elems_; }
   /// Returns the number of elements of all shards together.
   [[nodiscard]] std::int64_t padded_elems() const noexcept { return shard_elems_ * ranks_; }
-  /// Returns the part of the segment that `rank` owns: [rank * shard_elems, (rank + 1) *
-  /// shard_elems).
+  /// Returns the part of the segment that `rank` owns, which begins at rank * shard_elems and has
+  /// shard_elems elements.
   [[nodiscard]] Range shard(int rank) const noexcept;
   /// Returns the pieces of parameters among the elements `owned`, in order. Padding belongs to no
   /// piece.

@@ -11,8 +11,8 @@ namespace tessera {
 /// one dimension, and computes with those only. Any size is legal: parts may differ by a granule,
 /// and may be empty.
 ///
-///   {.dim = 1}                                   columns of [in, out], in nearly equal parts
-///   {.dim = 1, .granule = 64, .sections = 3}     q, k and v side by side: heads of 64 columns
+///     {.dim = 1}                                   columns of [in, out], in nearly equal parts
+///     {.dim = 1, .granule = 64, .sections = 3}     q, k and v side by side: heads of 64 columns
 struct TensorCut {
   int dim = 0;  ///< the dimension that is cut, from 0
   /// The number of neighbouring indices that stay together. With one section the last granule may

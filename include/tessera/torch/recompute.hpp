@@ -9,30 +9,32 @@
 
 namespace tessera::torch {
 
-/// What is recomputed: tensors in, tensors out.
+/// A function to recompute: it takes tensors and returns tensors.
 using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
-/// Runs `work` on `inputs` without keeping what its backward needs, and runs it again in the
-/// backward pass. Gradients reach the inputs and what `work` captures, such as a module's
-/// parameters. Within a ShardedModule's passes the units that `work` uses are gathered once for
-/// both in the backward pass, where they are open together: recompute one unit at a time, since
-/// there are few slots. Outside it is plain activation checkpointing. Calls nest. Without gradients
-/// (at::NoGradGuard, an evaluation) it only runs `work`.
+/// Runs `work` on `inputs` without keeping its activations, and runs it again in the backward pass.
+/// Gradients reach the inputs and whatever `work` captures, such as a module's parameters. Calls
+/// nest. Without gradients (at::NoGradGuard, an evaluation) it only runs `work`.
 ///
-/// Outputs: those of floating point require gradients, also if neither an input nor what `work`
-///          captures does, which the first run cannot know.
-/// Random numbers: the second run draws what the first drew, from libtorch's default generator of
-///          the CPU (and of the current CUDA device). Ranks that are threads share that generator:
-///          ContractError if `work` then draws from it.
-/// Errors:  ContractError if the second run returns tensors of other shapes, if `inputs` or what
-///          `work` returns holds an undefined tensor, if `work` writes to an input, and in a
+/// In the passes of a ShardedModule the backward pass gathers the units of `work` once, for the
+/// second run and for its gradients, and keeps them open together. Recompute one unit at a time,
+/// since there are few slots. Elsewhere it is plain activation checkpointing.
+///
+/// Outputs: tensors of floating point require gradients, even if neither an input nor a captured
+///          tensor does, since the first run cannot know that.
+/// Random numbers: the second run draws the same numbers as the first, from libtorch's default
+///          generator of the CPU (and of the current CUDA device). Ranks that are threads share
+///          that generator: ContractError if `work` then draws from it.
+/// Errors:  ContractError if the second run returns tensors of other shapes, if `inputs` or the
+///          result of `work` has an undefined tensor, if `work` writes to an input, and in a
 ///          backward pass that makes a graph of its own or stops at some inputs (autograd::grad).
 [[nodiscard]] std::vector<at::Tensor> recompute(TensorFunction work,
                                                 const std::vector<at::Tensor>& inputs);
 
-/// The same for a function of tensors that returns a tensor.
+/// Runs a function of tensors that returns one tensor, and runs it again in the backward pass, as
+/// the function above.
 ///
-///   x = tessera::torch::recompute([&](const at::Tensor& x) { return block->forward(x); }, x);
+///     x = tessera::torch::recompute([&](const at::Tensor& x) { return block->forward(x); }, x);
 template <class Work, class... Inputs>
   requires std::is_invocable_r_v<at::Tensor, Work&, const at::Tensor&, const Inputs&...>
 [[nodiscard]] at::Tensor recompute(Work work, const at::Tensor& first, const Inputs&... rest) {

@@ -5,9 +5,10 @@
 #include <string>
 #include <string_view>
 
+/// Records of what a rank does, and the log of its work that plans use.
 namespace tessera::trace {
 
-/// What a rank is doing.
+/// The phases of a rank's program.
 enum class Phase : std::uint8_t {
   setup,       ///< before the first forward scope: declaring, materialising
   forward,     ///< since a forward scope was opened
@@ -24,7 +25,7 @@ inline constexpr std::size_t kPhases = 5;
 
 /// The place of a rank in its program. The engine sets it, and records carry it.
 struct Moment {
-  Phase phase = Phase::setup;  ///< what the rank is doing
+  Phase phase = Phase::setup;  ///< the rank's phase
   std::string unit;            ///< the unit of the scope, or empty
   std::int64_t step = 0;       ///< optimizer steps finished before
 

@@ -9,9 +9,9 @@
 
 namespace tessera::trace {
 
-/// What a record describes. The rank's own thread makes `issue` records in program order, and they
-/// are the same in every run. Spans have a begin and an end on the clock, and are made where the
-/// work ran.
+/// The kinds of records. The rank's own thread makes `issue` records in program order, and they are
+/// the same in every run. Spans have a begin and an end on the clock, and are made where the work
+/// ran.
 enum class Kind : std::uint8_t {
   issue,       ///< the engine enqueued an action: "gather", "reshard", "reduce", "update", ...
   compute,     ///< span: a caller's scope was open ("forward", "backward") or the optimizer ran
@@ -39,7 +39,7 @@ struct Record {
   std::int64_t end_ns = 0;    ///< on the same clock
   std::string phase = {};     ///< the rank's phase at that moment: "setup", "forward", ...
   std::string during = {};    ///< the unit of that phase
-  /// Where a span ran: "compute", "gather", "reduce", "offload", "update" or "host".
+  /// The stream of a span: "compute", "gather", "reduce", "offload", "update" or "host".
   std::string stream = {};
 };
 

@@ -24,8 +24,8 @@ struct LaunchedJob {
 [[nodiscard]] std::optional<LaunchedJob> launched_job(DeviceKind device = DeviceKind::cpu);
 
 /// Returns this process's number among those that a launcher has started, even where run() would
-/// refuse the job, and 0 without a launcher. It never fails. A program uses it to let one process
-/// report what all of them find.
+/// refuse the job, and 0 without a launcher. It never fails. A program uses it to let only one
+/// process report an error that all processes find.
 [[nodiscard]] int launched_rank() noexcept;
 
 /// Returns the MPI library that this build uses, such as "Open MPI v4.1.4", or an empty text if it

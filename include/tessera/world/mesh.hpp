@@ -48,13 +48,14 @@ class SubMesh {
 /// the same dimensions. A Mesh borrows the World and owns no communicator, so that making another
 /// one is cheap.
 ///
-///   Mesh mesh{world, {{"replicate", 2}, {"shard", 4}}};
-///   const Channel shards = mesh.along("shard").reduce();
+///     Mesh mesh{world, {{"replicate", 2}, {"shard", 4}}};
+///     const Channel shards = mesh.along("shard").reduce();
 class Mesh {
  public:
-  /// Throws ConfigError as MeshShape does, and unless the mesh has as many ranks as `world`.
+  /// Arranges the ranks of `world`. Throws ConfigError as MeshShape does, and unless the mesh has
+  /// as many ranks as `world`.
   Mesh(World& world, std::vector<MeshDim> dims) : Mesh{world, MeshShape{std::move(dims)}} {}
-  /// Throws ConfigError unless `shape` has as many ranks as `world`.
+  /// Arranges the ranks of `world`. Throws ConfigError unless `shape` has as many ranks as `world`.
   Mesh(World& world, MeshShape shape);
 
   /// Returns the World of the mesh.

@@ -49,9 +49,9 @@ class MeshGroups {
 /// The arrangement of a job's ranks along named dimensions. The first dimension varies slowest:
 /// ranks next to each other are neighbours along the last. It is pure arithmetic.
 ///
-///   {{"replicate", 2}, {"shard", 4}}     shard        0 1 2 3
-///                                        replicate 0  0 1 2 3
-///                                        replicate 1  4 5 6 7
+///     {{"replicate", 2}, {"shard", 4}}     shard        0 1 2 3
+///                                          replicate 0  0 1 2 3
+///                                          replicate 1  4 5 6 7
 ///
 /// | dimension | its ranks |
 /// |---|---|
@@ -63,8 +63,9 @@ class MeshGroups {
 /// A dimension that a mesh does not name has size 1.
 class MeshShape {
  public:
-  /// Throws ConfigError if there is no dimension, a name is not in the table or is given twice, a
-  /// size is below 1, or there are more than 2^31 - 1 ranks.
+  /// Makes a mesh of `dims`, the first varying slowest. Throws ConfigError if there is no
+  /// dimension, a name is not in the table or is given twice, a size is below 1, or there are more
+  /// than 2^31 - 1 ranks.
   explicit MeshShape(std::vector<MeshDim> dims);
 
   /// Returns the dimensions, in the order given.

@@ -19,8 +19,8 @@
 
 namespace tessera {
 
-/// Memory that a rank's process held when the rank's run began, as the system counts it (0 where
-/// the system does not say). It is no part of what the run counts.
+/// Memory that a rank's process held when the rank's run began, as the system counts it; 0 if the
+/// system does not report it. The run's own accounts do not include it.
 struct ProcessStart {
   int ranks = 0;                  ///< Ranks of this run in this process; 0 for a simulated rank.
   std::size_t context_bytes = 0;  ///< Resident bytes when the run began, less `mpi_bytes`.
@@ -31,8 +31,8 @@ struct ProcessStart {
 /// One rank's view of the job. It owns the rank's device, streams, communicators and accounts.
 /// Nothing is global, so that many ranks can live in one process as threads.
 ///
-/// Memory:  a Buffer may outlive the World. A model or an ActivationStore that outlives it is only
-///          good for destruction: calls that need the World throw ContractError.
+/// Memory:  a Buffer may outlive the World. A model or an ActivationStore that outlives it can only
+///          be destroyed: calls that need the World throw ContractError.
 /// Threads: the rank's own, except where said and within the scopes and steps of a ShardedModel.
 class World {
  public:
@@ -99,7 +99,8 @@ class World {
   /// device. It is counted separately from device memory, and the budget does not limit it. On a
   /// CPU device both are the same kind of memory.
   [[nodiscard]] MemoryTracker& host_memory() noexcept;
-  /// Allocates memory in the host pool.
+  /// Allocates memory in the host pool, which host_memory() counts. Throws OutOfMemory if the host
+  /// has no room.
   [[nodiscard]] Buffer allocate_host(Category category, std::size_t bytes, std::string name);
   /// Returns the number of threads, including the caller, with which the host updates an offloaded
   /// optimizer.

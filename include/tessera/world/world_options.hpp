@@ -21,17 +21,17 @@ enum class ComputeStream : std::uint8_t {
 };
 
 /// How the ranks of a job are set up. The defaults run on the CPU with one thread per rank. No
-/// option changes a bit of a result, except `device`, `products`, `nondeterministic_attention`, and
-/// `deterministic` and `nccl` with NCCL. A value out of its range or without effect is refused with
-/// ConfigError.
+/// option changes a bit of a result, except `device`, `products`, `nondeterministic_attention`,
+/// `attention_workspace_bytes`, and `deterministic` and `nccl` with NCCL. A value out of range or
+/// without effect is refused with ConfigError.
 struct WorldOptions {
   /// The longest time, above 0, that a collective may take. One that takes longer ends the job with
   /// CommError.
   std::chrono::milliseconds deadline{300'000};
   /// Whether the rank records allocations, collectives and phases (World::recorder).
   bool trace = false;
-  /// The number of finished steps whose records are kept beside the current one's, so that the
-  /// records of a long run do not grow; 0 keeps all. It needs `trace`. See
+  /// The number of finished steps whose records are kept, beside those of the current step, so that
+  /// the records of a long run do not grow; 0 keeps all. It needs `trace`. See
   /// trace::Recorder::keep_last.
   int trace_steps = 0;
   /// Whether the rank logs what it enqueues (World::work_log): kernels with their seconds on a CPU,
@@ -82,10 +82,15 @@ struct WorldOptions {
   /// strategies then differ in their last bits. All other kernels keep their order. It needs
   /// `device` cuda, and cannot be combined with `deterministic`.
   bool nondeterministic_attention = false;
+  /// The most workspace that cuDNN's 16-bit attention takes for itself, the same on all ranks. It
+  /// computes as many heads at a time as fit, and one head in any case. A sequence whose length is
+  /// no multiple of 4 and whose heads do not fit at once is left to the library's own kernel. It
+  /// needs `device` cuda.
+  std::size_t attention_workspace_bytes = std::size_t{128} << 20U;
 };
 
-/// Throws ConfigError if a value is out of its range or has no effect. The message quotes the names
-/// of options in backticks. A run checks its options itself; a program calls this to ask before.
+/// Throws ConfigError if a value is out of range or has no effect. The message quotes the names of
+/// options in backticks. A run checks its options itself; a program calls this to check them first.
 void validate(const WorldOptions& options);
 
 }  // namespace tessera

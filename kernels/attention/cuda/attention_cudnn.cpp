@@ -226,8 +226,10 @@ class Cudnn final : public tessera::cuda::StreamExtension {
 /// The most heads that fit at a time into a workspace of `bytes`: the count of cudnn_rule.hpp, or
 /// fewer if this version of cuDNN needs more memory per head.
 Piece largest_piece(Cudnn& cudnn, Pass pass, const AttentionShape& shape, DType dtype,
-                    std::size_t bytes, SumOrder asked) {
-  const SumOrder order = pass == Pass::forward ? SumOrder::fixed : cudnn_order(shape, asked);
+                    std::size_t bytes, const StreamKernels& on) {
+  const SumOrder order = pass == Pass::forward
+                             ? SumOrder::fixed
+                             : cudnn_order(shape, on.attention_gradients, on.attention_bytes);
   const std::int64_t heads =
       pass == Pass::forward ? shape.batch * shape.heads : cudnn_heads_in(shape, bytes, order);
   Piece piece{pass, dtype, 1, std::min(heads, shape.heads), shape, order};
@@ -285,8 +287,13 @@ struct Corner {
   }
 };
 
-SumOrder order_on(Stream stream) {
-  return stream.state()->kernels().attention_gradients;
+const StreamKernels& kernels_on(Stream stream) {
+  return stream.state()->kernels();
+}
+
+/// What a plan counts for the stream.
+std::size_t planned_bytes(const AttentionShape& shape, DType dtype, const StreamKernels& on) {
+  return cudnn_workspace_bytes(shape, dtype, on.attention_gradients, on.attention_bytes);
 }
 
 bool is_aligned(std::initializer_list<const void*> arrays) noexcept {
@@ -297,16 +304,18 @@ bool is_aligned(std::initializer_list<const void*> arrays) noexcept {
 
 }  // namespace
 
-bool cudnn_computes(const AttentionForward& args) {
-  return args.dropout == 0.0F && suits_cudnn(args.shape, args.qkv.dtype) &&
+bool cudnn_computes(const AttentionForward& args, Stream stream) {
+  return args.dropout == 0.0F &&
+         suits_cudnn(args.shape, args.qkv.dtype, kernels_on(stream).attention_bytes) &&
          is_aligned({args.qkv.data, args.y.data, args.log_sum_exp, args.workspace});
 }
 
 bool cudnn_computes(const AttentionBackward& args, Stream stream) {
-  return args.dropout == 0.0F && suits_cudnn(args.shape, args.qkv.dtype) &&
+  const StreamKernels& on = kernels_on(stream);
+  return args.dropout == 0.0F && suits_cudnn(args.shape, args.qkv.dtype, on.attention_bytes) &&
          is_aligned({args.qkv.data, args.y.data, args.dy.data, args.dqkv.data, args.log_sum_exp,
                      args.workspace}) &&
-         (cudnn_order(args.shape, order_on(stream)) == SumOrder::any ||
+         (cudnn_order(args.shape, on.attention_gradients, on.attention_bytes) == SumOrder::any ||
           has_deterministic_cudnn(cudnnGetVersion(),
                                   major_of(tessera::cuda::cuda_stream(stream).ordinal())));
 }
@@ -314,10 +323,9 @@ bool cudnn_computes(const AttentionBackward& args, Stream stream) {
 void cudnn_attention_forward(const AttentionForward& args, Stream stream) {
   tessera::cuda::CudaStream& cuda = tessera::cuda::cuda_stream(stream);
   Cudnn& cudnn = cuda.extension<Cudnn>();
-  const SumOrder asked = order_on(stream);
-  const Piece largest =
-      largest_piece(cudnn, Pass::forward, args.shape, args.qkv.dtype,
-                    cudnn_workspace_bytes(args.shape, args.qkv.dtype, asked), asked);
+  const StreamKernels& on = kernels_on(stream);
+  const Piece largest = largest_piece(cudnn, Pass::forward, args.shape, args.qkv.dtype,
+                                      planned_bytes(args.shape, args.qkv.dtype, on), on);
   for_pieces(largest, [&](const Piece& piece, std::int64_t sample, std::int64_t head) {
     const Corner corner{piece, sample, head};
     Arrays arrays{{kQ, corner.packed(args.qkv, 0)},
@@ -332,12 +340,11 @@ void cudnn_attention_forward(const AttentionForward& args, Stream stream) {
 void cudnn_attention_backward(const AttentionBackward& args, Stream stream) {
   tessera::cuda::CudaStream& cuda = tessera::cuda::cuda_stream(stream);
   Cudnn& cudnn = cuda.extension<Cudnn>();
-  const SumOrder asked = order_on(stream);
+  const StreamKernels& on = kernels_on(stream);
   const std::size_t bytes = args.workspace_elems == 0
-                                ? cudnn_workspace_bytes(args.shape, args.qkv.dtype, asked)
+                                ? planned_bytes(args.shape, args.qkv.dtype, on)
                                 : static_cast<std::size_t>(args.workspace_elems) * sizeof(float);
-  const Piece largest =
-      largest_piece(cudnn, Pass::backward, args.shape, args.qkv.dtype, bytes, asked);
+  const Piece largest = largest_piece(cudnn, Pass::backward, args.shape, args.qkv.dtype, bytes, on);
   for_pieces(largest, [&](const Piece& piece, std::int64_t sample, std::int64_t head) {
     const Corner corner{piece, sample, head};
     Arrays arrays{{kQ, corner.packed(args.qkv, 0)},

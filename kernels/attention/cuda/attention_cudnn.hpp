@@ -8,7 +8,7 @@ namespace tessera::kernels::cuda {
 /// is dropped, and all arrays start at multiples of 16 bytes. Backward also needs
 /// has_deterministic_cudnn, or a stream whose order of sums may be any. There is no fallback at run
 /// time: a failure of cuDNN is an error.
-[[nodiscard]] bool cudnn_computes(const AttentionForward& args);
+[[nodiscard]] bool cudnn_computes(const AttentionForward& args, Stream stream);
 [[nodiscard]] bool cudnn_computes(const AttentionBackward& args, Stream stream);
 
 /// Attention as declared in its header, with its log_sum_exp, deterministic unless the stream's

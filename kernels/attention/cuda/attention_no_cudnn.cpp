@@ -12,7 +12,7 @@ namespace {
 
 }  // namespace
 
-bool cudnn_computes(const AttentionForward&) {
+bool cudnn_computes(const AttentionForward&, Stream) {
   return false;
 }
 bool cudnn_computes(const AttentionBackward&, Stream) {

@@ -14,17 +14,18 @@
 namespace tessera {
 
 /// One rank's part in the control plane of its job: how the ranks fail together. A communicator
-/// moves data; it asks its rank's control plane whether the job is alive, and tells it what fails.
-/// The rules are here and in FailureState and WaitGraph, once for every kind of job. A transport
-/// carries what ranks tell each other: shared memory (LocalRanks), messages of MPI
-/// (MpiControlPlane), or connections of TCP (TcpControlPlane, for jobs of NCCL).
+/// moves data; it asks its rank's control plane whether the job is alive, and reports failures to
+/// it. The rules are here and in FailureState and WaitGraph, once for every kind of job. A
+/// transport carries the ranks' messages: shared memory (LocalRanks), MPI (MpiControlPlane), or
+/// TCP connections (TcpControlPlane, for jobs of NCCL).
 ///
-/// - The first failure stays, and reaches every rank. One rank reports it (CommError); what the
-///   others throw is an echo (Aborted).
-/// - What one rank finds, it reports. What several ranks find alike, the lowest of them reports.
-/// - Ranks that fail by themselves at the same time give way to the lowest of them.
-/// - A call that is not complete by the deadline fails the job. Ranks that wait themselves are not
-///   to blame for it (WaitGraph).
+/// - The first failure stays, and reaches every rank. One rank reports it (CommError); the others
+///   throw an echo (Aborted).
+/// - A rank reports the problem that it finds. If several ranks find the same problem, the lowest
+///   of them reports it.
+/// - Of ranks that fail independently at the same time, the lowest reports.
+/// - A call that is not complete by the deadline fails the job. Ranks that are waiting themselves
+///   are not to blame for it (WaitGraph).
 ///
 /// Threads: any.
 class ControlPlane {

@@ -48,8 +48,7 @@ std::string seal(TextCall call, std::string_view text, std::string_view name) {
   return PayloadWriter{}.number(static_cast<std::int64_t>(call)).text(name).text(text).take();
 }
 
-std::vector<std::string> unseal(std::span<const std::string> sealed,
-                                const std::function<int(int)>& job_rank) {
+std::vector<std::string> unseal(std::span<const std::string> sealed, const NameOfRank& name_of) {
   const Said first{sealed.front()};
   std::vector<std::string> texts;
   texts.reserve(sealed.size());
@@ -61,9 +60,9 @@ std::vector<std::string> unseal(std::span<const std::string> sealed,
     Said said{other};
     if (said.call != first.call) {
       throw ContractError{fmt::format(
-          "rank {} {} where rank {} {}; every rank must make the same collective calls in the same "
+          "{} {} where {} {}; every rank must make the same collective calls in the same "
           "order",
-          job_rank(static_cast<int>(texts.size())), said.doing(), job_rank(0), first.doing())};
+          name_of(static_cast<int>(texts.size())), said.doing(), name_of(0), first.doing())};
     }
     texts.push_back(std::move(said.text));
   }

@@ -1,11 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "comm/control/rank_names.hpp"
 
 namespace tessera {
 
@@ -21,8 +22,8 @@ enum class TextCall : std::uint8_t {
 
 /// Returns the texts that all ranks have sealed. Throws a ContractError, the same on all ranks,
 /// unless all belong to one call: "rank 2 exchanges texts where rank 0 splits off "x"; ...". The
-/// error names a rank by its `job_rank`. Throws CommError if a text was not sealed.
+/// error names ranks by `name_of`. Throws CommError if a text was not sealed.
 [[nodiscard]] std::vector<std::string> unseal(std::span<const std::string> sealed,
-                                              const std::function<int(int)>& job_rank);
+                                              const NameOfRank& name_of);
 
 }  // namespace tessera

@@ -7,6 +7,9 @@
 
 namespace tessera {
 
+/// Returns the name of a group's rank in errors: "rank 5 (pipe 1, shard 0)".
+using NameOfRank = std::function<std::string(int rank)>;
+
 /// The names of a job's ranks in failure texts: "rank 5", or, once a program has arranged its
 /// ranks, "rank 5 (pipe 1, shard 0)". Equal on all ranks.
 ///

@@ -90,6 +90,10 @@ std::vector<std::size_t> LocalCommunicator::sent_to_each() const {
   return ranks_->traffic()->sent_by(job_rank(rank()));
 }
 
+std::string LocalCommunicator::do_name(int job_rank) const {
+  return ranks_->plane(job_rank).names().of(job_rank);
+}
+
 void LocalCommunicator::do_abort(std::string_view reason) noexcept {
   ranks_->plane(job_rank(rank())).abort(reason);
 }

@@ -29,6 +29,7 @@ class LocalCommunicator final : public Communicator, public CountsTraffic {
   std::unique_ptr<Communicator> do_split(const RankGroup& group) override;
   void do_abort(std::string_view reason) noexcept override;
   void do_withdraw() noexcept override;
+  [[nodiscard]] std::string do_name(int job_rank) const override;
 
   std::shared_ptr<LocalRanks> ranks_;
   std::shared_ptr<LocalChannel> channel_;

@@ -134,6 +134,10 @@ std::vector<std::size_t> LocalDeviceCommunicator::sent_to_each() const {
   return ranks_->traffic()->sent_by(job_rank(rank()));
 }
 
+std::string LocalDeviceCommunicator::do_name(int job_rank) const {
+  return ranks_->plane(job_rank).names().of(job_rank);
+}
+
 void LocalDeviceCommunicator::do_abort(std::string_view reason) noexcept {
   ranks_->plane(job_rank(rank())).abort(reason);
 }

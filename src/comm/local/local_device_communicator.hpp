@@ -41,6 +41,7 @@ class LocalDeviceCommunicator final : public Communicator, public CountsTraffic 
   std::unique_ptr<Communicator> do_split(const RankGroup& group) override;
   void do_abort(std::string_view reason) noexcept override;
   void do_withdraw() noexcept override;
+  [[nodiscard]] std::string do_name(int job_rank) const override;
 
   void enqueue(const Batch& batch, Meeting& meeting, Mover& mover, Stream stream);
 

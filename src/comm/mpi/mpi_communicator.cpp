@@ -147,8 +147,11 @@ class BatchTask {
     }
     std::vector<const Batch*> all;
     for (const Batch& batch : batches) { all.push_back(&batch); }
+    const auto name_of = [&](int rank) {
+      return control().names().of(route.members[static_cast<std::size_t>(rank)]);
+    };
     const std::string difference =
-        first_difference(all, route.members).value_or("the hashes of equal batches");
+        first_difference(all, name_of).value_or("the hashes of equal batches");
     control().fail_and_throw(disagreement_text(channel_->name, sequence_, difference),
                              route.members.front());
   }
@@ -202,13 +205,17 @@ std::vector<std::string> MpiCommunicator::do_exchange(std::string message) {
                           AtExchange{channel_->name, sequence, control});
 }
 
+std::string MpiCommunicator::do_name(int job_rank) const {
+  return channel_->control->names().of(job_rank);
+}
+
 // Ranks may have been in groups that were split a different number of times.
 std::unique_ptr<Communicator> MpiCommunicator::do_split(const RankGroup& group) {
   MpiLine& line = *channel_->line;
   const int number = agree_on_highest(
       line.next_channel, group.name,
       [this](std::string text) { return do_exchange(std::move(text)); },
-      [this](int rank) { return job_rank(rank); });
+      [this](int rank) { return do_name(job_rank(rank)); });
   const int most = channels_of(channel_->control->process().tags());
   if (number >= most) {
     throw ConfigError{fmt::format(

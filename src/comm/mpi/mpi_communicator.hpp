@@ -35,6 +35,7 @@ class MpiCommunicator final : public Communicator {
   void do_run_beside() override;
   void do_abort(std::string_view reason) noexcept override;
   void do_withdraw() noexcept override;
+  [[nodiscard]] std::string do_name(int job_rank) const override;
 
   explicit MpiCommunicator(std::shared_ptr<MpiChannel> channel);
 

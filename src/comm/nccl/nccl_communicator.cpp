@@ -148,9 +148,13 @@ NcclSplit NcclCommunicator::make_split(const RankGroup& group, std::uint64_t num
 int NcclCommunicator::agree_on_number(const std::string& name) {
   const int number = agree_on_highest(
       link_->next_group, name, [this](std::string text) { return do_exchange(std::move(text)); },
-      [this](int rank) { return job_rank(rank); });
+      [this](int rank) { return do_name(job_rank(rank)); });
   link_->next_group = number + 1;
   return number;
+}
+
+std::string NcclCommunicator::do_name(int job_rank) const {
+  return link_->control->names().of(job_rank);
 }
 
 void NcclCommunicator::do_abort(std::string_view reason) noexcept {

@@ -16,8 +16,7 @@ namespace tessera::nccl {
 /// and, for 16-bit types, with its own precision of sums.
 ///
 /// Time:    `submit` enqueues and returns, except where NCCL first connects to a peer: then it
-/// waits
-///          for the peer.
+///          waits for the peer.
 /// Errors:  as Communicator. The control path (TcpControlPlane) tells ranks that issue different
 ///          batches within moments: by then data may have moved. `withdraw` with work in progress
 ///          ends all of the rank's communicators, and so does the end of one whose owner is
@@ -42,6 +41,7 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<Communicator> do_split(const RankGroup& group) override;
   void do_abort(std::string_view reason) noexcept override;
   void do_withdraw() noexcept override;
+  [[nodiscard]] std::string do_name(int job_rank) const override;
 
   [[nodiscard]] std::exception_ptr fail(const std::exception_ptr& cause);
   [[nodiscard]] int agree_on_number(const std::string& name);

@@ -155,7 +155,7 @@ void tessera_cuda_join_nccl(const tessera::NcclJoin& join, tessera::NcclChannels
   using namespace tessera::nccl;
   // Kernels of the two communicators start on every rank in program order: where a device has no
   // room for both, ranks that had started different ones would wait for each other.
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): NCCL takes it from nowhere else
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): NCCL reads it only here
   (void)::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   tessera::require_version(loaded_library());
   refuse_settings();

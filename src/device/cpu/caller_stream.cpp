@@ -19,7 +19,7 @@ void CallerStream::wait_for_mark(Mark mark) {
   try {
     mark.timeline->wait(mark.ticket);
   } catch (...) {
-    // What this stream does next would read what the other has not produced.
+    // Later work of this stream would read data that the other has not produced.
     end_with_current_exception();
     throw;
   }

@@ -22,29 +22,29 @@
 namespace tessera {
 namespace {
 
-// Bytes that are worth a thread to copy or fill.
+// The least bytes for which a thread copies or fills.
 constexpr std::int64_t kByteGrain = 256 * 1024;
 
-// RAM and swap: what the system could hand out with nothing else running.
+// RAM and swap: what the system could provide with nothing else running.
 std::size_t machine_bytes() {
   struct sysinfo info{};
   if (sysinfo(&info) != 0) { return std::numeric_limits<std::size_t>::max() / 2; }
   return (info.totalram + info.totalswap) * info.mem_unit;
 }
 
-// Memory of this size comes from the system and goes back to it at once. The C library would keep
-// much of what is freed: a model that has gone would still weigh on its process, and no ledger of
-// the next one would close.
+// Memory from this size on is mapped, and returns to the system at once when freed. The C library
+// would keep much freed memory: a destroyed model would still count for its process, and the next
+// model's ledger would not add up.
 constexpr std::size_t kMappedFrom = std::size_t{1} << 20;
 
-// Mappings from this size on lie on pages of 2 MiB. Training state is read and written from end to
-// end, and with pages of 4 KiB address translation costs all the way; a disk fills scattered pages
-// at less than half its rate (measured: docs/benchmarks/cpu.md). Such pages lie inside the
-// mappings, so no more memory is taken; a system that refuses changes nothing.
+// Mappings from this size on use pages of 2 MiB. Training state is read and written from end to
+// end, and with pages of 4 KiB address translation costs time throughout; a disk fills scattered
+// pages at less than half its rate (measured: docs/benchmarks/checkpoints.md). Such pages lie
+// inside the mappings, so they take no extra memory; a system that refuses them changes nothing.
 constexpr std::size_t kHugeFrom = std::size_t{4} << 20;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-/// Maps memory that begins with a huge page, and gives back what lies around it. MAP_FAILED if
+/// Maps memory that begins with a huge page, and unmaps the rest around it. Returns MAP_FAILED if
 /// there is none.
 void* map_on_huge_pages(std::size_t bytes) noexcept {
   constexpr std::size_t kPage = 4096;
@@ -61,7 +61,7 @@ void* map_on_huge_pages(std::size_t bytes) noexcept {
   return first + before;
 }
 
-/// Null if there is none.
+/// Returns null if there is none.
 void* take(std::size_t bytes) noexcept {
   if (bytes < kMappedFrom) {
     return std::aligned_alloc(Device::kAlignment, round_up(bytes, Device::kAlignment));
@@ -131,12 +131,13 @@ OwnedStream CpuDevice::make_compute_stream() {
 
 void* CpuDevice::allocate(std::size_t bytes) {
   if (bytes == 0) { return nullptr; }
-  // The system may promise more than it has and kill the process when the promise is used. More
-  // than the whole machine is refused here; this also keeps the rounding below from overflowing.
+  // The system may promise more than it has and kill the process when it is used. Sizes above the
+  // whole machine's are rejected here, which also keeps the rounding below from overflowing.
   void* const data = bytes <= machine_bytes_ ? take(bytes) : nullptr;
   if (data == nullptr) {
-    throw OutOfMemory(fmt::format("cannot allocate {} ({} bytes) on cpu, where the machine has {}",
-                                  format_bytes(bytes), bytes, format_bytes(machine_bytes_)));
+    throw OutOfMemory(
+        fmt::format("{} ({} bytes) cannot be allocated on cpu, where the machine has {}",
+                    format_bytes(bytes), bytes, format_bytes(machine_bytes_)));
   }
   return data;
 }
@@ -176,7 +177,7 @@ std::unique_ptr<Device> make_cpu_device(const CpuDeviceOptions& options) {
   constexpr int most = CpuDeviceOptions::kMostThreads;
   if (options.threads < 1 || options.threads > most) {
     throw ConfigError(
-        fmt::format("a device's threads must be from 1 to {}, but are {}", most, options.threads));
+        fmt::format("a device needs 1 to {} threads, but {} were given", most, options.threads));
   }
   require_processor(processor_features());
   return std::make_unique<CpuDevice>(options);
@@ -185,7 +186,7 @@ std::unique_ptr<Device> make_cpu_device(const CpuDeviceOptions& options) {
 void lend_threads(Device& device, Stream stream) {
   auto* const cpu = dynamic_cast<CpuDevice*>(&device);
   auto* const state = dynamic_cast<CpuStream*>(stream.state());
-  expects(cpu != nullptr && state != nullptr, "only a CPU device lends threads to its streams");
+  expects(cpu != nullptr && state != nullptr, "only a CPU device can lend threads to its streams");
   state->use(cpu->pool());
 }
 

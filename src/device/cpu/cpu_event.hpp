@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-/// Holds a mark. Threads: any; the lock also makes what a caller stream did before it recorded
-/// visible to the thread that then waits.
+/// Holds a mark. Threads: any; the lock also makes work that a caller stream did before recording
+/// visible to the waiting thread.
 class CpuEvent final : public EventState {
  public:
   enum class Kind : std::uint8_t { plain, timed };
@@ -27,7 +27,7 @@ class CpuEvent final : public EventState {
     const std::lock_guard lock{mutex_};
     return mark_;
   }
-  /// Where the stream notes, just before the mark, when it came there; null of a plain event.
+  /// Where the stream writes the time, just before the mark; null for a plain event.
   [[nodiscard]] const std::shared_ptr<std::int64_t>& reached_ns() const noexcept {
     return reached_ns_;
   }
@@ -37,16 +37,16 @@ class CpuEvent final : public EventState {
   }
   [[nodiscard]] double seconds_since(const EventState& earlier) const override {
     const auto* const from = dynamic_cast<const CpuEvent*>(&earlier);
-    expects(from != nullptr, "seconds_since takes events of one device");
+    expects(from != nullptr, "seconds_since needs events of one device");
     return static_cast<double>(time() - from->time()) * 1e-9;
   }
 
  private:
   [[nodiscard]] std::int64_t time() const {
-    expects(reached_ns_ != nullptr, "seconds_since takes events of make_timed_event");
+    expects(reached_ns_ != nullptr, "seconds_since needs events of make_timed_event");
     const Mark now = mark();
     expects(now.timeline != nullptr && now.timeline->passed(now.ticket),
-            "seconds_since takes events that have been recorded and waited for");
+            "seconds_since needs events that were recorded and waited for");
     return *reached_ns_;
   }
 

@@ -10,7 +10,7 @@ namespace {
 
 CpuEvent& cpu_event(EventState& event) {
   auto* const cpu = dynamic_cast<CpuEvent*>(&event);
-  expects(cpu != nullptr, "a CPU stream takes events of a CPU device only");
+  expects(cpu != nullptr, "a CPU stream takes only events of a CPU device");
   return *cpu;
 }
 
@@ -19,8 +19,8 @@ CpuEvent& cpu_event(EventState& event) {
 void enqueue(Stream stream, HostTask task) {
   if (stream.state() != nullptr && stream.state()->skips()) { return; }
   auto* const cpu = dynamic_cast<CpuStream*>(stream.state());
-  expects(cpu != nullptr, "host tasks run on a stream of a CPU device only");
-  expects(static_cast<bool>(task), "an empty host task cannot be enqueued");
+  expects(cpu != nullptr, "host tasks run only on a stream of a CPU device");
+  expects(static_cast<bool>(task), "an empty host task cannot be enqueued; pass a function");
   cpu->enqueue(std::move(task));
 }
 

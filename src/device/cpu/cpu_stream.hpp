@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-/// A stream of host tasks. What is common to both kinds: events are marks on a timeline.
+/// A stream of host tasks. Common to both kinds: events are marks on a timeline.
 class CpuStream : public StreamState {
  public:
   virtual void enqueue(HostTask task) = 0;
@@ -29,7 +29,7 @@ class CpuStream : public StreamState {
   void tell_time(std::function<void(std::int64_t)> told) final;
   [[nodiscard]] void* native() noexcept final { return nullptr; }
 
-  /// Whose threads its tasks' loops may use: not owned, null for none but the stream's own.
+  /// The threads that loops of its tasks may use: not owned, null if only the stream's own.
   [[nodiscard]] WorkerPool* pool() const noexcept { return pool_; }
   void use(WorkerPool* pool) noexcept { pool_ = pool; }
 
@@ -38,7 +38,7 @@ class CpuStream : public StreamState {
 
   /// The ticket of the last task enqueued.
   [[nodiscard]] virtual std::uint64_t issued() const = 0;
-  /// `mark` was recorded and may not have been passed yet.
+  /// `mark` was recorded and may not be passed yet.
   virtual void wait_for_mark(Mark mark) = 0;
 
   [[nodiscard]] Timeline& timeline() noexcept { return *timeline_; }
@@ -48,8 +48,8 @@ class CpuStream : public StreamState {
   WorkerPool* pool_ = nullptr;
 };
 
-/// Runs tasks at once on the thread that enqueues them. Only a failure takes a ticket: whatever
-/// has succeeded is done by the time anyone can ask.
+/// Runs tasks at once on the thread that enqueues them. Only a failure takes a ticket: successful
+/// work is done before any thread can ask.
 class CallerStream final : public CpuStream {
  public:
   void enqueue(HostTask task) override;
@@ -65,13 +65,13 @@ class CallerStream final : public CpuStream {
 /// Runs tasks in order on a thread of its own.
 class WorkerStream final : public CpuStream {
  public:
-  /// `name` is what debuggers show; the system keeps its first 15 bytes. DeviceError if the system
-  /// has no thread left.
+  /// `name` is shown by debuggers; the system keeps its first 15 bytes. Throws DeviceError if the
+  /// system has no thread left.
   explicit WorkerStream(std::string_view name);
   ~WorkerStream() override;
 
   void enqueue(HostTask task) override;
-  /// `listener` hears of every task that is done or skipped. To be called before the first.
+  /// `listener` is called for every task that is done or skipped. Call this before the first task.
   void tell(std::shared_ptr<TimelineListener> listener) { timeline().tell(std::move(listener)); }
 
  private:

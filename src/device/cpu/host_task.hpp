@@ -10,11 +10,11 @@
 
 namespace tessera {
 
-/// A callable `void()` kept in place: move-only and never on the heap, so that work can be enqueued
-/// in every step without allocating.
+/// A callable `void()` stored in place: move-only and never on the heap, so that each step can
+/// enqueue work without allocating.
 class HostTask {
  public:
-  /// What a task may capture.
+  /// The most bytes that a task may capture.
   static constexpr std::size_t kInlineBytes = 240;
 
   HostTask() = default;
@@ -52,7 +52,7 @@ class HostTask {
  private:
   struct Actions {
     void (*run)(void* work);
-    void (*move)(void* to, void* from) noexcept;  // leaves nothing at `from`
+    void (*move)(void* to, void* from) noexcept;  // leaves `from` empty
     void (*destroy)(void* work) noexcept;
   };
 
@@ -75,15 +75,15 @@ class HostTask {
   const Actions* actions_ = nullptr;
 };
 
-/// Enqueues `task` on a stream of a CPU device: how CPU kernels and communicators do their work.
+/// Enqueues `task` on a stream of a CPU device: CPU kernels and communicators work this way.
 ///
 /// Time:   on a caller stream the task has run on return; on a worker stream it runs on the
-///         stream's thread after all that was enqueued before. What it captured is destroyed
-///         before an event recorded after it is reached. On a stream of the meta device it is
-///         dropped unrun.
-/// Errors: what the task throws ends the stream. A caller stream throws it here, and again for
-///         every later task; a worker stream skips later tasks (and destroys them unrun).
-///         ContractError if `stream` is not a CPU device's.
+///         stream's thread after all earlier work. Its captures are destroyed before an event
+///         recorded after it is reached. On a stream of the meta device it is dropped without
+///         running.
+/// Errors: an exception of the task ends the stream. A caller stream throws it here, and again for
+///         every later task; a worker stream skips later tasks (and destroys them without
+///         running them). Throws ContractError if `stream` is not a CPU device's.
 void enqueue(Stream stream, HostTask task);
 
 }  // namespace tessera

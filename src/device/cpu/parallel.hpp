@@ -9,21 +9,21 @@
 
 namespace tessera {
 
-/// The threads that a loop on `stream` may use, the stream's own among them: the device's on its
-/// compute stream, 1 on others. ContractError if `stream` is not a CPU device's.
+/// The number of threads that a loop on `stream` may use, including the stream's own: the device's
+/// on its compute stream, 1 on others. Throws ContractError if `stream` is not a CPU device's.
 [[nodiscard]] int threads_of(Stream stream);
-/// Those threads; null if there is only the stream's own.
+/// The pool of these threads; null if there is only the stream's own.
 [[nodiscard]] WorkerPool* pool_of(Stream stream);
-/// Loops on `stream`, one of `device`, use the device's threads from now on. For a compute stream
-/// that has a thread of its own.
+/// Loops on `stream`, a stream of `device`, use the device's threads from now on. For a compute
+/// stream with a thread of its own.
 void lend_threads(Device& device, Stream stream);
 
-/// Inside a task enqueued on `stream`: calls `body(chunk)` for chunks that together are
-/// [0, items), on all of the stream's threads. Chunks begin at multiples of `grain`, the fewest
-/// items that are worth a thread; with one thread, or too few items, there is one chunk.
+/// Call it inside a task enqueued on `stream`: calls `body(chunk)` for chunks that together are [0,
+/// items), on all of the stream's threads. Chunks begin at multiples of `grain`, the least items
+/// for which a thread pays off; with one thread, or too few items, there is one chunk.
 ///
-/// The caller sees to it that what it computes does not depend on the cut.
-/// Errors: what a chunk throws is thrown here: the task's error.
+/// The caller ensures that results do not depend on the chunks. Errors: an exception of a chunk is
+/// thrown here, and becomes the task's error.
 template <class Body>
 void parallel_for(Stream stream, std::int64_t items, std::int64_t grain, Body&& body) {
   if (items <= 0) { return; }

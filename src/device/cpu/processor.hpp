@@ -4,17 +4,17 @@
 
 namespace tessera {
 
-/// A set of instructions: whether this build uses it and whether the processor has it.
+/// An instruction set: whether this build uses it and whether the processor supports it.
 struct ProcessorFeature {
   const char* name;
   bool compiled_for;
   bool present;
 };
 
-/// Those that the build may use, asked of this processor.
+/// The features that the build may use, checked on this processor.
 [[nodiscard]] std::span<const ProcessorFeature> processor_features();
 
-/// ConfigError that names what the processor lacks and how to rebuild.
+/// Throws ConfigError naming what the processor lacks and how to rebuild.
 void require_processor(std::span<const ProcessorFeature> features);
 
 }  // namespace tessera

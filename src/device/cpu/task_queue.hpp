@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-/// First in, first out, in a ring that only grows: no allocation once it has held its most.
+/// First in, first out, in a ring that only grows: it allocates nothing once it has reached its
+/// largest size.
 class TaskQueue {
  public:
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }

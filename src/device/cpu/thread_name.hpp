@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// Names `thread` for debuggers and `top`, as far as Linux allows: 15 bytes.
+/// Names `thread` for debuggers and `top`, within Linux's limit of 15 bytes.
 inline void name_thread(std::thread& thread, std::string_view name) {
   constexpr std::size_t kMostBytes = 15;
   pthread_setname_np(thread.native_handle(), std::string{name.substr(0, kMostBytes)}.c_str());

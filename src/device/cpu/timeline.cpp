@@ -14,7 +14,8 @@ void Timeline::reach_next(std::exception_ptr error) noexcept {
     error_ = std::move(error);
   }
   if (listener_) { listener_->reached(reached_); }
-  // Nobody is woken for a ticket that nobody waits for; those who want a later one say so again.
+  // Threads are woken only for tickets that one waits for; those that want a later one register
+  // again.
   if (reached_ >= wanted_) {
     wanted_ = kNever;
     reached_changed_.notify_all();

@@ -15,10 +15,10 @@
 namespace tessera {
 namespace {
 
-// More chunks than threads: who is held up leaves them to the others.
+// More chunks than threads: a thread that is held up leaves chunks to the others.
 constexpr std::int64_t kChunksPerThread = 4;
-// Kernels follow each other within microseconds, and waking a thread takes about as long: look for
-// the next loop so often (some 20 us) before sleeping.
+// Kernels follow each other within microseconds, and waking a thread takes about as long: a helper
+// looks this often for the next loop (some 20 us) before it sleeps.
 constexpr int kLooks = 400;
 
 void pause_briefly() noexcept {
@@ -34,7 +34,7 @@ void look_for(const Done& done) noexcept {
 
 }  // namespace
 
-/// A loop and the next chunk of it that nobody has.
+/// A loop and its next chunk that no thread has taken.
 class WorkerPool::Loop {
  public:
   Loop(std::int64_t items, std::int64_t grain, int threads, Body body, void* context)
@@ -62,7 +62,7 @@ class WorkerPool::Loop {
   }
 
  private:
-  // Chunks before a failed one have begun, so that the first failure does not depend on timing.
+  // All chunks before a failed one have begun, so the first failure does not depend on timing.
   void keep(std::int64_t at, std::exception_ptr error) noexcept {
     next_.store(chunks_, std::memory_order_relaxed);
     const std::lock_guard lock{mutex_};
@@ -84,17 +84,17 @@ class WorkerPool::Loop {
 };
 
 WorkerPool::WorkerPool(int threads, std::string_view name) {
-  expects(threads >= 1, "a pool has at least the calling thread");
+  expects(threads >= 1, "a pool needs at least the calling thread");
   helpers_.reserve(static_cast<std::size_t>(threads - 1));
   for (int helper = 1; helper < threads; ++helper) {
     try {
       helpers_.emplace_back([this] { work(); });
     } catch (const std::system_error& error) {
       stop();
-      throw DeviceError(fmt::format(
-          "cannot start thread {} of {} of \"{}\": {}; lower the number of threads or of ranks, or "
-          "raise the limit of processes (ulimit -u)",
-          helper + 1, threads, name, error.what()));
+      throw DeviceError(
+          fmt::format("thread {} of {} of \"{}\" cannot be started: {}; lower the number of "
+                      "threads or of ranks, or raise the limit of processes (ulimit -u)",
+                      helper + 1, threads, name, error.what()));
     } catch (...) {
       stop();
       throw;
@@ -142,7 +142,7 @@ void WorkerPool::open(Loop& loop, std::int64_t helpers) {
   loop_opened_.notify_all();
 }
 
-// No chunk is left to begin. Helpers that are not inside stay out; the others are on their last.
+// No chunk is left to begin. Helpers outside the loop stay out; the others run their last chunk.
 void WorkerPool::close() noexcept {
   {
     const std::lock_guard lock{mutex_};
@@ -155,7 +155,7 @@ void WorkerPool::close() noexcept {
   helpers_left_.wait(lock, left);
 }
 
-// Blocks until there is a loop that wants one more; null when the pool is being destroyed.
+// Blocks until a loop wants one more helper; returns null when the pool is being destroyed.
 WorkerPool::Loop* WorkerPool::join(std::uint64_t& seen, int& worker) {
   look_for([&] { return opened_.load(std::memory_order_relaxed) != seen; });
   std::unique_lock lock{mutex_};

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// Items [first, last) of a parallel loop, and which of the pool's threads has them: below
+/// Items [first, last) of a parallel loop, and the thread of the pool that has them: below
 /// `threads()`, below the number of chunks, and different for chunks that run at the same time.
 struct Chunk {
   std::int64_t first;
@@ -22,16 +22,16 @@ struct Chunk {
 
 /// Threads that help the calling thread through one loop at a time.
 ///
-/// Time:    `for_chunks` returns when every chunk is done. A helper that wakes too late is not
-///          waited for: the others have taken its chunks.
+/// Time:    `for_chunks` returns when every chunk is done. It does not wait for a helper that wakes
+///          too late: the others have taken its chunks.
 /// Memory:  nothing is allocated after the start.
-/// Threads: a loop that finds the pool taken, by another thread or by the loop it is part of, runs
-///          on its own thread alone.
+/// Threads: a loop that finds the pool in use, by another thread or by an enclosing loop, runs only
+///          on its own thread.
 class WorkerPool {
  public:
   using Body = void (*)(void* context, const Chunk& chunk);
 
-  /// `threads` counts the caller: one fewer are started. `name` is what debuggers show.
+  /// `threads` includes the caller: one fewer are started. `name` is shown by debuggers. Throws
   /// DeviceError if the system has no thread left.
   WorkerPool(int threads, std::string_view name);
   ~WorkerPool();
@@ -43,9 +43,9 @@ class WorkerPool {
   [[nodiscard]] std::vector<std::thread>& helpers() noexcept { return helpers_; }
 
   /// Calls `body(context, chunk)` for chunks that together are [0, items). They begin at multiples
-  /// of `grain` and are as many as balance the load; worker 0 is the caller.
-  /// Errors: what a chunk throws is thrown here, the first chunk's of several; chunks that have not
-  ///         begun by then are left out.
+  /// of `grain`, and their number balances the load; worker 0 is the caller. Errors: an exception
+  /// of a chunk is thrown here, that of the first chunk if several throw; chunks that have not
+  /// begun by then are left out.
   void for_chunks(std::int64_t items, std::int64_t grain, Body body, void* context);
 
  private:
@@ -60,7 +60,7 @@ class WorkerPool {
   std::atomic<bool> taken_ = false;
   std::atomic<std::uint64_t> opened_ = 0;  // loops so far
   std::atomic<int> active_ = 0;            // helpers inside the loop
-  std::mutex mutex_;                       // guards what follows, and writes of the two above
+  std::mutex mutex_;  // guards the following members, and writes of the two above
   std::condition_variable loop_opened_;
   std::condition_variable helpers_left_;
   Loop* loop_ = nullptr;

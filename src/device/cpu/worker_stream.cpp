@@ -24,8 +24,8 @@ WorkerStream::WorkerStream(std::string_view name) {
     thread_ = std::thread([this] { work(); });
   } catch (const std::system_error& error) {
     throw DeviceError(
-        fmt::format("cannot start the thread of stream \"{}\": {}; lower the number "
-                    "of ranks or raise the limit of processes (ulimit -u)",
+        fmt::format("the thread of stream \"{}\" cannot be started: {}; lower the number of ranks "
+                    "or raise the limit of processes (ulimit -u)",
                     name, error.what()));
   }
   name_thread(thread_, name);
@@ -67,7 +67,7 @@ HostTask WorkerStream::next() {
 void WorkerStream::work() noexcept {
   bool failed = false;
   while (HostTask task = next()) {
-    // After an error tasks are skipped but their tickets reached: nobody waits in vain.
+    // After an error tasks are skipped but their tickets reached: no thread waits for ever.
     std::exception_ptr error = failed ? nullptr : run(task);
     failed = failed || error != nullptr;
     task.reset();

@@ -8,7 +8,7 @@
 
 namespace tessera::cuda {
 
-/// Gives memory of a kind that a communicator moves data from and to without copies of its own.
+/// Allocates memory that a communicator moves data from and to without copies of its own.
 ///
 /// Threads: any.
 class CommunicatedMemory {
@@ -17,20 +17,21 @@ class CommunicatedMemory {
   CommunicatedMemory(const CommunicatedMemory&) = delete;
   CommunicatedMemory& operator=(const CommunicatedMemory&) = delete;
 
-  /// On the calling thread's device. Null where there is none of this kind: any will do then.
+  /// On the calling thread's device. Null if there is no such memory: any other memory will do
+  /// then.
   [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
-  /// False if it is not from here.
+  /// Returns false if `data` was not allocated here.
   [[nodiscard]] virtual bool free(void* data) noexcept = 0;
-  /// What it takes of the device now beyond what was asked for.
+  /// Bytes of the device that it now takes beyond what was requested.
   [[nodiscard]] virtual std::size_t rounding_bytes() const = 0;
-  /// How it is used now, for people.
+  /// A text for people on how it is used now.
   [[nodiscard]] virtual std::string text() const = 0;
 
  protected:
   CommunicatedMemory() = default;
 };
 
-/// From now on `device`, a CUDA device, takes what is to be communicated from `memory`.
+/// From now on `device`, a CUDA device, takes memory for communication from `memory`.
 void take_communicated_from(std::shared_ptr<CommunicatedMemory> memory, Device& device);
 
 }  // namespace tessera::cuda

@@ -10,13 +10,13 @@
 namespace tessera::cuda {
 namespace {
 
-/// `later` goes on when `earlier` has come to where it is now.
+/// `later` waits until `earlier` has reached its current point.
 void order(cudaStream_t earlier, cudaStream_t later, cudaEvent_t mark) {
   check(cudaEventRecord(mark, earlier), "cudaEventRecord");
   check(cudaStreamWaitEvent(later, mark, 0), "cudaStreamWaitEvent");
 }
 
-/// Null: it is one of the device's.
+/// Null: the stream is one of the device's.
 CudaHostStream* host_stream(Stream stream) {
   return dynamic_cast<CudaHostStream*>(stream.state());
 }
@@ -52,7 +52,7 @@ void CaptureState::join(CudaStream& stream) {
 void CaptureState::end_graphs(const std::exception_ptr& error) noexcept {
   const std::scoped_lock lock{graphs_mutex_};
   if (!ended_) { ended_ = error; }
-  // One that is being run goes when it has ended.
+  // A graph that is running is destroyed when it has ended.
   for (CudaGraph* const graph : graphs_) { graph->exec_ = {}; }
 }
 
@@ -68,7 +68,8 @@ CudaGraph::~CudaGraph() {
 
 void CudaGraph::run(Stream origin, const std::vector<Stream>& others,
                     const std::function<void()>& enqueue) {
-  expects(state_.current() == 0, "a graph is captured within another");
+  expects(state_.current() == 0,
+          "a graph is captured within another; end the first capture before the second");
   CudaStream& first = cuda_stream(origin);
   for (const Stream other : others) {
     if (auto* const host = host_stream(other)) {
@@ -114,7 +115,7 @@ void CudaGraph::launch(CudaStream& origin, const std::function<void()>& enqueue)
 }
 
 GraphHandle CudaGraph::capture(CudaStream& origin, const std::function<void()>& enqueue) {
-  // Relaxed: what `enqueue` does on the host besides (it may wait for an earlier step) is allowed.
+  // Relaxed: host work during `enqueue` (such as waiting for an earlier step) is allowed.
   check(cudaStreamBeginCapture(origin.handle(), cudaStreamCaptureModeRelaxed),
         "cudaStreamBeginCapture");
   state_.current_ = ++state_.number_;
@@ -156,7 +157,7 @@ void CudaGraph::update(const GraphHandle& graph) {
   if (exec_.get() != nullptr) {
     cudaGraphExecUpdateResultInfo result{};
     if (cudaGraphExecUpdate(exec_.get(), graph.get(), &result) == cudaSuccess) { return; }
-    (void)cudaGetLastError();  // of another shape: made anew
+    (void)cudaGetLastError();  // of another shape: instantiated anew
     exec_ = {};
   }
   cudaGraphExec_t exec = nullptr;

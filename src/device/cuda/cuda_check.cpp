@@ -15,7 +15,7 @@ std::string_view file_name(std::string_view path) {
 
 void check(cudaError_t status, const char* call, CallSite where) {
   if (status == cudaSuccess) { return; }
-  (void)cudaGetLastError();  // what is not sticky must not show up at the next launch
+  (void)cudaGetLastError();  // an error that is not sticky must not show up at the next launch
   throw DeviceError{fmt::format("{} failed: {} ({}) at {}:{}", call, cudaGetErrorString(status),
                                 cudaGetErrorName(status), file_name(where.file), where.line)};
 }

@@ -10,7 +10,7 @@ namespace tessera::cuda {
 /// cudaSuccess. `call` is a literal: "cudaEventRecord".
 void check(cudaError_t status, const char* call, CallSite where = CallSite::here());
 
-/// `ordinal` becomes the calling thread's device: kernels are launched and memory is taken there.
+/// Makes `ordinal` the calling thread's device: kernels are launched and memory is allocated there.
 void use_device(int ordinal);
 
 }  // namespace tessera::cuda

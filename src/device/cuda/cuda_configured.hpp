@@ -2,8 +2,8 @@
 
 namespace tessera::cuda {
 
-/// The files of the libraries that the module was built with, as their names are in a run path;
-/// empty: part of the module, or not used.
+/// The files of the libraries that the module was built with, as named in a run path; empty: part
+/// of the module, or not used.
 struct ConfiguredFiles {
   const char* cublaslt;
   const char* nccl;

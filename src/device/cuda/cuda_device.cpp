@@ -22,7 +22,7 @@
 namespace tessera::cuda {
 namespace {
 
-/// Pinned memory that the device has handed out: copies from and to it need no staging.
+/// Pinned memory that the device has allocated: copies from and to it need no staging.
 class PinnedRanges {
  public:
   void add(const void* data, std::size_t bytes) {
@@ -174,8 +174,8 @@ void CudaDevice::reach(int peer) const {
   check(cudaDeviceCanAccessPeer(&can, ordinal_, peer), "cudaDeviceCanAccessPeer");
   if (can == 0) {
     throw ConfigError{fmt::format(
-        "CUDA device {} cannot read the memory of device {}, as ranks that are threads must: let "
-        "the ranks be processes (NCCL), or choose one device (CUDA_VISIBLE_DEVICES)",
+        "CUDA device {} cannot read the memory of device {}, which ranks that are threads need: "
+        "make the ranks processes (NCCL), or choose one device (CUDA_VISIBLE_DEVICES)",
         ordinal_, peer)};
   }
   const cudaError_t status = cudaDeviceEnablePeerAccess(peer, 0);
@@ -191,9 +191,9 @@ void* CudaDevice::allocate(std::size_t bytes) {
   if (status == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
     const DeviceMemory now = *memory();
-    throw OutOfMemory{fmt::format("cannot allocate {} ({} bytes) on {}, where {} of {} are free",
-                                  format_bytes(bytes), bytes, name(), format_bytes(now.free_bytes),
-                                  format_bytes(now.total_bytes))};
+    throw OutOfMemory{fmt::format(
+        "{} ({} bytes) cannot be allocated on {}, where {} of {} are free", format_bytes(bytes),
+        bytes, name(), format_bytes(now.free_bytes), format_bytes(now.total_bytes))};
   }
   check(status, "cudaMalloc");
   return data;
@@ -213,7 +213,7 @@ void* CudaDevice::allocate_host(std::size_t bytes) {
   const cudaError_t status = cudaMallocHost(&data, bytes);
   if (status == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
-    throw OutOfMemory{fmt::format("cannot allocate {} ({} bytes) of pinned memory on the host",
+    throw OutOfMemory{fmt::format("{} ({} bytes) of pinned memory cannot be allocated on the host",
                                   format_bytes(bytes), bytes)};
   }
   check(status, "cudaMallocHost");
@@ -229,13 +229,13 @@ void CudaDevice::copy_out(void* to_host, const void* from, std::size_t bytes, St
 void CudaDevice::check_filled(const void* data, unsigned char value, std::size_t bytes,
                               std::string fault, Stream stream) {
   CudaStream& cuda = cuda_stream(stream);
-  // Of a graph that is captured they cannot be looked at yet, however many there are.
+  // During a capture they cannot be checked yet, however many there are.
   if (cuda.checks().are_many() && !cuda.capturing()) { cuda.wait(); }
   std::uint32_t* const flag = cuda.checks().add(std::move(fault));
   launch_fill_check(static_cast<const unsigned char*>(data), value, bytes, flag, cuda.open());
 }
 
-// Marks the calling thread's time line in NVIDIA's profilers; without one it costs nothing.
+// Marks the calling thread's time line in NVIDIA's profilers; free of cost without one.
 void CudaDevice::name_range(std::string_view phase, std::string_view unit) noexcept {
   if (in_range_) { nvtxRangePop(); }
   std::array<char, 128> name{};

@@ -2,7 +2,7 @@
 
 namespace tessera::cuda {
 
-/// The driver's function `name` as CUDA 12.0 has it; null if this driver has none.
+/// The driver's function `name` as of CUDA 12.0; null if this driver lacks it.
 [[nodiscard]] void* driver_function(const char* name);
 
 }  // namespace tessera::cuda

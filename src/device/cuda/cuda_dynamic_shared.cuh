@@ -4,8 +4,8 @@
 
 namespace tessera::cuda {
 
-/// The shared memory of a block that its launch gave it (Grid::shared_bytes), from a multiple of 16
-/// bytes on: for kernels that have their size from the arguments. Nothing is in it at first.
+/// The shared memory that a launch gave to each block (Grid::shared_bytes), aligned to 16 bytes:
+/// for kernels whose arguments determine its size. Its initial contents are undefined.
 __device__ inline void* dynamic_shared() {
   extern __shared__ uint4 bytes[];
   return bytes;

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-// What the device tells the host by words in pinned memory: no function of the host stands in a
-// stream's way for that, nor in a graph's.
+// Words in pinned memory by which the device signals the host: this holds up no stream with a host
+// function, and works in a graph.
 namespace tessera::cuda {
 
 /// Whether the device has written to `flag`.
@@ -14,7 +14,7 @@ namespace tessera::cuda {
   return *static_cast<const volatile std::uint32_t*>(flag) != 0;
 }
 
-/// Words of pinned memory, which end with it.
+/// Words of pinned memory, freed on destruction.
 class PinnedFlags {
  public:
   /// `count` words, undefined.
@@ -24,17 +24,17 @@ class PinnedFlags {
   ~PinnedFlags();
 
   [[nodiscard]] std::uint32_t* at(std::size_t i) const noexcept { return words_ + i; }
-  /// As the device has left it.
+  /// Reads the word as the device left it.
   [[nodiscard]] bool is_raised(std::size_t i) const noexcept { return cuda::is_raised(at(i)); }
 
  private:
   std::uint32_t* words_ = nullptr;
 };
 
-/// *flag = 1 when the stream has come there.
+/// Sets *flag = 1 when the stream gets there.
 void launch_raise(std::uint32_t* flag, cudaStream_t stream);
 
-/// *failed = 1 if some byte is not `value`.
+/// Sets *failed = 1 if any byte is not `value`.
 void launch_fill_check(const unsigned char* data, unsigned char value, std::size_t bytes,
                        std::uint32_t* failed, cudaStream_t stream);
 

@@ -9,8 +9,8 @@
 
 namespace tessera::cuda {
 
-/// Owns one CUDA handle. Destroying never throws: an error there has been, or will be, reported by
-/// a call that can.
+/// Owns one CUDA handle. Destroying never throws: a call that can throw reports the error before or
+/// after.
 template <class Handle, cudaError_t (*Destroy)(Handle)>
 class UniqueHandle {
  public:
@@ -36,11 +36,12 @@ using EventHandle = UniqueHandle<cudaEvent_t, &cudaEventDestroy>;
 using GraphHandle = UniqueHandle<cudaGraph_t, &cudaGraphDestroy>;
 using GraphExecHandle = UniqueHandle<cudaGraphExec_t, &cudaGraphExecDestroy>;
 
-/// Its work runs beside that of all others. DeviceError for `high` on a device that has no such
-/// priority.
+/// Makes a stream that runs beside all others. Throws DeviceError for `high` on a device without
+/// that priority.
 [[nodiscard]] StreamHandle make_stream_handle(StreamPriority priority = StreamPriority::usual);
 
-/// Whether an event knows when its stream came to it: without, recording and waiting are cheaper.
+/// Whether an event knows when its stream reached it: plain events are cheaper to record and to
+/// wait for.
 enum class EventKind : std::uint8_t { plain, timed };
 [[nodiscard]] EventHandle make_event_handle(EventKind kind = EventKind::plain);
 

@@ -6,9 +6,9 @@
 #include "device/cpu/cpu_event.hpp"
 #include "device/cuda/cuda_check.hpp"
 
-// No cycle of waits: all that a ticket depends on has been given to the device before any stream is
-// told to wait for that ticket. So also streams that share a queue of the hardware, in the order in
-// which they were given work, come to it.
+// There is no cycle of waits: everything that a ticket depends on was given to the device before
+// any stream waits for that ticket. So streams that share a hardware queue, which runs work in the
+// order given, reach it too.
 namespace tessera::cuda {
 
 CudaHostStream::CudaHostStream(int ordinal, const std::shared_ptr<CaptureState>& capture,
@@ -20,7 +20,7 @@ CudaHostStream::CudaHostStream(int ordinal, const std::shared_ptr<CaptureState>&
   worker_.tell(word_);
 }
 
-// The device comes to all that the worker waits for, or has failed and never will.
+// The device reaches everything that the worker waits for, or has failed and never will.
 CudaHostStream::~CudaHostStream() {
   try {
     check(cudaStreamSynchronize(gate_.handle()), "cudaStreamSynchronize");
@@ -29,15 +29,17 @@ CudaHostStream::~CudaHostStream() {
 
 void CudaHostStream::refuse_capture() const {
   expects(!gate_.capturing(),
-          "a stream of host work is used while a graph is captured: no graph can hold that");
+          "a stream of host work is used during the capture of a graph, which cannot hold it; use "
+          "it before or after the capture");
 }
 
-// The event is recorded on the gate, too: what orders work of the device is to be visible to CUDA.
+// The event is recorded on the gate, too: CUDA must see what orders the device's work.
 void CudaHostStream::record(EventState& event) {
   refuse_capture();
   CudaEvent& mark = cuda_event(event);
   expects(mark.kind_ == EventKind::plain,
-          "a timed event is recorded on a stream of host work, whose time no device knows");
+          "a timed event is recorded on a stream of host work, for which no device knows a time; "
+          "record it on a stream of the device");
   gate_.record(mark);
   CpuEvent here{CpuEvent::Kind::plain};
   worker_.record(here);
@@ -68,8 +70,8 @@ void CudaHostStream::precede(CudaStream& later) {
   later.wait_for(mark_);
 }
 
-// By a function of the host, which takes no time: if the worker waited within CUDA instead, a
-// thread that frees memory, and so waits for the device, might keep it from going on.
+// Done by a host function, which takes no time: if the worker waited within CUDA instead, a thread
+// that frees memory, and so waits for the device, could block it.
 void CudaHostStream::tell_worker() {
   CpuEvent next{CpuEvent::Kind::plain};
   next.set({told_, asked_ + 1});

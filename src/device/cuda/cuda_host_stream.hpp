@@ -17,10 +17,10 @@ namespace tessera::cuda {
 ///   device   gate_: waits for events | tells the worker      other streams: wait for the word
 ///   host                               worker_: its tasks  | writes the word
 ///
-/// Time:    nothing waits on the thread that enqueues, nor on the driver's thread of callbacks.
-/// Errors:  as a stream's: after a task that throws the others are skipped, and what waits for them
-///          goes on. Where the device fails, who waits here, or the stream's end, ends the worker's
-///          waits.
+/// Time:    nothing waits on the thread that enqueues, nor on the driver's callback thread.
+/// Errors:  as a stream's: after a task that throws, the others are skipped, and waits for them
+///          end. If the device fails, a thread that waits here, or the stream's end, ends the
+///          worker's waits.
 class CudaHostStream final : public StreamState {
  public:
   CudaHostStream(int ordinal, const std::shared_ptr<CaptureState>& capture,
@@ -37,9 +37,9 @@ class CudaHostStream final : public StreamState {
   void tell_time(std::function<void(std::int64_t)> told) override;
   [[nodiscard]] void* native() noexcept override { return nullptr; }
 
-  /// `later` goes on when this stream has come to where it is now.
+  /// `later` waits until this stream has reached its current point.
   void precede(CudaStream& later);
-  /// What follows starts when `point`, which is of no graph under way, has been reached.
+  /// Later work starts when `point`, which is in no graph being captured, is reached.
   void follow(cudaEvent_t point);
 
  private:
@@ -48,7 +48,7 @@ class CudaHostStream final : public StreamState {
 
   CudaStream gate_;
   std::shared_ptr<CudaHostWord> word_;
-  // How often the device has told the worker to go on. The worker itself makes no call of CUDA.
+  // How often the device has told the worker to continue. The worker itself makes no CUDA calls.
   std::shared_ptr<Timeline> told_ = std::make_shared<Timeline>();
   std::uint64_t asked_ = 0;
   CudaEvent mark_;

@@ -16,8 +16,8 @@ constexpr const char* kAdvice =
     "update the driver (12.0 is the first of CUDA 12), or keep the optimizer on the device "
     "(`offload` none, no --offload optimizer)";
 
-// The word is a ticket's low 32 bits, as the device compares them: cyclically. It begins shortly
-// before it goes round, so that no run is the first in which that happens.
+// The word is a ticket's low 32 bits, which the device compares cyclically. It starts shortly
+// before it wraps, so that every run tests the wrap.
 constexpr std::uint64_t kBegin = 0xFFFF'FFF8U;
 
 std::uint32_t value_of(std::uint64_t ticket) noexcept {
@@ -29,15 +29,14 @@ std::uint32_t value_of(std::uint64_t ticket) noexcept {
 CudaHostWord::CudaHostWord(cudaStream_t idle) : wait_{driver_function(kWait)} {
   if (wait_ == nullptr) {
     throw ConfigError{
-        fmt::format("the CUDA driver has no {}, by which the device waits for work of the host; {}",
+        fmt::format("the CUDA driver has no {}, with which the device waits for host work; {}",
                     kWait, kAdvice)};
   }
   reached(0);
   const int status = enqueue_wait(idle, 0);
   if (status != CUDA_SUCCESS) {
     throw ConfigError{fmt::format(
-        "this CUDA device cannot wait for work of the host: {} fails with the driver's error {}; "
-        "{}",
+        "this CUDA device cannot wait for host work: {} fails with the driver's error {}; {}",
         kWait, status, kAdvice)};
   }
 }

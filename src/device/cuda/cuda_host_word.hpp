@@ -10,19 +10,19 @@
 
 namespace tessera::cuda {
 
-/// How far a stream of host work has come, in pinned memory where the device sees it: streams of
-/// the device wait there for a ticket, and no thread waits for them.
+/// The progress of a stream of host work, in pinned memory that the device can see: device streams
+/// wait there for a ticket, without any thread waiting.
 ///
-/// Errors:  ConfigError of the constructor if the device cannot wait so.
+/// Errors:  the constructor throws ConfigError if the device cannot wait this way.
 /// Threads: any.
 class CudaHostWord final : public TimelineListener {
  public:
-  /// Tries it on `idle`, a stream of the calling thread's device that waits for nothing.
+  /// Tries a wait on `idle`, a stream of the calling thread's device with no pending work.
   explicit CudaHostWord(cudaStream_t idle);
 
   void reached(std::uint64_t ticket) noexcept override;
-  /// `stream`, one of the calling thread's device, goes on when `ticket` is reached. The word
-  /// outlives that. At most 2^31 tickets lie between it and what has been reached by then.
+  /// `stream`, on the calling thread's device, waits until `ticket` is reached. The word outlives
+  /// that. At most 2^31 tickets lie between it and the tickets reached so far.
   void hold(cudaStream_t stream, std::uint64_t ticket) const;
 
  private:
@@ -32,7 +32,7 @@ class CudaHostWord final : public TimelineListener {
   PinnedFlags word_{1};
 };
 
-/// A point of a stream of host work.
+/// A point in a stream of host work.
 struct HostPoint {
   Mark mark;
   std::shared_ptr<const CudaHostWord> word;

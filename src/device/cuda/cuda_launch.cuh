@@ -10,25 +10,25 @@
 // How kernels are launched, and how their threads find their elements.
 namespace tessera::cuda {
 
-/// Blocks and threads of a launch, along x alone unless said. No blocks: nothing is launched.
+/// Blocks and threads of a launch, along x unless stated. With no blocks nothing is launched.
 struct Grid {
   unsigned blocks = 1;
   unsigned threads = 256;
   unsigned blocks_y = 1;
-  /// Whether the blocks along x stride over the work however many they are: then no more are
-  /// launched than the device holds at once. One more than that would be a second round, in which
-  /// most multiprocessors have nothing to do.
+  /// Whether the blocks along x stride over the work, whatever their number: then no more are
+  /// launched than the device holds at once. One more would be a second round, in which most
+  /// multiprocessors are idle.
   bool strides = false;
-  /// Of each block's dynamic_shared(), beside the arrays that the kernel declares.
+  /// Bytes of each block's dynamic_shared(), besides the arrays that the kernel declares.
   unsigned shared_bytes = 0;
 };
 
-inline constexpr unsigned kSharedBytes = 48U << 10U;  ///< what a block gets unasked
+inline constexpr unsigned kSharedBytes = 48U << 10U;  ///< the limit without a special request
 
 inline constexpr unsigned kBlockThreads = 256;
-inline constexpr std::int64_t kMostBlocks = 0x7FFFFFFF;  // of a launch
+inline constexpr std::int64_t kMostBlocks = 0x7FFFFFFF;  // blocks of a launch
 
-/// For a grid-stride loop over `items`.
+/// The grid of a grid-stride loop over `items`.
 [[nodiscard]] inline Grid grid_for(std::int64_t items, unsigned threads = kBlockThreads) noexcept {
   const std::int64_t blocks = (items + threads - 1) / threads;
   return {.blocks = static_cast<unsigned>(std::min(blocks, kMostBlocks)),
@@ -36,7 +36,7 @@ inline constexpr std::int64_t kMostBlocks = 0x7FFFFFFF;  // of a launch
           .strides = true};
 }
 
-/// What a block may have of shared memory on the calling thread's device, for launches that ask.
+/// The most shared memory that a block may request on the calling thread's device.
 [[nodiscard]] inline unsigned most_shared_bytes() {
   int device = 0;
   int bytes = 0;
@@ -46,7 +46,8 @@ inline constexpr std::int64_t kMostBlocks = 0x7FFFFFFF;  // of a launch
   return static_cast<unsigned>(bytes);
 }
 
-/// How many blocks of so many threads the calling thread's device runs at once of a kernel.
+/// The number of blocks of this many threads that the calling thread's device runs at once, for a
+/// kernel.
 template <class... Params>
 [[nodiscard]] std::int64_t resident_blocks(void (*kernel)(Params...), unsigned threads,
                                            unsigned shared_bytes = 0) {
@@ -63,17 +64,17 @@ template <class... Params>
   return std::int64_t{multiprocessors} * std::max(blocks, 1);
 }
 
-/// Of `grid`, along x.
+/// Blocks of `grid` along x.
 template <class... Params>
 [[nodiscard]] unsigned blocks_to_launch(void (*kernel)(Params...), const Grid& grid) {
-  constexpr unsigned few = 64;  // that every device holds
+  constexpr unsigned few = 64;  // a number that every device holds
   if (!grid.strides || grid.blocks <= few) { return grid.blocks; }
   const std::int64_t most = resident_blocks(kernel, grid.threads, grid.shared_bytes);
   const std::int64_t across = std::max<std::int64_t>(most / grid.blocks_y, 1);
   return static_cast<unsigned>(std::min<std::int64_t>(grid.blocks, across));
 }
 
-/// Lets blocks of `kernel` have more than kSharedBytes, and as many of them run at once as fit.
+/// Allows blocks of `kernel` more than kSharedBytes, and as many at once as fit.
 template <class... Params>
 void ask_for_shared_bytes(void (*kernel)(Params...), unsigned bytes) {
   const auto* const function = reinterpret_cast<const void*>(kernel);
@@ -99,7 +100,7 @@ void launch(void (*kernel)(Params...), const Grid& grid, cudaStream_t stream, Ar
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), "kernel launch");
 }
 
-/// The first element of the calling thread in a loop over all, and how far it is to the next.
+/// The calling thread's first element in a loop over all, and the distance to its next.
 __device__ inline std::int64_t first_index() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }

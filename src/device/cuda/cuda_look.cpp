@@ -17,7 +17,7 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kLeastCublasLt = 120400;  // of the oldest CUDA that this is built with
+constexpr int kLeastCublasLt = 120400;  // from the oldest CUDA that this can be built with
 
 CudaLibrary cublaslt() {
   return {"cuBLASLt",
@@ -45,7 +45,7 @@ std::string describe(int ordinal) {
   return text;
 }
 
-/// Names all, if one of them can be used.
+/// Names all devices, if any of them can be used.
 void look_at_devices(CudaMachine& machine) {
   bool any = false;
   const int count = device_count();
@@ -94,12 +94,12 @@ int device_count() {
 void require_code(int ordinal) {
   const cudaDeviceProp properties = properties_of(ordinal);
   if (has_code_for(TESSERA_CUDA_COMPILED_FOR, properties.major, properties.minor)) { return; }
-  throw ConfigError{fmt::format(
-      "this build has no code for CUDA device {}, {} of compute capability {}.{}, but for {}: "
-      "configure with -DTESSERA_CUDA_ARCHITECTURES={}{}-real and build again, or choose another "
-      "device (CUDA_VISIBLE_DEVICES)",
-      ordinal, properties.name, properties.major, properties.minor, TESSERA_CUDA_COMPILED_FOR,
-      properties.major, properties.minor)};
+  throw ConfigError{
+      fmt::format("this build has no code for CUDA device {}, {} of compute capability {}.{}, but "
+                  "for {}: configure with -DTESSERA_CUDA_ARCHITECTURES={}{}-real and build again, "
+                  "or choose another device (CUDA_VISIBLE_DEVICES)",
+                  ordinal, properties.name, properties.major, properties.minor,
+                  TESSERA_CUDA_COMPILED_FOR, properties.major, properties.minor)};
 }
 
 }  // namespace tessera::cuda

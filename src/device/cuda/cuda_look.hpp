@@ -2,10 +2,11 @@
 
 namespace tessera::cuda {
 
-/// That this process may use. ConfigError, with CUDA's reason, if none can be used.
+/// The number of devices that this process may use. Throws ConfigError, with CUDA's reason, if
+/// there is none.
 [[nodiscard]] int device_count();
 
-/// ConfigError, with what to build, if this module holds no code for a device.
+/// Throws ConfigError, with what to build, if this module holds no code for a device.
 void require_code(int ordinal);
 
 }  // namespace tessera::cuda

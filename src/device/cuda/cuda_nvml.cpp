@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-// A test double may be named instead.
+// A build for tests names a double instead.
 #ifndef TESSERA_NVML
 #define TESSERA_NVML "libnvidia-ml.so.1"
 #endif
@@ -17,8 +17,8 @@
 namespace tessera::cuda::nvml {
 namespace {
 
-// What is used of the library's binary interface, as its reference has it: its header is not part
-// of every toolkit.
+// The parts of the library's binary interface that are used, from its reference: not every toolkit
+// has its header.
 struct DeviceHandle;
 struct MemoryInfo {
   unsigned version;
@@ -48,7 +48,7 @@ using GetMemory = int(DeviceHandle* device, MemoryInfo* memory);
 using GetProcesses = int(DeviceHandle* device, unsigned* count, ProcessInfo* processes);
 using GetClock = int(DeviceHandle* device, int clock, unsigned* mhz);
 
-/// The library, started; open until the process ends. Whatever a version lacks is null.
+/// The started library, open until the process ends. Functions that a version lacks are null.
 class Library {
  public:
   static const Library& get() {
@@ -63,7 +63,7 @@ class Library {
 
   [[nodiscard]] DeviceHandle* device(const std::string& uuid) const {
     DeviceHandle* device = nullptr;
-    // CUDA gives a part of a GPU (MIG) its own UUID, and does not say that it is one.
+    // CUDA gives a part of a GPU (MIG) its own UUID, without saying that it is one.
     for (const char* kind : {"", "MIG-"}) {
       const std::string name = *kind == '\0' ? uuid : kind + uuid.substr(uuid.find('-') + 1);
       if (by_uuid_ != nullptr && by_uuid_(name.c_str(), &device) == kSuccess) { return device; }
@@ -104,7 +104,7 @@ std::vector<ProcessInfo> processes_on(const std::string& uuid) {
       return all;
     }
     if (status != kInsufficientSize) { return {}; }
-    all.resize(std::size_t{2} * count);  // more may come meanwhile
+    all.resize(std::size_t{2} * count);  // more may start between the two calls
   }
   return {};
 }

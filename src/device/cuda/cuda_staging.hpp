@@ -8,17 +8,17 @@
 
 namespace tessera::cuda {
 
-/// Pinned memory through which small host arrays (tokens, scalars) go to the device: the caller's
-/// array is free on return, and neither the host nor the stream waits: where the next piece is
-/// still on its way there is one more, up to kMostPieces. Within a graph none can have arrived:
-/// there are as many pieces as the graph needs.
+/// Pinned memory through which small host arrays (tokens, scalars) go to the device. The caller's
+/// array is free on return, and neither host nor stream waits: if the next piece is still in
+/// transit, another one is made, up to kMostPieces. During a capture no piece can arrive: there are
+/// as many pieces as the graph needs.
 class StagingRing {
  public:
   static constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
   static constexpr std::size_t kPieces = 8;
-  /// That the host makes before it waits for the device, which is far behind it then.
+  /// The most pieces before the host waits for the device, which is then far behind.
   static constexpr std::size_t kMostPieces = 64;
-  /// What goes through the ring at most: more would push earlier arrays out.
+  /// The most bytes of one array: more would push earlier arrays out.
   static constexpr std::size_t kMostBytes = kPieceBytes * kPieces / 2;
 
   explicit StagingRing(std::shared_ptr<CaptureState> capture);
@@ -31,11 +31,11 @@ class StagingRing {
   };
   struct Piece {
     std::unique_ptr<std::byte, FreeHost> memory;
-    std::unique_ptr<CudaEvent> free;  // reached when the piece has been read
+    std::unique_ptr<CudaEvent> free;  // reached when the piece was read
   };
 
   [[nodiscard]] Piece make_piece() const;
-  /// One that has been read.
+  /// A piece that was read.
   [[nodiscard]] Piece& next_piece();
 
   std::shared_ptr<CaptureState> capture_;

@@ -11,7 +11,7 @@ namespace tessera::cuda {
 
 CudaEvent& cuda_event(EventState& event) {
   auto* const cuda = dynamic_cast<CudaEvent*>(&event);
-  expects(cuda != nullptr, "a CUDA stream takes events of a CUDA device only");
+  expects(cuda != nullptr, "a CUDA stream takes only events of a CUDA device");
   return *cuda;
 }
 
@@ -45,9 +45,10 @@ CudaEvent::CudaEvent(std::shared_ptr<CaptureState> capture, EventKind kind)
 
 void CudaEvent::wait() {
   expects(!is_captured(),
-          "an event of a graph is waited for while the graph is captured: its work has not begun");
+          "an event of a graph is waited for during its capture, when its work has not begun; wait "
+          "after the launch");
   const cudaEvent_t event = outside();
-  use_device(capture_->ordinal());  // a thread that never had one would start the first
+  use_device(capture_->ordinal());  // a thread without a device would start the first one
   if (event != nullptr) { check(cudaEventSynchronize(event), "cudaEventSynchronize"); }
   if (host_) { host_->mark.timeline->wait(host_->mark.ticket); }
 }
@@ -65,12 +66,12 @@ bool CudaEvent::is_reached() const {
 double CudaEvent::seconds_since(const EventState& earlier) const {
   const auto* const from = dynamic_cast<const CudaEvent*>(&earlier);
   expects(from != nullptr && from->kind_ == EventKind::timed && kind_ == EventKind::timed,
-          "seconds_since takes two events of make_timed_event of a CUDA device");
+          "seconds_since needs two events of make_timed_event of a CUDA device");
   float milliseconds = 0.0F;
   const cudaError_t status =
       cudaEventElapsedTime(&milliseconds, from->handle_.get(), handle_.get());
   expects(status != cudaErrorNotReady && status != cudaErrorInvalidResourceHandle,
-          "seconds_since takes events of one device that have been recorded and waited for");
+          "seconds_since needs events of one device that were recorded and waited for");
   check(status, "cudaEventElapsedTime");
   return static_cast<double>(milliseconds) * 1e-3;
 }
@@ -103,7 +104,7 @@ CudaStream::~CudaStream() {
   try {
     use_device(ordinal_);
     times_.tell(*clock_, *capture_);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): of a dead device, or without memory: times alone
+  } catch (...) {  // NOLINT(bugprone-empty-catch): dead device, or no memory: only times are lost
   }
 }
 
@@ -117,21 +118,21 @@ cudaStream_t CudaStream::open() {
 void CudaStream::record(EventState& event) {
   CudaEvent& mark = cuda_event(event);
   expects(mark.kind_ == EventKind::plain || !capturing(),
-          "a timed event is recorded while a graph is captured, within which it has no time");
+          "a timed event is recorded during the capture of a graph, within which it has no time; "
+          "record it outside");
   use_device(ordinal_);
   capture_->join(*this);
   check(cudaEventRecord(mark.handle_.get(), handle_.get()), "cudaEventRecord");
   mark.graph_ = capture_->current();
-  if (mark.host_) { mark.host_.reset(); }  // others may look at an event that never had one
+  if (mark.host_) { mark.host_.reset(); }  // others may be reading an event that never had one
 }
 
 void CudaStream::wait_for(EventState& event) {
   CudaEvent& mark = cuda_event(event);
   const bool of_this_device = mark.capture_ == capture_;
-  expects(
-      of_this_device || (!capturing() && !mark.is_captured()),
-      "a stream waits for an event of another device while either's graph is captured: no graph "
-      "can hold that");
+  expects(of_this_device || (!capturing() && !mark.is_captured()),
+          "a stream waits for an event of another device during the capture of a graph, which "
+          "cannot hold that; wait before or after the capture");
   if (capturing() && !mark.is_captured()) { return; }
   const std::optional<HostPoint>& host = mark.host_;
   if (host && host->mark.timeline->passed(host->mark.ticket)) { return; }
@@ -154,7 +155,9 @@ void CudaStream::wait_for(const HostPoint& point) {
 }
 
 void CudaStream::wait() {
-  expects(!capturing(), "a stream is waited for while a graph is captured: its work has not begun");
+  expects(!capturing(),
+          "a stream is waited for during the capture of a graph, when its work has not begun; wait "
+          "after the launch");
   try {
     use_device(ordinal_);
     check(cudaStreamSynchronize(handle_.get()), "cudaStreamSynchronize");
@@ -190,7 +193,7 @@ void CudaStream::end_with(std::exception_ptr error) noexcept {
   end_->set(std::move(error));
 }
 
-// An exception must not leave a function that CUDA calls: it would end the process without a word.
+// An exception must not leave a function that CUDA calls: it would end the process silently.
 void CudaStream::call(std::function<void()> work) {
   auto owned = std::make_unique<std::function<void()>>([work = std::move(work), end = end_] {
     try {
@@ -212,7 +215,7 @@ void CudaStream::tell_time(std::function<void(std::int64_t)> told) {
   times_.tell(*clock_, *capture_);
   TimeMark mark = times_.mark(std::move(told));
   if (capturing()) {
-    // External: at every launch it is a mark for those outside, too.
+    // External: at every launch it is also a mark for waits outside the graph.
     check(cudaEventRecordWithFlags(mark.event.get(), stream, cudaEventRecordExternal),
           "cudaEventRecordWithFlags");
     mark.graph = capture_->current();
@@ -231,7 +234,7 @@ void* CudaStream::native() noexcept {
 
 CudaStream& cuda_stream(Stream stream) {
   auto* const cuda = dynamic_cast<CudaStream*>(stream.state());
-  expects(cuda != nullptr, "CUDA work is enqueued on a stream of a CUDA device only");
+  expects(cuda != nullptr, "CUDA work is enqueued only on a stream of a CUDA device");
   return *cuda;
 }
 

@@ -18,16 +18,16 @@
 
 namespace tessera::cuda {
 
-/// A mark in a stream, or in a graph (see CaptureState), or in a stream of host work.
+/// A mark in a stream, in a graph (see CaptureState), or in a stream of host work.
 class CudaEvent final : public EventState {
  public:
   explicit CudaEvent(std::shared_ptr<CaptureState> capture, EventKind kind = EventKind::plain);
 
   void wait() override;
   [[nodiscard]] double seconds_since(const EventState& earlier) const override;
-  /// Whether wait() would return at once. Of no event of the graph that is captured now.
+  /// Whether wait() would return at once. Not for an event of the graph being captured.
   [[nodiscard]] bool is_reached() const;
-  /// Whether it stands for a point within the graph that is captured now.
+  /// Whether it stands for a point within the graph being captured.
   [[nodiscard]] bool is_captured() const noexcept {
     return graph_ != 0 && graph_ == capture_->current();
   }
@@ -35,8 +35,8 @@ class CudaEvent final : public EventState {
  private:
   friend class CudaStream;
   friend class CudaHostStream;
-  /// What stands for it outside of the graph in which it may have been recorded; null if that never
-  /// was.
+  /// The event that stands for it outside of the graph in which it was last recorded; null if there
+  /// never was one.
   [[nodiscard]] cudaEvent_t outside() const noexcept {
     return graph_ == 0 ? handle_.get() : capture_->end_of(graph_);
   }
@@ -44,30 +44,31 @@ class CudaEvent final : public EventState {
   std::shared_ptr<CaptureState> capture_;
   EventKind kind_;
   EventHandle handle_;
-  std::uint64_t graph_ = 0;        // in which it was recorded last; 0: in none
-  std::optional<HostPoint> host_;  // where it was recorded last, if that is a stream of host work:
-                                   // handle_ then is what that had waited for of the device
+  std::uint64_t graph_ = 0;        // graph in which it was last recorded; 0: none
+  std::optional<HostPoint> host_;  // set if it was last recorded on a stream of host work: handle_
+                                   // then stands for the device work that the stream had waited for
 };
 
-/// Checks that the device makes and whose outcome the host looks at when it waits.
+/// Checks that the device makes; the host reads the results when it waits.
 class StreamChecks {
  public:
-  /// Where the device writes 1 if the check fails. Pinned memory for them is made as it is needed.
+  /// The word that the device sets to 1 if the check fails. Pinned memory for words is allocated as
+  /// needed.
   [[nodiscard]] std::uint32_t* add(std::string fault);
-  /// Whether there are so many that the host had better wait and look.
+  /// Whether there are so many that the host should wait and read them.
   [[nodiscard]] bool are_many() const noexcept { return faults_.size() >= kBlock; }
-  /// ContractError with the fault of the first that has failed. Those that have passed are
-  /// forgotten: the stream has been waited for.
+  /// Throws ContractError with the first failed check's fault. Passed checks are forgotten: the
+  /// stream was waited for.
   void look();
 
  private:
   static constexpr std::size_t kBlock = 4096;
-  std::vector<PinnedFlags> blocks_;  // of kBlock
+  std::vector<PinnedFlags> blocks_;  // each of kBlock words
   std::vector<std::string> faults_;
 };
 
-/// What a library keeps with each stream that it works on (a handle, plans). Ends with the stream,
-/// after its work.
+/// What a library keeps with each stream that it works on (a handle, plans). It ends with the
+/// stream, after its work.
 class StreamExtension {
  public:
   virtual ~StreamExtension() = default;
@@ -78,7 +79,7 @@ class StreamExtension {
   StreamExtension() = default;
 };
 
-/// What a stream has ended with. Threads: any.
+/// The error that a stream has ended with. Threads: any.
 class StreamEnd {
  public:
   /// The first error stays.
@@ -103,18 +104,18 @@ class CudaStream final : public StreamState {
   void rethrow() override;
   void call(std::function<void()> work) override;
   void tell_time(std::function<void(std::int64_t)> told) override;
-  /// As handle(), within a graph if one is captured.
+  /// The same as handle(), within a graph if one is being captured.
   [[nodiscard]] void* native() noexcept override;
   void end_with(std::exception_ptr error) noexcept override;
 
-  /// For work to be enqueued here now: the stream's device is the calling thread's, the stream
-  /// takes part in a graph that is captured, and has not ended (its error is thrown).
+  /// Prepares for enqueuing: makes the stream's device the calling thread's, and the stream part of
+  /// a graph being captured. Throws the error of a stream that has ended.
   [[nodiscard]] cudaStream_t open();
   [[nodiscard]] cudaStream_t handle() const noexcept { return handle_.get(); }
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
-  /// Of its device's graphs.
+  /// The capture state of its device.
   [[nodiscard]] const std::shared_ptr<CaptureState>& capture() const noexcept { return capture_; }
-  /// Whether what is enqueued now is captured.
+  /// Whether work enqueued now is captured.
   [[nodiscard]] bool capturing() const noexcept { return capture_->current() != 0; }
   [[nodiscard]] StreamChecks& checks() noexcept { return checks_; }
   [[nodiscard]] CudaTimes& times() noexcept { return times_; }
@@ -136,20 +137,20 @@ class CudaStream final : public StreamState {
   int ordinal_;
   std::shared_ptr<CaptureState> capture_;
   std::shared_ptr<CudaClock> clock_;
-  // Of host work, that were waited for and may have ended with an error; one a stream, the last.
-  // Before the handle, whose end is that of all that looks at their words.
+  // Points of host work that were waited for and may have ended with an error; the last one for
+  // each stream. Declared before the handle, whose end is the end of all reads of their words.
   std::vector<HostPoint> host_points_;
   StreamHandle handle_;
   StreamChecks checks_;
   CudaTimes times_;
-  std::shared_ptr<StreamEnd> end_ = std::make_shared<StreamEnd>();  // calls under way have it too
+  std::shared_ptr<StreamEnd> end_ = std::make_shared<StreamEnd>();  // shared with calls in flight
   // Declared last, destroyed first: a watchdog may end the stream until its extension is gone.
   std::vector<std::unique_ptr<StreamExtension>> extensions_;
 };
 
-/// ContractError if `stream` is not a CUDA device's.
+/// Throws ContractError if `stream` is not a CUDA device's.
 [[nodiscard]] CudaStream& cuda_stream(Stream stream);
-/// ContractError if `event` is not a CUDA device's.
+/// Throws ContractError if `event` is not a CUDA device's.
 [[nodiscard]] CudaEvent& cuda_event(EventState& event);
 
 }  // namespace tessera::cuda

@@ -36,7 +36,7 @@ CudaClock::Moment CudaClock::origin() {
   if (event_.get() == nullptr) {
     const StreamHandle idle = make_stream_handle();
     EventHandle event = make_event_handle(EventKind::timed);
-    // Twice: the first may start what the second then finds in place.
+    // Twice: the first may start up what the second then finds ready.
     for (int i = 0; i < 2; ++i) {
       check(cudaEventRecord(event.get(), idle.get()), "cudaEventRecord");
       check(cudaEventSynchronize(event.get()), "cudaEventSynchronize");

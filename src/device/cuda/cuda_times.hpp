@@ -14,16 +14,15 @@ namespace tessera::cuda {
 
 class CaptureState;
 
-/// What the device's time is by the host's clock. Threads: any.
+/// Converts the device's time to the host's clock. Threads: any.
 class CudaClock {
  public:
-  /// An event that has been reached, and when that was.
+  /// An event that was reached, and the time.
   struct Moment {
     cudaEvent_t event;
     std::int64_t ns;
   };
-  /// Found at the first call, on a stream that has no other work; the device is the calling
-  /// thread's.
+  /// Found at the first call, on a stream without other work; the device is the calling thread's.
   [[nodiscard]] Moment origin();
 
  private:
@@ -32,32 +31,32 @@ class CudaClock {
   std::int64_t ns_ = 0;
 };
 
-/// A place in a stream whose time is wanted.
+/// A place in a stream whose time is requested.
 struct TimeMark {
   EventHandle event;
   std::function<void(std::int64_t)> told;
-  std::uint64_t graph = 0;  ///< in which it was recorded; 0: in none
+  std::uint64_t graph = 0;  ///< graph in which it was recorded; 0: none
 };
 
-/// The places of one stream whose times are wanted, in order: Stream::tell_time.
+/// The places of one stream whose times are requested, in order: Stream::tell_time.
 ///
-/// An event's time is taken from that of the one before: CUDA tells the milliseconds between two
-/// events as a float, which over a long run would be too coarse. Threads: any.
+/// An event's time is computed from the previous event's: CUDA returns the milliseconds between two
+/// events as a float, which would be too coarse over a long run. Threads: any.
 class CudaTimes {
  public:
-  /// A mark whose event is to be recorded next.
+  /// A mark whose event will be recorded next.
   [[nodiscard]] TimeMark mark(std::function<void(std::int64_t)> told);
-  /// It has been recorded, or launched with its graph.
+  /// The mark was recorded, or launched with its graph.
   void add(TimeMark mark);
-  /// Tells of all that the device has come to, from the first on: of marks of a graph when it has
-  /// ended, since CUDA does not say what their events stand for until then.
+  /// Reports every mark that the device has reached, in order. Marks of a graph are reported when
+  /// it has ended, since CUDA does not define their events until then.
   void tell(CudaClock& clock, const CaptureState& graphs);
 
  private:
   std::mutex mutex_;
   std::deque<TimeMark> marks_;
   std::vector<EventHandle> spare_;
-  EventHandle last_;  // told of last
+  EventHandle last_;  // last one reported
   std::int64_t last_ns_ = 0;
 };
 

@@ -12,15 +12,15 @@
 namespace tessera::cuda {
 namespace {
 
-/// When this process came to a device.
+/// The state of a device when this process first used it.
 struct Arrival {
   DeviceUse::Of of{};
-  std::size_t before_bytes = 0;  // of others, by NVML
+  std::size_t before_bytes = 0;  // used by others, from NVML
   std::size_t context_bytes = 0;
   std::size_t library_bytes = 0;
 };
 
-// CUDA keeps one context a device for the whole process, until it ends: so does this.
+// CUDA keeps one context a device for the whole process, until it ends, and so does this.
 struct Arrivals {
   std::mutex mutex;
   std::map<int, Arrival> by_ordinal;
@@ -30,7 +30,7 @@ Arrivals& arrivals() {
   return all;
 }
 
-/// Of all processes; the calling thread's device.
+/// Bytes used by all processes on the calling thread's device.
 std::size_t used_now() {
   DeviceMemory memory;
   check(cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes), "cudaMemGetInfo");
@@ -45,7 +45,7 @@ Arrival arrive(int ordinal) {
   const std::string uuid = uuid_of(ordinal);
   const std::optional<std::size_t> before = nvml::used_bytes(uuid);
   use_device(ordinal);
-  const std::size_t used = used_now();  // in a context, whoever has made it
+  const std::size_t used = used_now();  // with a context, which any thread may have made
   if (const auto mine = nvml::used_by_process_bytes(uuid)) {
     return {DeviceUse::Of::process, 0, *mine};
   }

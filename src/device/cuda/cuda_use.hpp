@@ -7,18 +7,18 @@
 
 namespace tessera::cuda {
 
-/// "GPU-0123...": as CUDA tells it of the device, and NVML writes it.
+/// "GPU-0123...": as CUDA reports it for the device, and NVML writes it.
 [[nodiscard]] std::string uuid_of(int ordinal);
 
-/// Makes `ordinal` the calling thread's device. The first time in this process CUDA makes its
-/// context there, and what that takes is noted. Threads: any.
+/// Makes `ordinal` the calling thread's device. The first call in this process makes CUDA's context
+/// there, and notes what that takes. Threads: any.
 void enter_device(int ordinal);
 
-/// What this process, or all of them, hold of the device. It has been entered. Threads: any.
+/// What this process, or all processes, hold of the device. Call enter_device first. Threads: any.
 [[nodiscard]] DeviceUse use_of(int ordinal);
 
-/// Runs `start`, which starts a library on the calling thread's device, and notes what of the
-/// device's memory that takes. Threads: any, one after another.
+/// Runs `start`, which starts a library on the calling thread's device, and notes how much device
+/// memory that takes. Threads: any, one after another.
 void start_library(const std::function<void()>& start);
 
 }  // namespace tessera::cuda

@@ -12,12 +12,12 @@
 namespace tessera {
 namespace {
 
-// Addresses that no 64-bit processor maps: whoever touches them is stopped at once. There is room
-// for 2^61 bytes; a size beyond that is no machine's.
+// Addresses that no 64-bit processor maps: an access to them fails at once. There is room for 2^61
+// bytes; no machine has more.
 constexpr std::uintptr_t kFirstAddress = std::uintptr_t{1} << 62U;
 constexpr std::uintptr_t kLastAddress = kFirstAddress + (std::uintptr_t{1} << 61U);
 
-/// Stands for the mark at which it was recorded last, where there is a log of them.
+/// Stands for the mark of its last recording, if there is a log of marks.
 class MetaEvent final : public EventState {
  public:
   void wait() override {
@@ -61,7 +61,8 @@ class MetaStream final : public StreamState {
  private:
   static MetaEvent& of_meta(EventState& event) {
     auto* const own = dynamic_cast<MetaEvent*>(&event);
-    expects(own != nullptr, "a stream that only counts knows its own device's events only");
+    expects(own != nullptr,
+            "a stream of a device that only counts takes only events of its own device");
     return *own;
   }
 };
@@ -95,8 +96,8 @@ class MetaDevice final : public Device {
     do {
       if (bytes > limit || at > kLastAddress - round_up(bytes, kAlignment)) {
         throw OutOfMemory(
-            fmt::format("cannot count {} ({} bytes): the sizes of this model are far "
-                        "beyond any machine; check them",
+            fmt::format("{} ({} bytes) cannot be counted: the sizes of this model are far beyond "
+                        "any machine; check them",
                         format_bytes(bytes), bytes));
       }
     } while (!next_.compare_exchange_weak(at, at + round_up(bytes, kAlignment)));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tessera/base/error.hpp"
+#include "world/world_access.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -55,9 +56,10 @@ void require_agreement(World& world, std::string_view what, const Lines& lines) 
   const auto other =
       std::ranges::find_if(shown, [&](const std::string& line) { return line != shown.front(); });
   throw ContractError{fmt::format(
-      "{} differs between ranks: entry {} is {} on rank 0 and {} on rank {}; make every rank run "
-      "the same program",
-      what, at + 1, shown.front(), *other, other - shown.begin())};
+      "{} differs between ranks: entry {} is {} on {} and {} on {}; make every rank run the same "
+      "program",
+      what, at + 1, shown.front(), WorldAccess::name_of(world, 0), *other,
+      WorldAccess::name_of(world, static_cast<int>(other - shown.begin())))};
 }
 
 void require_agreement(World& world, std::string_view what, const std::string& text) {

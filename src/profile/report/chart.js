@@ -1,9 +1,9 @@
-// What the charts have in common: a frame that is drawn again at every width, axes, marks.
+// What the charts share: a frame that is redrawn at every width, axes, marks.
 
 const chartPlaces = [];
 
-// A place for a chart: `draw(width)` gives its svg. Drawn as wide as it is shown, so that text
-// keeps its size; printed and zoomed by the viewBox.
+// A place for a chart: `draw(width)` returns its svg. It is drawn at the width shown, so that text
+// keeps its size; the viewBox scales it for printing and zooming.
 function chartPlace(draw) {
   const place = h("div", { class: "chart" });
   place.again = () => {
@@ -28,7 +28,7 @@ function words(x, y, text, attributes) {
   return svg("text", { x, y, ...attributes }, text);
 }
 
-// Horizontal lines with their values at the left.
+// Horizontal lines with their values on the left.
 function valueAxis(steps, y, left, right, label) {
   return svg("g", { class: "axis" }, steps.map((value) => [
     svg("line", { x1: left, x2: right, y1: y(value), y2: y(value),
@@ -53,7 +53,7 @@ function strategyMark(name, x, y, extra) {
   });
 }
 
-// Moves labels (with .y) apart so that none is nearer than `gap` to the next.
+// Moves labels (with .y) apart so that neighbours are at least `gap` apart.
 function spread(labels, gap, top, bottom) {
   labels.sort((a, b) => a.y - b.y);
   for (let i = 1; i < labels.length; i += 1) {

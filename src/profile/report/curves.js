@@ -1,6 +1,7 @@
 // Lines over steps: losses, and seconds a step; and bars of step times.
 
-// `series`: [{name, values}], values[i] belongs to step i + 1 and may be null. `label` makes text.
+// `series`: [{name, values}], values[i] belongs to step i + 1 and may be null. `label` formats
+// a value.
 function curvesChart(title, series, label, fromZero, width) {
   const left = 56;
   const right = width - (series.length > 1 ? 58 : 12);

@@ -1,4 +1,4 @@
-// Elements of the page, and numbers for people.
+// Elements of the page, and readable numbers.
 
 const SVG_SPACE = "http://www.w3.org/2000/svg";
 
@@ -13,7 +13,7 @@ function filled(node, attributes, children) {
   return node;
 }
 
-// Strings become text nodes: nothing of the document is ever read as HTML.
+// Strings become text nodes: no part of the document is ever parsed as HTML.
 function h(tag, attributes, ...children) {
   return filled(document.createElement(tag), attributes, children);
 }
@@ -24,7 +24,7 @@ function svg(tag, attributes, ...children) {
 
 const BINARY_UNITS = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
-// As format_bytes of the library.
+// The same format as the library's format_bytes.
 function bytes(value) {
   if (value < 1024) return value + " B";
   let unit = 0;

@@ -19,7 +19,7 @@ async function copyText(node, button) {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
   } catch (refused) {
-    // Some browsers keep the clipboard from local files: selected, it is one key away.
+    // Some browsers deny local files the clipboard: the text is selected, so one key copies it.
     getSelection().selectAllChildren(node);
     button.textContent = "Selected: press Ctrl+C";
   }
@@ -189,7 +189,7 @@ function main() {
   drawCharts();
   let width = innerWidth;
   addEventListener("resize", () => {
-    // A phone's address bar comes and goes: the height is of no concern.
+    // A phone's address bar appears and disappears, so the height is ignored.
     if (innerWidth !== width) drawCharts();
     width = innerWidth;
   });

@@ -3,12 +3,12 @@
 const CELLS_DRAWN = 1024;
 const HUES = [210, 30, 145, 330, 55, 270, 180, 0];
 
-// The dimensions of the mesh that have several ranks, the slowest first: [name, size].
+// The dimensions of the mesh with several ranks, the slowest first: [name, size].
 function meshDims(report) {
   return Object.entries(report.mesh || {}).filter(([, size]) => size > 1);
 }
 
-// Each dimension's place of `rank`, in the order of `dims`.
+// The place of `rank` along each dimension, in the order of `dims`.
 function placesIn(dims, rank) {
   const places = [];
   let rest = rank;
@@ -23,7 +23,7 @@ function placeText(dims, places) {
   return dims.map(([name], d) => name + " " + places[d]).join(", ");
 }
 
-// A colour for one of many, told apart from its neighbours. `light` is that of its surface.
+// A colour for one of many, distinct from its neighbours. `light` is that of its surface.
 function colourOf(index, light) {
   const hue = (HUES[index % HUES.length] + 19 * Math.floor(index / HUES.length)) % 360;
   return "hsl(" + hue + " 62% " + light + "%)";

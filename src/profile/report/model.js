@@ -1,4 +1,4 @@
-// The document, put into the form that charts and tables draw.
+// Converts the document into the form that charts and tables draw.
 
 const CATEGORIES = [
   ["parameters", "Model parameters, or this rank's shard of them"],
@@ -13,7 +13,7 @@ const CATEGORIES = [
   ["unattributed", "What the system reports and nobody has claimed"],
 ];
 
-// Up to so many ranks each have a bar of their own; of more, those alike share one.
+// Up to this many ranks each have a bar of their own; of more, equal ranks share one.
 const RANKS_APART = 8;
 const BARS_EACH = 12;
 
@@ -21,7 +21,7 @@ function theDocument() {
   return JSON.parse(document.getElementById("document").textContent);
 }
 
-// Whether nothing of the gradients stays on the device: reduced in slots, they leave for the host.
+// Whether no gradients stay on the device: reduced in slots, they go to the host.
 function gradientsLeave(name, report) {
   if (!(report.offload || "none").includes("optimizer")) return false;
   const sharded = ["zero2", "zero3", "fsdp", "hybrid"].includes(name);
@@ -29,8 +29,8 @@ function gradientsLeave(name, report) {
   return report.accumulate > 1 && mode !== "automatic" ? mode === "every" : sharded;
 }
 
-// By what the parts of the model state are divided on a rank (docs/memory.md, docs/offload.md); null
-// where there is no formula.
+// The divisors of the parts of the model state on a rank (docs/memory.md, docs/offload.md); null
+// if there is no formula.
 function divisorsOf(name, report) {
   if (report.offload_keep > 0) return null;  // of whole units
   if (report.mesh && (report.mesh.pipe > 1 || report.mesh.tensor > 1)) return null;  // uneven parts
@@ -65,7 +65,7 @@ function peakOf(strategy) {
   return fullest(strategy.ranks, (rank) => rank.peak_bytes).peak_bytes;
 }
 
-// The whole model state in its parts, from the rank that holds most of it.
+// The parts of the whole model state, from the rank that holds most of it.
 function wholeState(report) {
   const known = report.strategies.filter((strategy) => divisorsOf(strategy.name, report));
   const base = known.find((strategy) => strategy.name === "ddp") ||
@@ -112,7 +112,7 @@ function rowsOf(strategy, ranksApart) {
   return rows;
 }
 
-// "pipe 0", "pipe 1 to 2, tensor 3": of ranks that a plan tells apart by their place; else empty.
+// "pipe 0", "pipe 1 to 2, tensor 3": the place of ranks that a plan distinguishes by it; else empty.
 function rowPlaces(row) {
   return Object.entries(row.rank.places || {}).map(([name, [first, last]]) =>
     name + " " + (last > first ? first + "\u2013" + last : first)).join(", ");
@@ -132,7 +132,7 @@ function rowShortName(row) {
   return "\u00d7" + digits(row.count);
 }
 
-// Categories that hold something somewhere, in their order; unknown ones last.
+// Categories with memory on any rank, in order; unknown ones last.
 function usedCategories(report) {
   const used = new Set();
   for (const strategy of report.strategies) {
@@ -157,9 +157,9 @@ function strategyClass(name) {
   return "strat strat-" + (STRATEGY_MARKS[name] ? name : "other");
 }
 
-// How the losses of several strategies go together: those with the bits of the first (`same`),
-// hybrid if it differs from them, which adds gradients group by group, and by how much; or the
-// first other strategy that differs, and from which step on.
+// How the losses of several strategies agree: those with the bits of the first (`same`); hybrid,
+// which adds gradients group by group, if it differs, and by how much; or the first other strategy
+// that differs, and from which step on.
 function compareLosses(strategies) {
   const base = strategies.find((one) => one.name !== "hybrid") || strategies[0];
   const found = { base, same: [], hybrid: null, within: 0, different: null, step: 0 };

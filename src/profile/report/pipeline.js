@@ -1,4 +1,4 @@
-// The pipeline: what each place along pipe does when, a colour for each micro-batch.
+// The pipeline: what each place along pipe does over time, with a colour for each micro-batch.
 
 const PIPE_LANE = 26;
 const WORK_LIGHT = { forward: 68, backward: 50, backward_input: 50, backward_weight: 38 };
@@ -9,7 +9,7 @@ const WORK_WORDS = [
   ["backward_weight", "darkest: gradients of weights"],
 ];
 
-// What there is to draw: the schedule by itself, and what was recorded of a run.
+// The schedules to draw: as planned, and as recorded in a run.
 function pipelinesOf(report) {
   const pipeline = report.pipeline || {};
   const all = [];

@@ -1,4 +1,4 @@
-// The tip beside the pointer, and charts that are read with pointer, finger or arrow keys.
+// The tip beside the pointer, and charts that respond to pointer, finger or arrow keys.
 
 function showTip(content, x, y) {
   const tip = document.getElementById("tip");
@@ -17,8 +17,8 @@ function hideTip() {
   document.getElementById("tip").hidden = true;
 }
 
-// Makes `chart` show `items[i].tip(x)` for the item whose [x0, x1) holds the pointer, or that the
-// arrow keys have come to. `mark(item, x)` draws where that is; without an item it removes the mark.
+// Makes `chart` show `items[i].tip(x)` for the item whose [x0, x1) contains the pointer, or that
+// the arrow keys select. `mark(item, x)` draws a mark there; without an item it removes the mark.
 // x is in the units of the chart's viewBox.
 function pointable(chart, items, mark) {
   let at = -1;

@@ -13,12 +13,12 @@ function pointTotal(point) {
   return sum(point[3]);
 }
 
-// Those of the host pool only where something happened there.
+// Those of the host pool only if they were used.
 function streamsOf(timeline) {
   return STREAMS.filter((name) => !HOST_STREAMS.includes(name) || timeline.spans.some((span) => span[2] === name));
 }
 
-// Stretches of time in one phase: [begin, end, phase].
+// Intervals of one phase: [begin, end, phase].
 function phasesOf(timeline, duration) {
   const phases = [];
   for (const [time, phase] of timeline.points) {

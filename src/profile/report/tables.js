@@ -1,4 +1,4 @@
-// All numbers: bytes for people, the exact ones on request and in data-bytes.
+// All numbers: bytes in readable units, exact ones on request and in data-bytes.
 
 function bytesCell(value, field) {
   if (value === null || value === undefined) {
@@ -41,7 +41,7 @@ function memoryTable(report) {
     bodies);
 }
 
-// Shows every number of bytes of `table` in full, or for people.
+// Shows every number of bytes of `table` in full, or in readable units.
 function setExact(table, exact) {
   for (const cell of table.querySelectorAll("[data-bytes]")) {
     const value = Number(cell.dataset.bytes);

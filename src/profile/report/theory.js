@@ -68,7 +68,7 @@ function markBeside(name) {
     strategyMark(name, 0, 0));
 }
 
-// What is divided, by what, and what of it is not on the device.
+// The parts that are divided, their divisors, and the part that is not on the device.
 function theoryText(report, whole) {
   const names = report.strategies.map((s) => s.name).filter((name) => divisorsOf(name, report));
   const leaving = names.filter((name) => gradientsLeave(name, report));

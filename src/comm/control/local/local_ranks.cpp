@@ -142,7 +142,9 @@ void LocalRanks::open_locked(Meeting& meeting, const Visit& visit) {
   if (visit.kind == MeetingKind::batch) {
     std::vector<const Batch*> batches;
     for (const Visit& v : meeting.visits_) { batches.push_back(v.batch); }
-    if (const auto difference = first_difference(batches, visit.channel->members())) {
+    if (const auto difference = first_difference(batches, [&](int rank) {
+          return failure_->names().of(visit.channel->job_rank(rank));
+        })) {
       fail_locked(disagreement_text(visit.channel->name(), visit.sequence, *difference),
                   visit.channel->members().front());
       failure_->check(visit.channel->job_rank(visit.rank));

@@ -100,11 +100,13 @@ std::string BatchDispute::text() const {
   if (batches.size() == members.size()) {
     std::vector<const Batch*> all;
     for (const Batch& batch : batches) { all.push_back(&batch); }
-    return first_difference(all, members).value_or("the hashes of equal batches");
+    return first_difference(
+               all, [&](int rank) { return names_.of(members[static_cast<std::size_t>(rank)]); })
+        .value_or("the hashes of equal batches");
   }
   std::string text = "some did not send theirs";
   for (std::size_t i = 0; i < batches.size(); ++i) {
-    text += fmt::format("; rank {} issued {}", ranks[i], describe(batches[i]));
+    text += fmt::format("; {} issued {}", names_.of(ranks[i]), describe(batches[i]));
   }
   return text;
 }

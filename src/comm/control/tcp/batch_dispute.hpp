@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/control/failure_texts.hpp"
+#include "comm/control/rank_names.hpp"
 #include "comm/control/tcp/call_ledger.hpp"
 #include "comm/control/tcp/frame.hpp"
 #include "comm/control/tcp/rank_groups.hpp"
@@ -20,7 +21,7 @@ namespace tessera {
 /// difference.
 class BatchDispute {
  public:
-  explicit BatchDispute(const RankGroups& groups) : groups_{groups} {}
+  BatchDispute(const RankGroups& groups, const RankNames& names) : groups_{groups}, names_{names} {}
 
   /// Takes a frame `issued` or `code` of `rank`. Throws CommError if the frame breaks the protocol.
   void on_issued(int rank, const Frame& frame);
@@ -56,6 +57,7 @@ class BatchDispute {
   void tell(const Say& say, const Frame& frame) const;
 
   const RankGroups& groups_;
+  const RankNames& names_;
   std::map<CallSeries, CallLedger> issued_;
   std::optional<Dispute> dispute_;
 };

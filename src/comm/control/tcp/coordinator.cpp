@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "comm/control/failure_texts.hpp"
-#include "comm/control/rank_names.hpp"
 #include "comm/control/tcp/listening.hpp"
 #include "comm/control/tcp/messages.hpp"
 #include "tessera/base/error.hpp"
@@ -55,18 +54,17 @@ Frame told_by(int reporter, std::string text) {
 
 }  // namespace
 
-Coordinator::Coordinator(JobIdentity job, Socket listener, Socket own,
+Coordinator::Coordinator(JobIdentity job, const RankNames& names, Socket listener, Socket own,
                          std::chrono::milliseconds patience)
     : job_{std::move(job)},
+      names_{names},
       join_end_{Clock::now() + patience},
       listener_{std::move(listener)},
-      talk_{job_.size,
+      talk_{job_.size, names,
             [this](const std::vector<int>& ranks, const Frame& frame) { say_to(ranks, frame); }} {
   std::tie(wake_reader_, wake_writer_) = socket_pair();
   lines_.emplace_back(std::move(own), FrameReader{kHelloBytes});
-  append(
-      last_words_,
-      told_by(0, "out of memory on rank 0, on the thread that passes on messages between ranks"));
+  append(last_words_, told_by(0, ""));
   thread_ = std::thread{[this] { serve(); }};
 }
 
@@ -149,7 +147,7 @@ void Coordinator::look_at_time() {
         fmt::format("{} of {} did not reach the rendezvous by the deadline; check whether {} and "
                     "can reach rank 0, which listens at {}: MASTER_ADDR and MASTER_PORT must name "
                     "the same address on all machines",
-                    RankNames{}.of(absent), job_.size,
+                    names_.of(absent), job_.size,
                     absent.size() == 1 ? "its process runs" : "their processes run",
                     listening_text(listener_)));
   }
@@ -350,7 +348,7 @@ void Coordinator::on_broken(Line& line, const std::string& problem) {
   if (line.rank < 0 || !joined_ || line.at_end) { return on_closed(line); }
   say_to(talk_.everyone(),
          told_by(line.rank == 0 ? 1 : 0,
-                 broken_text(fmt::format("rank {} ({})", line.rank, line.who), problem)));
+                 broken_text(fmt::format("{} ({})", names_.of(line.rank), line.who), problem)));
   line.closing = true;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/control/rank_names.hpp"
 #include "comm/control/tcp/frame.hpp"
 #include "comm/control/tcp/job_talk.hpp"
 #include "comm/control/tcp/socket.hpp"
@@ -35,8 +36,10 @@ struct JobIdentity {
 class Coordinator {
  public:
   /// `own` is the coordinator's end of rank 0's connection, which is made within the process. Ranks
-  /// missing after `patience` are named to those that are here.
-  Coordinator(JobIdentity job, Socket listener, Socket own, std::chrono::milliseconds patience);
+  /// missing after `patience` are named to those that are here. `names` outlives
+  /// this.
+  Coordinator(JobIdentity job, const RankNames& names, Socket listener, Socket own,
+              std::chrono::milliseconds patience);
   /// Sends the pending messages first, for a second at most.
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
@@ -85,6 +88,7 @@ class Coordinator {
   void say_to(const std::vector<int>& ranks, const Frame& frame);
 
   const JobIdentity job_;
+  const RankNames& names_;
   const Clock::time_point join_end_;
   Socket listener_;
   Socket wake_reader_;

@@ -45,7 +45,8 @@ enum class FrameType : std::uint16_t {
   group,    ///< A rank announces a group that it is in, with the group's name and ranks.
   text,     ///< A rank sends its text in a call.
   texts,    ///< The coordinator sends the texts of all ranks to all ranks of the call.
-  failure,  ///< `rank` has failed. The payload has its status and its reason.
+  failure,  ///< `rank` has failed. `sequence` is its status and the payload its reason: 0 and empty
+            ///< if it had no memory to say more.
   lost,     ///< The coordinator tells all ranks that `rank`'s connection ended before its run did.
   at_end,   ///< `rank` has ended its run. The payload has the number of calls that it made.
   ask,      ///< A rank asks the coordinator which ranks have not made a call.
@@ -55,7 +56,8 @@ enum class FrameType : std::uint16_t {
   explain,  ///< The coordinator asks all ranks of the call for batch `sequence`.
   code,     ///< A rank sends its batch after a byte, which is 1 if the rank still has it.
   held,     ///< A rank is held up while it submits batch `sequence` (1), or no longer (0).
-  differ,   ///< The coordinator tells all ranks why the job cannot go on. `rank` reports it.
+  differ,   ///< The coordinator tells all ranks why the job cannot go on (empty if it has no
+            ///< memory to say so). `rank` reports it.
 };
 
 struct Frame {

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-JobTalk::JobTalk(int ranks, Tell tell)
-    : tell_{std::move(tell)}, groups_{ranks}, meetings_{groups_}, dispute_{groups_} {}
+JobTalk::JobTalk(int ranks, const RankNames& names, Tell tell)
+    : tell_{std::move(tell)}, groups_{ranks}, meetings_{groups_}, dispute_{groups_, names} {}
 
 void JobTalk::hear(int rank, Frame& frame) {
   frame.rank = rank;

@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "comm/control/rank_names.hpp"
 #include "comm/control/tcp/batch_dispute.hpp"
 #include "comm/control/tcp/frame.hpp"
 #include "comm/control/tcp/rank_groups.hpp"
@@ -19,7 +20,7 @@ class JobTalk {
  public:
   /// Sends the frame to `ranks`, in ascending order.
   using Tell = std::function<void(const std::vector<int>& ranks, const Frame& frame)>;
-  JobTalk(int ranks, Tell tell);
+  JobTalk(int ranks, const RankNames& names, Tell tell);
   JobTalk(const JobTalk&) = delete;
   JobTalk& operator=(const JobTalk&) = delete;
   ~JobTalk() = default;

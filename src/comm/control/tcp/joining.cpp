@@ -90,13 +90,13 @@ bool enter(const JobPlace& place, CoordinatorConnection& connection, Clock::time
   return false;
 }
 
-CoordinatorConnection join_own_coordinator(const JobPlace& place,
+CoordinatorConnection join_own_coordinator(const JobPlace& place, const RankNames& names,
                                            std::chrono::milliseconds patience) {
   Socket listener = listen_at(place.meet);
   auto [mine, theirs] = socket_pair();
-  CoordinatorConnection own{
-      std::make_unique<Coordinator>(place.job, std::move(listener), std::move(theirs), patience),
-      std::move(mine), FrameReader{kMostFrameBytes}};
+  CoordinatorConnection own{std::make_unique<Coordinator>(place.job, names, std::move(listener),
+                                                          std::move(theirs), patience),
+                            std::move(mine), FrameReader{kMostFrameBytes}};
   std::string why;
   if (!enter(place, own, Clock::now() + patience + kGrace, why)) { throw CommError{why}; }
   return own;
@@ -104,8 +104,9 @@ CoordinatorConnection join_own_coordinator(const JobPlace& place,
 
 }  // namespace
 
-CoordinatorConnection join_job(const JobPlace& place, std::chrono::milliseconds patience) {
-  if (place.rank == 0) { return join_own_coordinator(place, patience); }
+CoordinatorConnection join_job(const JobPlace& place, const RankNames& names,
+                               std::chrono::milliseconds patience) {
+  if (place.rank == 0) { return join_own_coordinator(place, names, patience); }
   const auto end = Clock::now() + patience;
   CoordinatorConnection connection{nullptr, {}, FrameReader{kMostFrameBytes}};
   for (;;) {

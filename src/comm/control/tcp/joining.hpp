@@ -24,8 +24,9 @@ struct CoordinatorConnection {
   FrameReader in;
 };
 
-/// Blocks until all ranks are here. Throws as the constructor of TcpControlPlane does.
-[[nodiscard]] CoordinatorConnection join_job(const JobPlace& place,
+/// Blocks until all ranks are here. `names` outlives the coordinator. Throws as the constructor of
+/// TcpControlPlane does.
+[[nodiscard]] CoordinatorConnection join_job(const JobPlace& place, const RankNames& names,
                                              std::chrono::milliseconds patience);
 
 }  // namespace tessera

@@ -44,12 +44,10 @@ TcpControlPlane::TcpControlPlane(const JobPlace& place, std::chrono::millisecond
       groups_{place.job.size},
       ended_(static_cast<std::size_t>(place.job.size)) {
   if (size() == 1) { return; }
-  coordinator_ = join_job(place, std::min(patience, kLongestDeadline));
+  coordinator_ = join_job(place, names(), std::min(patience, kLongestDeadline));
   std::tie(wake_reader_, wake_writer_) = socket_pair();
   Frame failure;
   failure.type = FrameType::failure;
-  failure.sequence = kCommStatus;
-  failure.payload = fmt::format("rank {}: {}", rank(), kNoMemory);
   append(last_words_, failure);
   no_memory_ = kNoMemory;
   out_.bytes().reserve(kWordsBytes);
@@ -142,7 +140,11 @@ void TcpControlPlane::on_frame(Frame& frame) {
   switch (frame.type) {
     case FrameType::failure:
       if (frame.rank != rank()) {
-        failure().hear(frame.rank, frame.payload, static_cast<int>(frame.sequence));
+        const bool no_memory = frame.sequence == 0 && frame.payload.empty();
+        failure().hear(
+            frame.rank,
+            no_memory ? fmt::format("{}: {}", names().of(frame.rank), kNoMemory) : frame.payload,
+            no_memory ? kCommStatus : static_cast<int>(frame.sequence));
         wake();
       }
       return;
@@ -151,7 +153,7 @@ void TcpControlPlane::on_frame(Frame& frame) {
     case FrameType::explain:
       return explain(frame);
     case FrameType::differ:
-      return fail(frame.payload, frame.rank);
+      return fail(frame.payload.empty() ? coordinator_without_memory() : frame.payload, frame.rank);
     default:
       break;
   }
@@ -184,6 +186,12 @@ void TcpControlPlane::on_coordinators_end(const std::string& problem) {
   const std::string where = fmt::format("at {}", place_.meet.text());
   if (problem.empty()) { return on_lost(0, where); }
   fail(broken_text(fmt::format("{} ({})", names().of(0), where), problem), rank());
+}
+
+std::string TcpControlPlane::coordinator_without_memory() const {
+  return fmt::format(
+      "out of memory on {}, on the thread that passes on what the ranks of the job tell each other",
+      names().of(0));
 }
 
 std::string TcpControlPlane::call_under_way() {

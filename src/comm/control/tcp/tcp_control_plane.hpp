@@ -93,6 +93,7 @@ class TcpControlPlane final : public ControlPlane {
   [[nodiscard]] bool read();
   void on_frame(Frame& frame);
   void on_lost(int rank, const std::string& who);
+  [[nodiscard]] std::string coordinator_without_memory() const;
   void on_coordinators_end(const std::string& problem);
   [[nodiscard]] std::string call_under_way();
   void explain(const Frame& frame);
