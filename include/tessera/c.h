@@ -186,8 +186,8 @@ typedef tessera_status (*tessera_rank_fn)(tessera_world* world, void* user);
 tessera_status tessera_run_ranks(int32_t ranks, tessera_rank_fn body, void* user,
                                  const tessera_world_options* options);
 /** Runs `body` on this thread as this process's rank of the job that mpirun, srun or torchrun has
- * started; without a job, as the only rank. A process whose run failed reports the error and exits.
- * `options` may be NULL for the defaults. */
+ * started; without a job, as the only rank. A process whose run failed must report the error and
+ * exit. `options` may be NULL for the defaults. */
 tessera_status tessera_run(tessera_rank_fn body, void* user, const tessera_world_options* options);
 
 /** Writes this rank's number, from 0, and the number of ranks. Each result may be NULL. */
@@ -279,8 +279,9 @@ enum {
 /** When the gradients of several micro-batches are reduced. */
 enum {
   TESSERA_REDUCE_AUTOMATIC = 0, /**< every for zero2, zero3 and hybrid, else deferred */
-  TESSERA_REDUCE_EVERY = 1,     /**< in each micro-batch: no full gradients are kept */
-  TESSERA_REDUCE_DEFERRED = 2   /**< once, with the last micro-batch: full gradients are kept */
+  TESSERA_REDUCE_EVERY =
+      1, /**< in each micro-batch; with zero2 and above, no full gradients are kept */
+  TESSERA_REDUCE_DEFERRED = 2 /**< once, with the last micro-batch: full gradients are kept */
 };
 /** When a block gives its gathered parameters back. */
 enum {

@@ -163,7 +163,8 @@ std::int32_t Sampler::draw(std::span<const float> logits, std::int64_t sample,
 std::vector<std::vector<std::int32_t>> generate(GPT& gpt, World& world,
                                                 const Generation& generation) {
   check(gpt, generation);
-  expects(gpt.state_->model != nullptr, "GPT: not declared in a model yet");
+  expects(gpt.state_->model != nullptr,
+          "GPT: it is not declared in a model; call declare or tessera::shard first");
   const std::vector<int> data = data_ranks(gpt.state_->model->options().mesh, world.size());
   const int at_once = 1 + *std::ranges::max_element(data);
   std::vector<std::vector<std::int32_t>> all;

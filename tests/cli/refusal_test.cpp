@@ -316,7 +316,7 @@ TEST_F(Refusal, ImpossiblePlans) {
   plan({"--lr", "1"}, {"'--lr'", "an option of tessera train"});
   plan({"--reduce-dtype", "fp16"}, {"--reduce-dtype: 'fp16' is unknown; use fp32, bf16"});
   plan({"--report", path("no/such/r.html")}, {"--report: cannot write"});
-  plan({"--trace", "t.json"}, {"--trace is not available in this build"});
+  plan({"--trace", "t.json"}, {"--trace is an option of tessera train"});
   plan({"--json", path("no/such/plan.json")}, {"--json: cannot write"});
   plan({"--batch", "1000000", "--seq", "100000"}, {"a micro-batch of 1000000 sequences"});
   plan({"--hidden", "20", "--heads", "3"}, {"heads", "hidden"});

@@ -84,7 +84,7 @@ TEST_F(Asking, NamesARankThatHadNoMemoryToSayMore) {
   control().names().arrange([](int rank) { return "pipe " + std::to_string(rank); });
   answer_with({frame_of(FrameType::failure, CallKind::setup, "")});
   EXPECT_EQ(error_while_late(),
-            "rank 0 (pipe 0): out of memory on the thread that hears from other ranks");
+            "rank 0 (pipe 0): out of memory on the thread that receives messages of other ranks");
 }
 
 TEST_F(Asking, IsUnnecessaryOnceAllRanksHaveArrived) {

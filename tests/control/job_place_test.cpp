@@ -84,7 +84,7 @@ TEST(JobPlace, UsesTheSecretGivenToItsProcesses) {
   EXPECT_EQ(place_in(with(kTorchrun, {{"TESSERA_JOB_SECRET", "s3"}})).place.job.secret, "s3");
   EXPECT_THAT(refusal_of(with(kSrun, {{"TESSERA_JOB_SECRET", std::string(1025, 's')},
                                       {"MASTER_ADDR", "gpu07"}})),
-              HasSubstr("TESSERA_JOB_SECRET has 1025 bytes, but 1024 are the most"));
+              HasSubstr("TESSERA_JOB_SECRET has 1025 bytes, but at most 1024 are allowed"));
 }
 
 TEST(JobPlace, IsTheLoopbackWhereAllAreOnOneMachine) {

@@ -58,7 +58,7 @@ std::vector<Wrong> wrong_words() {
           {"a rank made the same call twice", words_of({text, text})},
           {"a rank's calls are out of order", words_of({early})},
           {"a message between ranks has an invalid value", words_of({end})},
-          {"a rank's report of batches has an odd length", words_of({no_batch})},
+          {"a rank's report of batches is not a whole number of hashes", words_of({no_batch})},
           {"a rank announced a group with invalid members", words_of({group})},
           {"a message between ranks was cut short", words_of({cut})},
           {"a rank sent a message that only the coordinator may send", words_of({welcome})},

@@ -91,7 +91,7 @@ TEST(TcpRendezvous, SharedSettingsAreComparedBeforeTheStart) {
   const std::vector<Case> cases{
       {"was started as one of 4 processes, but rank 0 as one of 3",
        [](JobPlace& place) { place.job.size = 4; }},
-      {"is another build (another) than rank 0 (a build)",
+      {"runs another build (another) than rank 0 (a build)",
        [](JobPlace& place) { place.job.build = "another"; }},
       {"two processes say that they are rank 2: process ", [](JobPlace& place) { place.rank = 2; }},
   };

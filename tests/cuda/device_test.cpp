@@ -146,7 +146,8 @@ TEST_F(CudaDeviceTest, NoBytesHaveNoAddress) {
 TEST_F(CudaDeviceTest, TooMuchMemoryIsRefusedWithWhatIsFree) {
   constexpr std::size_t kBytes = std::size_t{1} << 50U;
   const std::string text = thrown<OutOfMemory>([&] { (void)device().allocate(kBytes); });
-  EXPECT_THAT(text, HasSubstr(fmt::format("({} bytes) on cuda:0, where ", kBytes)));
+  EXPECT_THAT(text,
+              HasSubstr(fmt::format("({} bytes) cannot be allocated on cuda:0, where ", kBytes)));
   EXPECT_THAT(text, HasSubstr("are free"));
   DeviceArray<int> array{bench(), counted(10)};  // as good as before
   EXPECT_EQ(array.read(), counted(10));

@@ -104,7 +104,7 @@ TEST_F(CudaLibraryTest, AnEmptyEntryOfLdLibraryPathIsTheCurrentFolder) {
   std::filesystem::current_path(path("other"));
   for (const char* list : {":/nonexistent", "/nonexistent:", "/nonexistent::/nonexistent"}) {
     ::setenv("LD_LIBRARY_PATH", list, 1);
-    EXPECT_THAT(describe(library(22803, other_)), HasSubstr("LD_LIBRARY_PATH has '', and goes"));
+    EXPECT_THAT(describe(library(22803, other_)), HasSubstr("LD_LIBRARY_PATH has '', which comes"));
   }
   std::filesystem::current_path(before);
 }

@@ -192,7 +192,7 @@ TEST(CustomOptimizer, IsRefusedWithoutNameOrFunctionAndWithBf16Moments) {
   CustomOptimizer custom = own_momentum();
   EXPECT_EQ(refusal(custom), "accepted");
   EXPECT_THAT(refusal(custom, {.moments = MomentFormat::bf16}),
-              HasSubstr("'own momentum' are its own"));
+              HasSubstr("'own momentum' keeps its own states"));
   custom.states = -1;
   EXPECT_THAT(refusal(custom), HasSubstr("asks for -1 states"));
   custom.update = nullptr;

@@ -339,20 +339,24 @@ TEST(MeshModel, NamesTheSameOriginOfNaNOnRanksWithoutAPart) {
 
 TEST(MeshModel, NamesTheFirstUnitOfAPassWhoseValuesAreNotFinite) {
   struct Origin {
-    bool parameters;  // not finite, or else the gradients alone
+    bool parameters;  // not finite, or else only the gradients
+    bool whole;       // each rank declares the order of all units, or else of its own
     const char* told;
   };
-  for (const Origin& c : {Origin{true, "in the parameters of unit 'first' on rank 0"},
-                          Origin{false, "in the gradients of unit 'last' on rank 1"}}) {
+  // Without an order of all units, the first is the first in the order of declaration.
+  for (const Origin& c : {Origin{true, true, "in the parameters of unit 'first' on rank 0"},
+                          Origin{false, true, "in the gradients of unit 'last' on rank 1"},
+                          Origin{true, false, "in the parameters of unit 'last' on rank 1"},
+                          Origin{false, false, "in the gradients of unit 'first' on rank 0"}}) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     const std::string text = refusal<NumericError>(2, [&](World& world) {
       ShardedModel model{world, {.mesh = {{"pipe", 2}}, .max_skips = 1}};
       const Unit last = model.add_unit("last", {{.name = "w", .shape = {3}}}, {.pipe = 1});
       const Unit first = model.add_unit("first", {{.name = "w", .shape = {3}}}, {.pipe = 0});
-      model.declare_order({first, last});
+      const Unit mine = world.rank() == 0 ? first : last;
+      model.declare_order(c.whole ? std::vector{first, last} : std::vector{mine});
       model.materialize(init::constant(c.parameters ? nan : 1.0F));
       model.optimize_with(SGD{});
-      const Unit mine = world.rank() == 0 ? first : last;
       (void)model.forward(mine);
       model.backward(mine).grad("w")[0] = nan;
       model.step();

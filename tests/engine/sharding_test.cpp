@@ -95,7 +95,7 @@ TEST(MeshOfAModel, IsRefusedWithAdviceIfUnusable) {
       {{.strategy = Strategy::zero3, .mesh = {{"replicate", 2}, {"shard", 3}}},
        "mesh replicate 2 x shard 3 has 6 ranks, but the job has 4: choose sizes whose product is "
        "4"},
-      {{.strategy = Strategy::zero3, .mesh = {{"shards", 4}}}, "mesh: 'shards' is no dimension"},
+      {{.strategy = Strategy::zero3, .mesh = {{"shards", 4}}}, "mesh: 'shards' is not a dimension"},
       {{.strategy = Strategy::hybrid, .shard_group = 2, .mesh = {{"replicate", 2}, {"shard", 2}}},
        "mesh replicate 2 x shard 2 and shard_group 2 are both given: leave `shard_group` at 0"},
       {{.strategy = Strategy::ddp, .mesh = {{"replicate", 2}, {"shard", 2}}},

@@ -76,7 +76,7 @@ std::vector<Difference> differences() {
       {[=](World& world, ShardedModel&, bool odd) { split(world, pairs, odd ? "b" : "a"); },
        "rank 3 (pipe 1, shard 1) splits off \"b\" where rank 0 (pipe 0, shard 0) splits off"},
       {[=](World& world, ShardedModel&, bool odd) { split(world, odd ? others : pairs, "a"); },
-       "rank 3 (pipe 1, shard 1) has rank 1 (pipe 0, shard 1) in group 1, but rank 0 (pipe 0, "},
+       "rank 3 (pipe 1, shard 1) puts rank 1 (pipe 0, shard 1) in group 1, but rank 0 (pipe 0, "},
       {[=](World& world, ShardedModel&, bool odd) {
          odd ? split(world, pairs, "a") : world.barrier();
        },

@@ -107,8 +107,8 @@ TEST(OptimizerOptions, NarrowMomentsAreOnlyWhereTheRuleKeepsSome) {
     EXPECT_EQ(refusal_of(Lion{}, narrow), "accepted");
     EXPECT_EQ(refusal_of(SGD{.lr = 1.0F, .momentum = 0.0F}, narrow),
               "`moments` " + std::string{to_string(narrow)} +
-                  " has no effect: SGD lr 1 momentum 0 weight_decay 0 keeps none; leave it at "
-                  "fp32");
+                  " has no effect, because SGD lr 1 momentum 0 weight_decay 0 keeps none; leave it "
+                  "at fp32");
     EXPECT_THAT(refusal_of(CustomOptimizer{.name = "own"}, narrow), testing::HasSubstr("'own'"));
   }
 }

@@ -408,8 +408,8 @@ TEST(MeshRefusals, NameWhatToDoInstead) {
   run.options.offload = Offload::optimizer;
   EXPECT_THAT(
       refusal(run, nothing),
-      HasSubstr("`offload` optimizer takes its gradients off the device before those of the "
-                "places along pipe that share it"));
+      HasSubstr("`offload` optimizer moves its gradients to the host before those of the places "
+                "along pipe that share it"));
   run = run_on(1, 1, 2, 1);
   run.gpt = {.sequence_parallel = true};
   EXPECT_THAT(refusal(run, nothing), HasSubstr("sequence parallelism needs a mesh"));

@@ -104,11 +104,11 @@ TEST(PipelineSchedule, NamesTheMistakeInASchedule) {
        [&](Schedule& s) { rank(s, 1)[1].work = Work::backward_weight; }},
       {"rank 0 makes the backward of micro-batch 1 on stage 0 twice",
        [&](Schedule& s) { rank(s, 0).push_back(rank(s, 0).back()); }},
-      {"nobody makes the backward of micro-batch 1 on stage 0",
+      {"no rank makes the backward of micro-batch 1 on stage 0",
        [&](Schedule& s) { rank(s, 0).pop_back(); }},
-      {"nobody makes the backward_weight of micro-batch 1 on stage 0",
+      {"no rank makes the backward_weight of micro-batch 1 on stage 0",
        [&](Schedule& s) { rank(s, 0).back().work = Work::backward_input; }},
-      {"nobody makes the forward of micro-batch 0 on stage 0",
+      {"no rank makes the forward of micro-batch 0 on stage 0",
        [](Schedule& s) {
          for (auto& actions : s.ranks) { actions.clear(); }
        }},
@@ -122,7 +122,7 @@ TEST(PipelineSchedule, NamesTheMistakeInASchedule) {
          std::swap(rank(s, 1)[1], rank(s, 1)[2]);
        }},
       {"rank 0 would hold the activations of 2 micro-batches from the forward of micro-batch 1 on "
-       "stage 0 on, and `in_flight_limit` is 1; put backward passes before it, or raise the limit",
+       "stage 0 on, but `in_flight_limit` is 1; put backward passes before it, or raise the limit",
        [](Schedule& s) { s.in_flight_limit = 1; }},
       {"`in_flight_limit` is 0; give 1 or more, or none",
        [](Schedule& s) { s.in_flight_limit = 0; }},

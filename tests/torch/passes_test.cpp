@@ -505,7 +505,7 @@ std::vector<Mistake> mistakes() {
          });
        },
        {Strategy::zero3}},
-      {"ShardedTwice", "belongs to a sharded module already",
+      {"ShardedTwice", "already belongs to a sharded module",
        [](Model& model, NetImpl& net, const Tensor&) {
          static_cast<void>(shards::shard(net.shared_from_this(), model.model().world()));
        }},
@@ -560,7 +560,7 @@ TEST(TorchShard, RefusesModulesByNameAndLeavesThemTheirValues) {
                    net->kept = net->in->weight.detach();
                    return net;
                  }});
-  all.push_back({"is no leaf", [] {
+  all.push_back({"it is not a leaf", [] {
                    Net net = net_of(1);
                    net->in->weight.requires_grad_();
                    net->list->push_back(Tied{net->in->weight * 2});

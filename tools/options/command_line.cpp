@@ -75,7 +75,7 @@ std::string commands_with(std::string_view option) {
 }
 
 void apply(const OptionRow& row, const std::string& text, Settings& settings) {
-  if (!row.apply) { throw ConfigError(fmt::format("{} is not available in this build", row.name)); }
+  if (!row.apply) { throw ConfigError(fmt::format("{} is an option of tessera train", row.name)); }
   try {
     row.apply(settings, text);
   } catch (const Error& error) { throw ConfigError(fmt::format("{}: {}", row.name, error.what())); }

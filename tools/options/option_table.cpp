@@ -497,7 +497,7 @@ std::vector<OptionRow> training_rows() {
        whole<&Settings::accumulate>(1, most)},
       {"--accumulate-mode", "training", "M", "automatic",
        "when gradients are reduced: every (after each micro-batch), deferred (after the last one), "
-       "or automatic (every for zero2, zero3 and hybrid)",
+       "or automatic (every for zero2, zero3 and hybrid; deferred along pipe)",
        kAll,
        [](Settings& s, const std::string& text) {
          s.accumulate_mode = parse_accumulate_mode(text);
@@ -770,7 +770,7 @@ std::string help_text(std::string_view command) {
     return fmt::format("{}\n\nusage: tessera {}\n", purpose(command), command);
   }
   if (!later.empty()) {
-    later = fmt::format("\nknown, but not in this build: {}\n", wrapped(later, 66, 2));
+    later = fmt::format("\nonly with tessera train: {}\n", wrapped(later, 66, 2));
   }
   return fmt::format("{}\n\nusage: tessera {}{} [options]\n{}{}", purpose(command), command,
                      needed_by(command), options, later);

@@ -19,7 +19,7 @@ struct OptionRow {
   std::string_view group;     ///< "model", "data", ...
   std::string_view value;     ///< shown after the name: "N"; empty for a switch
   std::string_view preset;    ///< the default, as a user would type it; empty: none
-  std::string_view help;      ///< empty: known, but not in this build, and hidden
+  std::string_view help;      ///< empty: an option of train only, named in a refusal
   std::string_view commands;  ///< names of the commands that take it
   Apply apply;                ///< empty: not in this build
 };

@@ -79,7 +79,7 @@ void require_same_step(World& world, const Job& job) {
   const auto steps = every_rank(world, static_cast<std::size_t>(job.steps_before()));
   if (std::ranges::adjacent_find(steps, std::not_equal_to{}) == steps.end()) { return; }
   throw ConfigError(
-      "--resume: ranks find checkpoints that rank 0 does not; give every machine the same folder");
+      "--resume: ranks find different checkpoints; give every machine the same folder");
 }
 
 /// One rank's part of a run.

@@ -40,7 +40,7 @@ enum class Strategy : std::uint8_t {
 enum class AccumulateMode : std::uint8_t {
   automatic,  ///< `every` for zero2, zero3 and hybrid, and `deferred` for the others and on meshes
               ///< with `pipe`.
-  every,      ///< In each micro-batch: a rank keeps no full gradients, and sends more.
+  every,      ///< In each micro-batch. Sends more; zero2 and above keep no full gradients.
   deferred,   ///< Once, with the last micro-batch: a rank keeps full gradients.
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <utility>
 
 #include "engine/model/agreement.hpp"
@@ -45,6 +46,19 @@ ModelOptions with_mesh_defaults(ModelOptions options) {
     options.accumulate_mode = AccumulateMode::deferred;
   }
   return options;
+}
+
+/// *Collective* in a pipeline. All units in the order of passes if all ranks declared the same
+/// order of all units, otherwise in the order of declaration, which is equal on all ranks.
+std::vector<std::size_t> agreed_pass_order(World& world, const Declaration& declaration,
+                                           bool in_stages) {
+  std::vector<std::size_t> order = declaration.pass_order();
+  if (!in_stages || !can_disagree(world)) { return order; }
+  const std::vector<std::string> orders = world.exchange(fmt::format("{}", fmt::join(order, " ")));
+  if (std::ranges::adjacent_find(orders, std::not_equal_to{}) != orders.end()) {
+    std::ranges::sort(order);
+  }
+  return order;
 }
 
 }  // namespace
@@ -208,7 +222,7 @@ void Model::optimize_with(const Optimizer& optimizer, const OptimizerOptions& op
   }
   step_ = std::make_unique<Step>(world_, journal_, *units_,
                                  OptimizerStep::Setup{options_, optimizer, options, rules, *group_},
-                                 declaration_.pass_order());
+                                 agreed_pass_order(world_, declaration_, group_->in_stages()));
   training_->search_with(&step_->search());
 }
 

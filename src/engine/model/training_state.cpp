@@ -429,7 +429,8 @@ StateCounters TrainingState::counters() const {
 void TrainingState::copy_out(std::size_t unit, std::span<void* const> to, Event copied) {
   model_.require_between_steps("copy_out");
   const std::span<const StatePiece> pieces = share_of(unit);
-  expects(to.size() == pieces.size(), "copy_out: {} needs one address for each piece of the unit");
+  expects(to.size() == pieces.size(),
+          "copy_out: `to` needs one address for each piece of the unit");
   World& world = model_.world();
   const LiveUnit& live = model_.units()[unit];
   HostPool pool{world};

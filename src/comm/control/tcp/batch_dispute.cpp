@@ -29,7 +29,7 @@ void BatchDispute::on_issued(int rank, const Frame& frame) {
   const std::size_t count = frame.payload.size() / sizeof(std::uint64_t);
   if (count > kMostIssued) { throw CommError{"a rank reports more batches than it can issue"}; }
   if (count == 0 || frame.payload.size() % sizeof(std::uint64_t) != 0) {
-    throw CommError{"a rank's report of batches has an odd length"};
+    throw CommError{"a rank's report of batches is not a whole number of hashes"};
   }
   std::vector<std::uint64_t> hashes(count);
   std::memcpy(hashes.data(), frame.payload.data(), hashes.size() * sizeof(std::uint64_t));

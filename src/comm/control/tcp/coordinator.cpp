@@ -263,7 +263,7 @@ void Coordinator::on_hello(Line& line, const Frame& frame) {
                                      frame.rank, who, size, job_.size));
   }
   if (build != job_.build) {
-    return give_up(line, fmt::format("rank {} ({}) is another build ({}) than rank 0 ({}); start "
+    return give_up(line, fmt::format("rank {} ({}) runs another build ({}) than rank 0 ({}); start "
                                      "the same program on all ranks",
                                      frame.rank, who, build, job_.build));
   }
