@@ -177,7 +177,8 @@ TEST(InFlightRefusals, RefusesAMicroBatchThatOvertakesAnotherInAUnit) {
               (void)model.forward(u, 0);
             },
             {.strategy = strategy, .accumulate = 2, .bucket_bytes = 1}),
-        HasSubstr("forward of unit 'b' in micro-batch 0: micro-batch 1 has gradients of it"))
+        HasSubstr(
+            "forward of unit 'b' in micro-batch 0: micro-batch 1 already has gradients of it"))
         << to_string(strategy);
   }
 }
