@@ -322,9 +322,14 @@ bool WorldAccess::computes_behind_host(const World& world) noexcept {
   return state(world).kind == DeviceKind::cuda;
 }
 
-std::string WorldAccess::describe_products(const World& world) {
-  const auto& products = state(world).products;
-  return products ? kernels::describe(*products) : std::string{};
+std::string WorldAccess::describe_kernels(const World& world) {
+  const auto& [products, options] = std::tie(state(world).products, state(world).options);
+  std::string text = products ? kernels::describe(*products) : std::string{};
+  if (options.attention_workspace_bytes != WorldOptions{}.attention_workspace_bytes) {
+    text += fmt::format("{}attention_workspace_bytes {}", text.empty() ? "" : "\n",
+                        options.attention_workspace_bytes);
+  }
+  return text;
 }
 
 void WorldFactory::make_streams(World::State& state) {

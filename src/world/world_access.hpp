@@ -17,9 +17,9 @@ struct WorldAccess {
   /// Whether the rank's device computes behind its host, as CUDA devices do; in a simulation,
   /// whether the device of the run would.
   [[nodiscard]] static bool computes_behind_host(const World& world) noexcept;
-  /// The part of WorldOptions::products on which ranks must agree, in one line; empty without
-  /// products.
-  [[nodiscard]] static std::string describe_products(const World& world);
+  /// The options of kernels on which ranks must agree, a line each: recorded products, and
+  /// attention's workspace if it is not the default. Empty without them.
+  [[nodiscard]] static std::string describe_kernels(const World& world);
   /// From now on texts of the job's failure name ranks with their places in a mesh of `dims`; with
   /// one dimension or none the number suffices.
   static void name_ranks(World& world, const std::vector<MeshDim>& dims);

@@ -26,8 +26,10 @@ using ::testing::HasSubstr;
 const MeshOutcome& one_rank(const MeshRun& run) {
   static std::map<std::string, MeshOutcome> all;
   const MeshRun one = on_one_rank(run);
-  const std::string key = fmt::format("{} {} {} {} {}", one.options.accumulate, one.steps,
-                                      one.batch, to_string(one.options.compute), one.gpt.dropout);
+  const std::string norms = one.gpt.norms ? std::string{to_string(*one.gpt.norms)} : "";
+  const std::string key =
+      fmt::format("{} {} {} {} {} {}", one.options.accumulate, one.steps, one.batch,
+                  to_string(one.options.compute), norms, one.gpt.dropout);
   const auto found = all.find(key);
   return found != all.end() ? found->second : all.emplace(key, train_on(one)).first->second;
 }
@@ -74,12 +76,12 @@ void expect_as_one_rank(const MeshRun& run, const MeshOutcome& outcome, Toleranc
 /// How many times farther a mesh's bf16 run may be from one rank's bf16 run than that run is from
 /// fp32.
 ///
-/// One rank's roundings to bf16 (unit roundoff 2^-8) make an error e = sum of s_i d_i, with
-/// independent d_i of mean zero (Higham and Mary, 2019). The test measures its mean square against
-/// fp32. A product cut by rows rounds its T parts and their fp32 sum instead of only the sum; the
-/// parts' mean squares add up to about the sum's, so the mesh has at most twice one rank's mean
-/// square for every rounding. All other roundings equal one rank's: sums over micro-batches and
-/// data ranks are fp32, and a stage sends bf16 unchanged. The difference of the two runs has at
+/// Assumption: one rank's roundings to bf16 (unit roundoff 2^-8) make an error e = sum of s_i d_i,
+/// with independent d_i of mean zero (Higham and Mary, 2019). The test measures its mean square
+/// against fp32. A product cut by rows rounds its T parts and their fp32 sum instead of only the
+/// sum; the parts' mean squares add up to about the sum's, so the mesh has at most twice one rank's
+/// mean square for every rounding. All other roundings equal one rank's: sums over micro-batches
+/// and data ranks are fp32, and a stage sends bf16 unchanged. The difference of the two runs has at
 /// most the mean square of both, 1 + 2. Each norm is one draw, of `draws` numbers: their ratio
 /// strays by 1 / sqrt(draws), and three times that is allowed.
 double most_times_rounding(std::size_t draws) {
@@ -105,8 +107,10 @@ void expect_within_rounding(const MeshRun& run, const MeshOutcome& outcome, std:
   const MeshOutcome& exact = one_rank(in_fp32);
   const MeshOutcome& expected = one_rank(run);
   double squares = 0.0;
+  ASSERT_EQ(outcome.seen.first_gradients.size(), expected.seen.first_gradients.size());
   for (const auto& [name, gradient] : outcome.seen.first_gradients) {
     const std::vector<float>& one = expected.seen.first_gradients.at(name);
+    ASSERT_EQ(gradient.size(), one.size()) << name;
     EXPECT_LE(distance(gradient, one), most_times_rounding(gradient.size()) *
                                            distance(one, exact.seen.first_gradients.at(name)))
         << name;

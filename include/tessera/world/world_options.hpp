@@ -83,9 +83,9 @@ struct WorldOptions {
   /// `device` cuda, and cannot be combined with `deterministic`.
   bool nondeterministic_attention = false;
   /// The most workspace that cuDNN's 16-bit attention takes for itself, the same on all ranks. It
-  /// computes as many heads at a time as fit, and one head in any case. A sequence whose length is
-  /// no multiple of 4 and whose heads do not fit at once is left to the library's own kernel. It
-  /// needs `device` cuda.
+  /// computes as many heads at a time as fit, at least one if that needs at most 2 GiB. A sequence
+  /// whose length is no multiple of 4 and whose heads do not fit at once is left to the library's
+  /// own kernel. It needs `device` cuda.
   std::size_t attention_workspace_bytes = std::size_t{128} << 20U;
 };
 

@@ -143,7 +143,7 @@ void Model::materialize(const Initializer& initial) {
   declaration_.decide();
   if (can_disagree(world_)) {
     require_agreement(world_, "the model",
-                      declaration_.describe() + WorldAccess::describe_products(world_));
+                      declaration_.describe() + WorldAccess::describe_kernels(world_));
   }
   group_.emplace(Sharding::make(world_, options_));
   declaration_.decide_owned(*group_, world_.rank());
