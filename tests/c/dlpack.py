@@ -93,7 +93,7 @@ def train(world):
     w = array("parameter", scope, b"w")
     assert w.shape == (3, 4) and w.dtype == numpy.float32 and (w == 2.0).all(), w
     assert tessera.tessera_close(scope) == CONTRACT_ERROR, "a view is held"
-    assert b"DLPack views of 'w' are held" in tessera.tessera_last_error(), tessera.tessera_last_error()
+    assert b"DLPack views of 'w' are still held" in tessera.tessera_last_error(), tessera.tessera_last_error()
     del w
     call("close", scope)
 

@@ -320,7 +320,7 @@ TEST_F(CudaRun, DoctorSaysWhetherNcclRegistersArenas) {
     says("registers arenas\\)");
   }
   const Variable old{"TESSERA_EMULATED_NCCL_VERSION", "21805"};
-  says("arenas are not registered: NCCL 2\\.18\\.5 cannot, 2\\.19 is");
+  says("arenas are not registered: NCCL 2\\.18\\.5 cannot register them, 2\\.19 is");
 }
 
 TEST_F(CudaRun, ALibraryThatIsTooOldIsRefusedAtTheStart) {

@@ -91,15 +91,17 @@ std::vector<Difference> differences() {
 }
 
 TEST(MeshFailure, NamesARankThatDoesSomethingElseByItsPlace) {
-  for (const auto& [act, text] : differences()) {
+  for (const auto& difference : differences()) {
     try {
-      run_ranks(4, [&act = act](World& world) {
+      run_ranks(4, [&](World& world) {
         ShardedModel model{world,
                            {.strategy = Strategy::zero3, .mesh = {{"pipe", 2}, {"shard", 2}}}};
-        act(world, model, world.rank() == 3);
+        difference.act(world, model, world.rank() == 3);
       });
-      ADD_FAILURE() << text;
-    } catch (const Error& error) { EXPECT_THAT(error.what(), ::testing::HasSubstr(text)); }
+      ADD_FAILURE() << difference.text;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr(difference.text));
+    }
   }
 }
 
