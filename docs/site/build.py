@@ -3,7 +3,8 @@
 
   build.py FOLDER [--check] [--external]
 
-FOLDER/source holds the pages as Sphinx reads them, FOLDER/html the site. The pages of docs/ keep their
+FOLDER/source holds the pages as Sphinx reads them, FOLDER/html the site; what else is there is removed, so
+that FOLDER is to be new, empty or of an earlier build. The pages of docs/ keep their
 names; README.md, CONTRIBUTING.md and CHANGELOG.md stand beside them. docs/index.md is the first page,
 and each of its headings with the links below it is a part of the side bar. A link to a file of the
 repository that is no page leads to a page that shows it; one to a header or a layer's folder leads to
@@ -21,23 +22,17 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(ROOT / "scripts")]
 sys.dont_write_bytecode = True
 
 import api  # noqa: E402
 import page_rules  # noqa: E402
+import repository  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(\[(?:[^\]\[]|\[[^\]]*\])*\]\()([^)\s]+)(\))")
 LANGUAGES = {".cpp": "cpp", ".hpp": "cpp", ".h": "c", ".c": "c", ".cu": "cpp", ".py": "python", ".sh": "bash",
              ".json": "json", ".cmake": "cmake", ".txt": "text", ".md": "markdown", ".js": "javascript"}
-
-
-def repository_files():
-    """The files of the repository and those that may come into it."""
-    out = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                         cwd=ROOT, capture_output=True, check=True, text=True).stdout
-    return sorted(name for name in set(out.split("\0")) if name and (ROOT / name).is_file())
 
 
 def outside_code(text):
@@ -60,7 +55,7 @@ class Site:
         self.folder = folder
         self.source = folder / "source"
         self.html = folder / "html"
-        self.files = repository_files()
+        self.files = repository.files()
         self.folders = {str(parent) for name in self.files for parent in Path(name).parents} - {"."}
         self.findings = []
         self.external = {}  # address -> the first page that has it
@@ -312,7 +307,7 @@ def main():
     parser.add_argument("--external", action="store_true")
     given = parser.parse_args()
     site = Site(given.folder.resolve())
-    site.folder.mkdir(parents=True, exist_ok=True)
+    repository.claim(site.folder, "site", ROOT)
     site.source.mkdir(exist_ok=True)
     site.lay_out(site.doxygen())
     site.sphinx(anew=given.check)

@@ -3,8 +3,8 @@
 
   run_pages.py BUILD FOLDER [--page PAGE]... [--list]
 
-BUILD is the folder of a build with the command; FOLDER is emptied and becomes a copy of the repository
-in which the build is build/release. In each page the blocks ```sh are run in order; the copy is the same
+BUILD is the folder of a build with the command; FOLDER, which is new, empty or of an earlier
+run, becomes a copy of the files under git, in which the build is build/release. In each page the blocks ```sh are run in order; the copy is the same
 for all blocks of a page, and has the texts that pages name (text.txt, held-out.txt). Trainings that
 would make more than 2 steps make 2. Only the command, the examples and harmless tools are run: a block
 with another command (a build, an installation, a job of processes) fails unless it is marked.
@@ -32,6 +32,11 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.dont_write_bytecode = True
+
+import repository  # noqa: E402
+
 SECONDS = 100  # for one block
 # What a block may run besides `tessera` and the examples.
 HARMLESS = {"cat", "cd", "cp", "diff", "echo", "grep", "head", "ls", "mkdir", "sed", "tail"}
@@ -56,14 +61,8 @@ exec {command} "${{arguments[@]}}"
 """
 
 
-def repository(*patterns):
-    out = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns],
-                         cwd=ROOT, capture_output=True, check=True, text=True).stdout
-    return sorted(name for name in out.split("\0") if name and (ROOT / name).is_file())
-
-
 def pages():
-    return [name for name in repository("docs/*.md", "README.md", "README.ko.md", "CONTRIBUTING.md")
+    return [name for name in repository.files("docs/*.md", "README.md", "README.ko.md", "CONTRIBUTING.md")
             if not name.startswith("docs/decisions/")]
 
 
@@ -121,8 +120,10 @@ class Trial:
 
     def lay_out(self):
         """A copy of the repository, in which nothing is a link to the source tree."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        for name in repository():
+        self.names = repository.files(others=False)
+        marker = repository.claim(self.folder, "pages", ROOT, self.build)
+        self.remove_but({marker.name})
+        for name in self.names:
             target = self.folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target)
@@ -142,15 +143,18 @@ class Trial:
         shortened.chmod(0o755)
         (release / "tools/tessera").symlink_to(shortened)
 
+    def remove_but(self, names):
+        for path in self.folder.iterdir():
+            if path.name in names:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
     def fresh(self):
         """Removes what an earlier page's commands have written, and puts the texts there."""
-        known = {Path(name).parts[0] for name in repository()} | {"build"}
-        for path in self.folder.iterdir():
-            if path.name not in known:
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
+        self.remove_but({Path(name).parts[0] for name in self.names} | {"build", ".tessera-pages"})
         text = "".join(f"{(ROOT / name).read_text(encoding='utf-8')}\n" for name in ("README.md", "CONTRIBUTING.md"))
         (self.folder / "text.txt").write_text(text, encoding="utf-8")
         (self.folder / "held-out.txt").write_text(text[::-1], encoding="utf-8")
