@@ -42,12 +42,12 @@ def main():
         (kept / "file").write_text("kept", encoding="utf-8")
         for refused in (kept, folder):
             done = run(build, refused, pages[0])
+            if done.returncode == 77:
+                print(done.stdout, end="")
+                return 77
             if done.returncode != 1 or "error: " not in done.stdout or not (kept / "file").is_file():
                 sys.exit(f"{refused} is emptied:\n{done.stdout}")  # the pages may be gone with it
         done = run(build, folder / "copy", *pages)
-        if done.returncode == 77:
-            print(done.stdout, end="")
-            return 77
         wrong += [f"accepted:\n{text}" for page, text in zip(pages, PAGES) if f"{page}:" not in done.stdout]
         if (folder / "x").exists():
             wrong.append("something is written beside the copy")
