@@ -13,6 +13,7 @@ the API reference.
 
 import argparse
 import html
+import importlib.util
 import os
 import re
 import shutil
@@ -187,6 +188,7 @@ class Site:
                 text = self.parts(text)
             self.write(page, self.rewritten(name, text))
         reference = api.Reference(xml, ROOT / "include")
+        self.undocumented += reference.silent_values()
         layers = []
         for layer, text in reference.pages():
             layers.append(layer)
@@ -228,15 +230,17 @@ class Site:
 
     def sphinx(self, anew):
         """Runs Sphinx; anew, it warns of pages that have not changed too."""
-        done = subprocess.run(["sphinx-build", "-q", "-W", "--keep-going", "-b", "html", *(["-E"] if anew else []),
+        # This Python's own: another one first in PATH may lack the theme.
+        sphinx = [sys.executable, "-m", "sphinx"] if importlib.util.find_spec("sphinx") else ["sphinx-build"]
+        done = subprocess.run([*sphinx, "-q", "-W", "--keep-going", "-b", "html", *(["-E"] if anew else []),
                                "-c", "docs/site", "-d", str(self.folder / "doctrees"),
                                str(self.source), str(self.html)],
                               cwd=ROOT, text=True, capture_output=True, check=False)
         for line in done.stderr.splitlines():
             if line.strip() and "finished with problems" not in line:
                 self.findings.append(line.replace(f"{self.source}/", ""))
-        if done.returncode != 0 and not done.stderr.strip():
-            sys.exit(f"sphinx-build fails with status {done.returncode}")
+        if done.returncode != 0 and not (self.html / "_static/styles/furo.css").is_file():
+            sys.exit(f"Sphinx fails with status {done.returncode}:\n{done.stderr}")
 
     def mend_theme(self):
         """Debian's furo asks for a style sheet by the path of a web server, and imports its script as a
