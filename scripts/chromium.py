@@ -23,6 +23,10 @@ def missing():
     return ""
 
 
+class CannotStart(Exception):
+    pass
+
+
 class Browser:
     """One page of a browser. Use it in a `with` statement: the browser ends with it."""
 
@@ -33,7 +37,19 @@ class Browser:
         self.buffer = b""
 
     def __enter__(self):
-        self.profile = tempfile.mkdtemp(prefix="chromium.")
+        """Raises CannotStart where the browser cannot be used."""
+        self.profile, self.process = tempfile.mkdtemp(prefix="chromium."), None
+        try:
+            self.start()
+        except (OSError, TimeoutError, StopIteration) as error:
+            self.__exit__()
+            raise CannotStart(f"chromium does not start: {error}") from error
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def start(self):
         to_browser, self.write_end = os.pipe()
         self.read_end, from_browser = os.pipe()
 
@@ -46,29 +62,31 @@ class Browser:
         # close_fds would close 3 and 4 again.
         for end in (self.write_end, self.read_end):
             os.set_inheritable(end, False)
-        self.process = subprocess.Popen(
-            ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-             "--no-first-run", "--hide-scrollbars", "--allow-file-access-from-files",
-             f"--user-data-dir={self.profile}", "--remote-debugging-pipe", "about:blank"],
-            close_fds=False, preexec_fn=three_and_four, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        os.close(to_browser)
-        os.close(from_browser)
+        try:
+            self.process = subprocess.Popen(
+                ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                 "--no-first-run", "--hide-scrollbars", "--allow-file-access-from-files",
+                 f"--user-data-dir={self.profile}", "--remote-debugging-pipe", "about:blank"],
+                close_fds=False, preexec_fn=three_and_four, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        finally:
+            os.close(to_browser)
+            os.close(from_browser)
         self.session = None
         targets = self.call("Target.getTargets")["targetInfos"]
         page = next(target for target in targets if target["type"] == "page")
         self.session = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
-        return self
 
     def __exit__(self, *_):
-        try:
-            self.session = None
-            self.call("Browser.close")
-            self.process.wait(timeout=10)
-        except (OSError, TimeoutError, subprocess.TimeoutExpired):
-            self.process.kill()
-            self.process.wait()
+        if self.process:
+            try:
+                self.session = None
+                self.call("Browser.close")
+                self.process.wait(timeout=10)
+            except (OSError, TimeoutError, subprocess.TimeoutExpired):
+                self.process.kill()
+                self.process.wait()
         os.close(self.write_end)
         os.close(self.read_end)
         shutil.rmtree(self.profile, ignore_errors=True)

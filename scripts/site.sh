@@ -9,7 +9,8 @@
 #   scripts/site.sh --external   as --check, and fetches the links that leave the site
 #   scripts/site.sh --test       as --check, but installs nothing: the status is 77 where tools are missing
 #
-# TESSERA_SITE is the folder that it writes instead of build/site.
+# TESSERA_SITE is the folder that it writes instead of build/site: a new or an empty one, or one of an
+# earlier build.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -38,8 +39,7 @@ python=python3
 if [[ -x /usr/bin/python3 ]]; then python=/usr/bin/python3; fi
 
 complete() {
-  command -v doxygen >/dev/null && command -v sphinx-build >/dev/null &&
-    "$python" -c 'import sphinx, myst_parser, furo' 2>/dev/null
+  command -v doxygen >/dev/null && "$python" -c 'import sphinx, myst_parser, furo' 2>/dev/null
 }
 if ! complete && [[ $install == no ]]; then
   echo "skipped: the site needs doxygen, Sphinx, MyST and furo; scripts/install_deps.sh --site installs them"

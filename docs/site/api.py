@@ -30,6 +30,7 @@ LAYERS = {
 }
 MEMBERS = {"public-type", "public-attrib", "public-static-attrib", "public-func", "public-static-func",
            "protected-func"}
+LABEL = re.compile(r"^([A-Z][a-z]+:|How it works:|Random numbers:)(?=\s)")
 LONGEST = 84  # characters of a signature on one line
 
 
@@ -110,6 +111,15 @@ class Reference:
         for value in element.iter("enumvalue"):
             self.places[value.get("id")] = f"{layer_of(header)}.html#{element.get('id')}"
 
+    def silent_values(self):
+        """Enumerators without a comment, of which Doxygen does not warn."""
+        for compound in self.compounds.values():
+            for member in compound.iter("memberdef"):
+                header, line = self.location(member)
+                for value in member.findall("enumvalue") if header and member.get("prot") != "private" else []:
+                    if not any(text_of(value.find(kind)).strip() for kind in ("briefdescription", "detaileddescription")):
+                        yield f"{header}:{line}: {member.findtext('name')}::{value.findtext('name')} has no comment"
+
     # ------------------------------------------------------------------------- comments
 
     def source(self, header):
@@ -160,9 +170,11 @@ class Reference:
 
         text = re.sub(r"\b[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*\b|\btessera_\w+\b",
                       lambda match: self.link(match.group(0), own), text)
-        text = re.sub(r"^([A-Z][a-z]+:)(?=\s)", r"<strong>\1</strong>", text)
-        text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
-        return re.sub(r"(?<![\w*])\*([^*\s][^*]*?)\*(?!\w)", r"<em>\1</em>", text)
+        text = LABEL.sub(r"<strong>\1</strong>", text)
+        # Emphasis is of words, and not between asterisks of code, patterns or products.
+        return "".join(f"<code>{piece[1:-1]}</code>" if piece.startswith("`") else
+                       re.sub(r"(?<![^\s(])\*([A-Za-z<][^*]*)\*(?=[\s.,;:)]|$)", r"<em>\1</em>", piece)
+                       for piece in re.split(r"(`[^`]+`)", text))
 
     def about(self, header):
         """HTML of the comment that a header begins with."""
@@ -194,7 +206,7 @@ class Reference:
             if not line.strip():
                 flush()
                 labelled = False
-            elif re.match(r"[A-Z][a-z]+:\s", line):
+            elif LABEL.match(line):
                 flush()
                 paragraph.append(line)
                 labelled = True

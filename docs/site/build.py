@@ -3,7 +3,8 @@
 
   build.py FOLDER [--check] [--external]
 
-FOLDER/source holds the pages as Sphinx reads them, FOLDER/html the site. The pages of docs/ keep their
+FOLDER/source holds the pages as Sphinx reads them, FOLDER/html the site; what else is there is removed, so
+that FOLDER is to be new, empty or of an earlier build. The pages of docs/ keep their
 names; README.md, CONTRIBUTING.md and CHANGELOG.md stand beside them. docs/index.md is the first page,
 and each of its headings with the links below it is a part of the side bar. A link to a file of the
 repository that is no page leads to a page that shows it; one to a header or a layer's folder leads to
@@ -12,6 +13,7 @@ the API reference.
 
 import argparse
 import html
+import importlib.util
 import os
 import re
 import shutil
@@ -21,23 +23,17 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(ROOT / "scripts")]
 sys.dont_write_bytecode = True
 
 import api  # noqa: E402
 import page_rules  # noqa: E402
+import repository  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(\[(?:[^\]\[]|\[[^\]]*\])*\]\()([^)\s]+)(\))")
 LANGUAGES = {".cpp": "cpp", ".hpp": "cpp", ".h": "c", ".c": "c", ".cu": "cpp", ".py": "python", ".sh": "bash",
              ".json": "json", ".cmake": "cmake", ".txt": "text", ".md": "markdown", ".js": "javascript"}
-
-
-def repository_files():
-    """The files of the repository and those that may come into it."""
-    out = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                         cwd=ROOT, capture_output=True, check=True, text=True).stdout
-    return sorted(name for name in set(out.split("\0")) if name and (ROOT / name).is_file())
 
 
 def outside_code(text):
@@ -60,7 +56,7 @@ class Site:
         self.folder = folder
         self.source = folder / "source"
         self.html = folder / "html"
-        self.files = repository_files()
+        self.files = repository.files()
         self.folders = {str(parent) for name in self.files for parent in Path(name).parents} - {"."}
         self.findings = []
         self.external = {}  # address -> the first page that has it
@@ -192,6 +188,7 @@ class Site:
                 text = self.parts(text)
             self.write(page, self.rewritten(name, text))
         reference = api.Reference(xml, ROOT / "include")
+        self.undocumented += reference.silent_values()
         layers = []
         for layer, text in reference.pages():
             layers.append(layer)
@@ -233,15 +230,17 @@ class Site:
 
     def sphinx(self, anew):
         """Runs Sphinx; anew, it warns of pages that have not changed too."""
-        done = subprocess.run(["sphinx-build", "-q", "-W", "--keep-going", "-b", "html", *(["-E"] if anew else []),
+        # This Python's own: another one first in PATH may lack the theme.
+        sphinx = [sys.executable, "-m", "sphinx"] if importlib.util.find_spec("sphinx") else ["sphinx-build"]
+        done = subprocess.run([*sphinx, "-q", "-W", "--keep-going", "-b", "html", *(["-E"] if anew else []),
                                "-c", "docs/site", "-d", str(self.folder / "doctrees"),
                                str(self.source), str(self.html)],
                               cwd=ROOT, text=True, capture_output=True, check=False)
         for line in done.stderr.splitlines():
             if line.strip() and "finished with problems" not in line:
                 self.findings.append(line.replace(f"{self.source}/", ""))
-        if done.returncode != 0 and not done.stderr.strip():
-            sys.exit(f"sphinx-build fails with status {done.returncode}")
+        if done.returncode != 0 and not (self.html / "_static/styles/furo.css").is_file():
+            sys.exit(f"Sphinx fails with status {done.returncode}:\n{done.stderr}")
 
     def mend_theme(self):
         """Debian's furo asks for a style sheet by the path of a web server, and imports its script as a
@@ -312,7 +311,7 @@ def main():
     parser.add_argument("--external", action="store_true")
     given = parser.parse_args()
     site = Site(given.folder.resolve())
-    site.folder.mkdir(parents=True, exist_ok=True)
+    repository.claim(site.folder, "site", ROOT)
     site.source.mkdir(exist_ok=True)
     site.lay_out(site.doxygen())
     site.sphinx(anew=given.check)

@@ -1,5 +1,7 @@
 """Sphinx's settings for the site that scripts/site.sh builds; docs/site/build.py lays out its pages."""
 
+from pathlib import Path
+
 project = "Tessera"
 html_title = "Tessera"
 root_doc = "index"
@@ -18,6 +20,7 @@ pygments_dark_style = "monokai"
 html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["style.css"]
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False

@@ -10,6 +10,8 @@ from the folder of a build. A page continues with the files of the pages before 
 
   check_page.py PAGE... FOLDER BUILD [--without WORD WHY]...
 
+FOLDER is new, empty or of an earlier run, and is emptied.
+
 --without leaves out the commands that contain WORD, and prints WHY. The status is 1 where a command
 fails or prints something else, or where a piece is in no file.
 """
@@ -24,6 +26,10 @@ from pathlib import Path
 INSTALLED = "/where/you/installed/it"
 CLONE = "/path/to/tessera"
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.dont_write_bytecode = True
+
+import repository  # noqa: E402
 
 
 def blocks(text):
@@ -108,8 +114,10 @@ def main():
     given = parser.parse_args()
 
     given.folder = given.folder.resolve()
-    shutil.rmtree(given.folder, ignore_errors=True)
-    given.folder.mkdir(parents=True)
+    # Once it is known to be of an earlier run.
+    repository.claim(given.folder, "guide", ROOT, given.build)
+    shutil.rmtree(given.folder)
+    repository.claim(given.folder, "guide")
     prefix = given.folder / "installed"
     run(f"cmake --install {given.build.resolve()} --prefix {prefix} >/dev/null", [], given.folder)
     for page in given.pages:

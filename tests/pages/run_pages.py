@@ -3,14 +3,16 @@
 
   run_pages.py BUILD FOLDER [--page PAGE]... [--list]
 
-BUILD is the folder of a build with the command; FOLDER is emptied and becomes a copy of the repository
-in which the build is build/release. In each page the blocks ```sh are run in order; the copy is the same
+BUILD is the folder of a build with the command; FOLDER, which is new, empty or of an earlier
+run, becomes a copy of the files under git, in which the build is build/release. In each page the blocks ```sh are run in order; the copy is the same
 for all blocks of a page, and has the texts that pages name (text.txt, held-out.txt). Trainings that
 would make more than 2 steps make 2. Only the command, the examples and harmless tools are run: a block
-with another command (a build, an installation, a job of processes) fails unless it is marked.
+with another command (a build, an installation, a job of processes), with a command within a word, in the
+background or with a path out of the copy fails unless it is marked.
 
 A line <!-- not run: REASON --> before a block keeps it from being run. Its commands are then checked: a
-script is there and names its options, `tessera COMMAND --help` names the command's, presets exist.
+script is there and names its options, `tessera COMMAND --help` names the command's; presets, targets,
+examples and files of the repository exist.
 
 A block ```text with <!-- printed --> before it is what the commands above print, line by line; with
 <!-- printed: numbers vary -->, but for numbers. A line `...` stands for any lines. There the steps are
@@ -20,6 +22,7 @@ The status is 1 where a command fails, prints something else, or has an option t
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -32,12 +35,20 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.dont_write_bytecode = True
+
+import repository  # noqa: E402
+
 SECONDS = 100  # for one block
 # What a block may run besides `tessera` and the examples.
 HARMLESS = {"cat", "cd", "cp", "diff", "echo", "grep", "head", "ls", "mkdir", "sed", "tail"}
 STEPS = 2
 FENCE = re.compile(r"(?:^<!-- (not run|printed)(?:: ([^\n]*?))? -->\n+)?^( *)```(\w*)[^\n]*\n(.*?)^\3```$",
                    re.MULTILINE | re.DOTALL)
+# What a shell reads: spaces and comments, redirections, operators, words.
+TOKEN = re.compile(r"""[ \t]+|\#[^\n]*|\d*&?[<>]+[&|]?|(?P<operator>[;&|()\n]+)
+                       |(?P<word>(?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s'"\\;&|()<>])+)""", re.DOTALL | re.VERBOSE)
 # Stands before the command in PATH: as many steps as are needed to see that it works.
 SHORTENED = """#!/bin/bash
 arguments=() previous=''
@@ -56,14 +67,8 @@ exec {command} "${{arguments[@]}}"
 """
 
 
-def repository(*patterns):
-    out = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns],
-                         cwd=ROOT, capture_output=True, check=True, text=True).stdout
-    return sorted(name for name in out.split("\0") if name and (ROOT / name).is_file())
-
-
 def pages():
-    return [name for name in repository("docs/*.md", "README.md", "README.ko.md", "CONTRIBUTING.md")
+    return [name for name in repository.files("docs/*.md", "README.md", "README.ko.md", "CONTRIBUTING.md")
             if not name.startswith("docs/decisions/")]
 
 
@@ -76,44 +81,54 @@ class Block:
 
 
 def blocks(text):
-    """The blocks of commands of a page, and the lines of the fences that have no language."""
-    found, bare = [], []
+    """The blocks of commands of a page, and (line, what is wrong) of its fences."""
+    found = []
+    wrong = [(text[:match.start()].count("\n") + 1, "a fence of ~~~ is not read: write ```")
+             for match in re.finditer(r"^ *~~~", text, re.MULTILINE)]
     for match in FENCE.finditer(text):
         mark, reason, _, language, content = match.groups()
         line = text[:match.start(5)].count("\n")
         if language == "sh":
             found.append(Block(line, reason or "" if mark == "not run" else None, content))
         elif mark == "printed":
-            if not found:
-                raise SystemExit(f"line {line}: nothing is run that could print this")
-            found[-1].printed, found[-1].numbers_vary = content, reason == "numbers vary"
+            if not found or found[-1].reason is not None:
+                wrong.append((line, "nothing is run that could print this"))
+            else:
+                found[-1].printed, found[-1].numbers_vary = content, reason == "numbers vary"
         if not language:
-            bare.append(line)
-    return found, bare
+            wrong.append((line, "the fence has no language: sh, text, ..."))
+        elif language in ("bash", "shell", "zsh"):
+            wrong.append((line, f"a fence of {language} is not read: write sh"))
+    return found, wrong
 
 
 def commands(content):
-    """The words of each command of a block, without redirections' targets and comments."""
-    joined = re.sub(r"\\\n\s*", " ", content)
-    for line in joined.splitlines():
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError:
-            continue  # a text over several lines
-        command = []
-        for word in [*words, ";"]:
-            if word in (";", "&&", "||", "|", "&"):
-                if command:
-                    yield command
-                command = []
-            else:
-                command.append(word)
+    """The commands of a block as lists of words, without comments, and the operators between them. The
+    words of a redirection are of the command."""
+    found, operators, at = [[]], set(), 0
+    while at < len(content):
+        token = TOKEN.match(content, at)
+        if not token:
+            raise ValueError(f"cannot be read from {content[at:at + 20]!r} on")
+        at = token.end()
+        if token.lastgroup == "operator":
+            operators.add(re.sub(r"\s", "", token.group()))
+            found.append([])
+        elif token.lastgroup == "word":
+            found[-1] += shlex.split(token.group().replace("\\\n", ""))
+    return [command for command in found if command], operators
 
 
 class Trial:
     def __init__(self, build, folder):
         self.build, self.folder = build, folder
         self.helps = {}
+        presets = json.loads((ROOT / "CMakePresets.json").read_text(encoding="utf-8"))
+        self.presets = {preset["name"] for preset in presets["configurePresets"]}
+        self.names = repository.files(others=False)
+        self.tops = {name.split("/")[0] for name in self.names if "/" in name}
+        self.targets = {word for name in self.names if name.endswith("CMakeLists.txt")
+                        for word in re.findall(r"\w+", (ROOT / name).read_text(encoding="utf-8"))}
         self.failures = []
         self.ran = self.checked = self.read = 0
 
@@ -121,8 +136,9 @@ class Trial:
 
     def lay_out(self):
         """A copy of the repository, in which nothing is a link to the source tree."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        for name in repository():
+        marker = repository.claim(self.folder, "pages", ROOT, self.build)
+        self.remove_but({marker.name})
+        for name in self.names:
             target = self.folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target)
@@ -142,15 +158,18 @@ class Trial:
         shortened.chmod(0o755)
         (release / "tools/tessera").symlink_to(shortened)
 
+    def remove_but(self, names):
+        for path in self.folder.iterdir():
+            if path.name in names:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
     def fresh(self):
         """Removes what an earlier page's commands have written, and puts the texts there."""
-        known = {Path(name).parts[0] for name in repository()} | {"build"}
-        for path in self.folder.iterdir():
-            if path.name not in known:
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
+        self.remove_but({Path(name).parts[0] for name in self.names} | {"build", ".tessera-pages"})
         text = "".join(f"{(ROOT / name).read_text(encoding='utf-8')}\n" for name in ("README.md", "CONTRIBUTING.md"))
         (self.folder / "text.txt").write_text(text, encoding="utf-8")
         (self.folder / "held-out.txt").write_text(text[::-1], encoding="utf-8")
@@ -158,16 +177,29 @@ class Trial:
     # -------------------------------------------------------------------------------- run
 
     @staticmethod
-    def other_command(content):
-        """The first command of a block that is not to be run here."""
-        for words in commands(content):
+    def not_to_run(content):
+        """What a block has that is not to be run here, if anything."""
+        # Commands within words, and quotes and texts that commands() reads otherwise than a shell.
+        if within := re.search(r"`|\$[('\"]|<<|<\(|>\(", content):
+            return within.group()
+        found, operators = commands(content)
+        if others := operators - {"", ";", "&&", "||", "|"}:
+            return min(others)
+        for words in found:
             name = next((word for word in words if not re.match(r"[A-Za-z_]\w*=", word)), "")
             if name not in HARMLESS | {"tessera", ""} and not name.startswith("build/release/examples/"):
                 return name
+            for word in words:
+                if re.match(r"[/~](?!dev/null$)", word) or ".." in re.split(r"[/=]", word):
+                    return word
         return None
 
     def run(self, page, block):
-        other = self.other_command(block.content)
+        try:
+            other = self.not_to_run(block.content)
+        except ValueError as error:
+            self.fail(page, block, error)
+            return
         if other:
             self.fail(page, block, f"{other} is not run here: say <!-- not run: why --> before the block")
             return
@@ -181,10 +213,12 @@ class Trial:
         try:
             output = process.communicate(timeout=SECONDS)[0].decode(errors="replace")
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
             self.fail(page, block, f"takes more than {SECONDS} s; say <!-- not run: why -->")
             return
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         self.ran += 1
         seconds = time.monotonic() - began
         if seconds > 3:
@@ -258,7 +292,12 @@ class Trial:
 
     def check(self, page, block):
         self.checked += 1
-        for words in commands(block.content):
+        try:
+            found = commands(block.content)[0]
+        except ValueError as error:
+            self.fail(page, block, error)
+            return
+        for words in found:
             for at, word in enumerate(words):
                 name = word.removeprefix("./")
                 found = []
@@ -266,11 +305,16 @@ class Trial:
                     found = self.check_tessera(words[at + 1:])
                 elif re.match(r"(scripts|bench)/[\w./-]+\.(sh|py)$", name):
                     found = self.check_script(name, words[at + 1:])
-                elif word == "--preset" and at + 1 < len(words):
-                    presets = json.loads((ROOT / "CMakePresets.json").read_text(encoding="utf-8"))
-                    names = {preset["name"] for preset in presets["configurePresets"]}
-                    if words[at + 1] not in names:
-                        found = [f"there is no preset {words[at + 1]}"]
+                elif word.split("=")[0] in ("--preset", "--target"):
+                    kind, _, value = word.partition("=")
+                    value = value or next(iter(words[at + 1:]), "")
+                    if value not in (self.presets if kind == "--preset" else self.targets):
+                        found = [f"there is no {kind[2:]} {value}"]
+                elif example := re.fullmatch(r"build/\w+/examples/(\w+)", name):
+                    if example.group(1) not in self.targets:
+                        found = [f"there is no example {example.group(1)}"]
+                elif name.split("/")[0] in self.tops and "/" in name and not (ROOT / name).exists():
+                    found = [f"there is no {name}"]
                 for finding in found:
                     self.fail(page, block, finding)
 
@@ -278,8 +322,8 @@ class Trial:
         self.failures.append(f"{page}:{block.line}: {what}")
 
     def follow(self, page):
-        found, bare = blocks((ROOT / page).read_text(encoding="utf-8"))
-        self.failures += [f"{page}:{line}: the fence has no language: sh, text, ..." for line in bare]
+        found, wrong = blocks((ROOT / page).read_text(encoding="utf-8"))
+        self.failures += [f"{page}:{line}: {what}" for line, what in wrong]
         self.read += 1
         fresh = False
         for block in found:

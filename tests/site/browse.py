@@ -12,6 +12,7 @@ picture of the top of each page at each width.
 import argparse
 import sys
 import time
+import urllib.parse
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,7 +79,7 @@ def look_at(browser, site, path, pictures):
             browser.picture(pictures / f"{name.replace('/', '_').removesuffix('.html')}-{width}.png")
     for target in set(browser.value(LINKS)):
         if target.startswith("file://"):
-            file = Path(target.removeprefix("file://").split("#")[0].split("?")[0])
+            file = Path(urllib.parse.unquote(target.removeprefix("file://").split("#")[0].split("?")[0]))
             if not file.is_file():
                 yield f"{name}: dead link {target}"
     for anchor in browser.value(DEAD_HERE):
@@ -87,11 +88,12 @@ def look_at(browser, site, path, pictures):
 
 def search(browser, site):
     for word, wanted in SEARCHES.items():
-        complaints = browser.open(f"{(site / 'search.html').as_uri()}?q={word}")
+        complaints = []
         try:
+            complaints = browser.open(f"{(site / 'search.html').as_uri()}?q={word}")
             found = browser.value(SEARCH_DONE)
-        except TimeoutError:
-            yield f"the search for {word} does not end; {complaints}"
+        except (OSError, TimeoutError) as error:
+            yield f"the search for {word} does not end: {error}; {complaints}"
             return
         if wanted not in found:
             yield f"the search for {word} does not find {wanted}, but {found[:10]}"
@@ -116,12 +118,20 @@ def main():
     began = time.monotonic()
     chosen = [site / name for name in given.pages] or pages(site)
     wrong = []
-    with chromium.Browser() as browser:
-        for path in chosen:
-            wrong += look_at(browser, site, path, given.pictures)
-        if not given.pages:
-            wrong += search(browser, site)
-    print("\n".join([*wrong, f"{len(chosen)} pages at {len(WIDTHS)} widths, {len(SEARCHES)} searches, "
+    try:
+        with chromium.Browser() as browser:
+            for path in chosen:
+                try:
+                    wrong += look_at(browser, site, path, given.pictures)
+                except (OSError, TimeoutError) as error:
+                    wrong.append(f"{path.relative_to(site)}: {error}")
+            if not given.pages:
+                wrong += search(browser, site)
+    except chromium.CannotStart as error:
+        print(f"skipped: {error}")
+        return 77
+    searches = 0 if given.pages else len(SEARCHES)
+    print("\n".join([*wrong, f"{len(chosen)} pages at {len(WIDTHS)} widths, {searches} searches, "
                             f"{len(wrong)} findings, {time.monotonic() - began:.0f} s"]))
     return 1 if wrong else 0
 
