@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The gates: clang-format over every C, C++ and CUDA file, shellcheck over every script, clang-tidy over
-# the sources of a change. The status is 1 if one of them finds something, 2 if it cannot run.
+# The gates: clang-format over every C, C++ and CUDA file, shellcheck over every script, plain words over
+# every text, clang-tidy over the sources of a change. The status is 1 if one of them finds something,
+# 2 if it cannot run.
 #
 #   scripts/lint.sh              clang-tidy reads what differs from the merge base with origin/main
 #                                or main, uncommitted files included; on main itself, from the last
@@ -106,6 +107,7 @@ check_scripts() {
   return "$status"
 }
 gate shellcheck "$((${#scripts[@]} + ${#pieces[@]})) files" check_scripts
+gate plain-words "$(git ls-files | wc -l) files" python3 scripts/plain_words.py
 
 # Sets $base to the commit that the change is compared with, and $compared to its description. A
 # shallow clone may not have such a commit: then only uncommitted changes count.

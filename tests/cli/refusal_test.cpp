@@ -44,8 +44,8 @@ TEST_F(Refusal, UnknownOptions) {
   refused({"doctor", "--ranks", "2"}, {"'--ranks'"});
 }
 
-TEST_F(Refusal, OptionsOfLaterBuilds) {
-  refused(small("compare", {"--trace", "t.json"}), {"--trace", "not available in this build"});
+TEST_F(Refusal, OptionsOfTrainOnly) {
+  refused(small("compare", {"--trace", "t.json"}), {"--trace", "is an option of tessera train"});
 }
 
 TEST_F(Refusal, UselessOrImpossibleOffload) {
