@@ -34,7 +34,6 @@ std::string bytes_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>{in}, {}};
 }
 
-/// The names in a folder.
 std::set<std::string> names_in(const fs::path& folder) {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator{folder}) {
@@ -175,7 +174,7 @@ TEST(AtomicFile, AFolderThatCannotBeWrittenIsAnErrorThatSaysSo) {
   EXPECT_THAT(refusal(folder / "missing/out"),
               AllOf(HasSubstr((folder / "missing/out").string()), HasSubstr("No such file")));
   EXPECT_THAT(refusal(folder / "file/out"), HasSubstr("Not a directory"));
-  if (::geteuid() == 0) { return; }  // may write everywhere
+  if (::geteuid() == 0) { return; }  // root may write everywhere
   fs::permissions(folder.path(), fs::perms::owner_read | fs::perms::owner_exec);
   EXPECT_THAT(refusal(folder / "out"), HasSubstr("Permission denied"));
   fs::permissions(folder.path(), fs::perms::owner_all);
@@ -201,7 +200,7 @@ TEST(AtomicFile, WritesTheLongestNamesThatAFolderAccepts) {
   EXPECT_EQ(bytes_of(folder / name), "long");
 }
 
-/// Killed in the middle of writing `path`.
+/// Starts a process that is killed in the middle of writing `path`.
 void die_writing(const fs::path& path) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -237,7 +236,7 @@ TEST(AtomicFile, FilesOfALivingWriterAreNotRemoved) {
   EXPECT_EQ(names_in(folder.path()), Names{"out"});
 }
 
-/// Sets where the process says it runs.
+/// Sets the machine's name in its lifetime.
 class Machine {
  public:
   explicit Machine(const char* name) { ::setenv("TESSERA_MACHINE", name, 1); }
@@ -246,7 +245,7 @@ class Machine {
   ~Machine() { ::unsetenv("TESSERA_MACHINE"); }
 };
 
-// On a shared file system only one machine may see a lock.
+// On a shared file system, other machines may not see a lock.
 TEST(AtomicFile, FilesOfAnotherMachineAndLookalikesStay) {
   const TemporaryFolder folder;
   {

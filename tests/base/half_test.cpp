@@ -20,7 +20,7 @@ struct Format {
 constexpr Format kBf16{7, 127};
 constexpr Format kFp16{10, 15};
 
-// The value of 16 bits, from the definition of the formats, in double.
+// The value of 16 bits, computed in double from the definition of the format.
 double value_of(std::uint16_t bits, Format format) {
   const int exponent_mask = (1 << (15 - format.mantissa_bits)) - 1;
   const int exponent = (bits >> format.mantissa_bits) & exponent_mask;
@@ -64,8 +64,8 @@ void every_pattern_survives_the_round_trip(Format format) {
   }
 }
 
-// Between every two neighbours: the floats just below, at and just above the middle. Above the
-// largest finite value the neighbour is the power of two that would come next, hence infinity.
+// Rounds the floats just below, at and just above the middle of every two neighbours. The neighbour
+// above the largest finite value is the next power of two, which becomes infinity.
 template <class Half>
 void every_middle_rounds_to_nearest_even(Format format, std::uint16_t infinity) {
   for (std::uint16_t low = 0; low < infinity; ++low) {
@@ -99,7 +99,7 @@ void special_values_stay(std::uint16_t infinity) {
   EXPECT_EQ(Half::from_float(std::numeric_limits<float>::denorm_min()).bits, 0);
 }
 
-// Signalling, quiet, and with a payload only in bits that are cut off.
+// Tests signalling and quiet NaNs, and one whose payload is only in bits that rounding drops.
 template <class Half>
 void nan_stays_a_quiet_nan(Format format) {
   for (const std::uint32_t bits : {0x7F800001U, 0x7FC00000U, 0x7F801000U, 0x7FFFFFFFU}) {

@@ -28,8 +28,8 @@ int different_bits(const Counter& a, const Counter& b) {
   return bits;
 }
 
-// Every word of counter and key matters, and about evenly: 64 of 128 bits on average; 34 to 94 is
-// more than five standard deviations either way.
+// Flipping one bit changes 64 of the 128 output bits on average; the bounds 34 and 94 are more than
+// five standard deviations away.
 TEST(Philox, OneBitOfCounterOrKeyChangesAboutHalfOfTheOutput) {
   const Counter counter{1, 2, 3, 4};
   const Key key{5, 6};

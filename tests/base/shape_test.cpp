@@ -37,7 +37,7 @@ TEST(Shape, MayHaveAsManyElementsAs63BitsCount) {
   EXPECT_NO_THROW((Shape{1LL << 32, (1LL << 31) - 1}));
 }
 
-// Any zero will do: the other extents do not matter then.
+// One extent of zero is enough, even where the product of the others overflows.
 TEST(Shape, AnyExtentOfZeroMeansNoElements) {
   const std::int64_t huge = std::int64_t{1} << 62;
   EXPECT_EQ((Shape{0, huge, huge}).elems(), 0);
