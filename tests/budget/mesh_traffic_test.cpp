@@ -1,4 +1,4 @@
-// What a step of a GPT sends along each dimension of a mesh, against formulas.
+// Compares what a GPT step sends along each dimension of a mesh with formulas.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -14,7 +14,7 @@ constexpr int kMicroBatches = 3;
 constexpr std::size_t kRows = 16;
 constexpr std::size_t kStream = kRows * 60 * sizeof(float);  // the residual stream of a micro-batch
 
-/// The dimension that a batch travels along, by its label.
+/// The dimension that a batch with this label uses.
 std::string dimension_of(const std::string& label) {
   if (label == "step") { return "all"; }
   if (label.find(" on stage ") != std::string::npos || label == "add ties along pipe") {
@@ -24,7 +24,8 @@ std::string dimension_of(const std::string& label) {
   return label.ends_with(" across groups") ? "replicate" : "shard";
 }
 
-/// Bytes that a rank sends in its second step, by dimension; and of its segments, by kind of unit.
+/// Bytes that a rank sends in its second step, by dimension, and bytes of its segments, by kind of
+/// unit.
 struct Sent {
   std::map<std::string, std::size_t> bytes;
   std::size_t blocks = 0;
@@ -67,8 +68,8 @@ Sent sent_by(int rank) {
   return sent;
 }
 
-// All dimensions have two ranks: an all-gather or a reduce-scatter sends half of the bytes of the
-// whole, an all-reduce as many as it has, a transfer to the next stage all of it.
+// Every dimension has two ranks: an all-gather or a reduce-scatter sends half of the tensor; an
+// all-reduce, or a transfer to the next stage, sends all of it.
 TEST(MeshTraffic, IsThatOfTheFormulasAlongEveryDimension) {
   for (int rank = 0; rank < 16; ++rank) {
     SCOPED_TRACE(rank);
@@ -76,19 +77,19 @@ TEST(MeshTraffic, IsThatOfTheFormulasAlongEveryDimension) {
     const bool last = rank >= 8;
     const std::size_t layers = last ? 2 : 3;
     constexpr std::size_t micro_batches = kMicroBatches;
-    // Blocks are gathered twice in a micro-batch. The ends stay gathered while a micro-batch is in
-    // flight: on the first stage one always is, on the last one after the other.
+    // Blocks are gathered twice per micro-batch. The ends stay gathered while any micro-batch is in
+    // flight: all the time on the first stage, during each micro-batch on the last one.
     const std::size_t gathered =
         2 * micro_batches * sent.blocks + (last ? micro_batches : 1) * sent.ends;
     const std::size_t parameters = sent.blocks + sent.ends;
     EXPECT_EQ(sent.bytes.at("shard"), (gathered + parameters) / 2);
-    // Once a step, what is left after the reduce-scatter.
+    // Once per step, the reduce-scattered gradients.
     EXPECT_EQ(sent.bytes.at("replicate"), parameters / 2);
-    // Two products in each direction, and the embedding forward or the head backward; three numbers
-    // a row and rank for the loss.
+    // Per layer two products in each direction, plus the embedding forward or the head backward;
+    // for the loss three numbers per row and rank.
     const std::size_t statistics = last ? 3 * kRows * sizeof(float) : 0;
     EXPECT_EQ(sent.bytes.at("tensor"), micro_batches * ((4 * layers + 1) * kStream + statistics));
-    // Each stage sends one way. The shards of the table that both have are added once.
+    // Each stage sends in one direction, and both add their shards of the shared table once.
     EXPECT_EQ(sent.bytes.at("pipe"), micro_batches * kStream + sent.table / 2);
   }
 }

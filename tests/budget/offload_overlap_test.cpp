@@ -1,5 +1,5 @@
-// The update on the host beside the next forward, on CPUs and on CUDA (tests/cuda): held up until
-// the forward has come so far, and never timed.
+// The host's update overlaps the next forward, on CPUs and on CUDA (tests/cuda). The tests hold the
+// update until the forward reaches a unit; they measure no times.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -96,7 +96,8 @@ TEST_F(OffloadBeside, EachUnitIsUpdatedWhileTheForwardIsAtTheOneBefore) {
   }
 }
 
-// The first unit's scope opens when its own parameters have come: the last's wait for it here.
+// The first unit's scope opens as soon as its own parameters arrive: the last unit's update waits
+// for that scope.
 TEST_F(OffloadBeside, AUnitWaitsForItsOwnParametersAlone) {
   run_ranks(
       1,

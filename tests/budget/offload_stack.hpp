@@ -13,7 +13,7 @@ inline ModelOptions options_of(Strategy strategy, int ranks, Offload offload = O
   return options;
 }
 
-/// Whose optimizer is offloaded.
+/// A stack with an offloaded optimizer.
 class OffloadStack : public UnitStack {
  public:
   OffloadStack(World& world, Strategy strategy, const Optimizer& optimizer = AdamW{},

@@ -1,5 +1,4 @@
-// What an offloaded optimizer leaves on the device and takes of the host, and what runs beside
-// what.
+// Memory of an offloaded optimizer on the device and on the host, and what overlaps what.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +51,7 @@ TEST_P(OffloadBytes, OptimizerBytesAreAllOnTheHostByTheFormula) {
         const double loss = toy.forward_backward(world.rank(), 1);
         toy.model().step(&loss);
         const std::size_t elems = updated_elems(world, toy.model());
-        // Master, two moments and the gradient, and in 16 bits the copy that goes back.
+        // Master, two moments and gradient; in 16 bits also the copy that returns to the device.
         const std::size_t host = elems * (16 + (compute == DType::fp32 ? 0 : 2));
         const ModelStateBytes state = toy.model().state_bytes();
         EXPECT_EQ(state.optimizer, 0U) << to_string(strategy);
@@ -68,12 +67,12 @@ TEST_P(OffloadBytes, OptimizerBytesAreAllOnTheHostByTheFormula) {
   }
 }
 
-// Masters and moments are in the host pool, three pieces of them on the device; gradients stay.
+// The host has masters and moments; the device has the gradients and a ring for three pieces.
 TEST_P(OffloadBytes, TheDeviceHoldsTheRingAndTheHostTheStateByTheFormula) {
   struct Kept {
     DType compute;
     MasterWeights masters;
-    std::size_t bytes;  // an element: of the master, or the remainder, and of two moments
+    std::size_t bytes;  // per element: master or remainder, and two moments
   };
   for (const Strategy strategy : all_strategies()) {
     for (const Kept& kept : {Kept{DType::fp32, MasterWeights::fp32, 8},
@@ -104,7 +103,7 @@ TEST_P(OffloadBytes, TheDeviceHoldsTheRingAndTheHostTheStateByTheFormula) {
   }
 }
 
-// Where backward adds into slots, nothing of the gradients stays.
+// Where backward adds into slots, the device keeps no gradients.
 TEST_P(OffloadBytes, GradientsInSlotsDoNotStayOnTheDevice) {
   for (const Strategy strategy : all_strategies()) {
     for (const int accumulate : {1, 2}) {
@@ -208,7 +207,7 @@ TEST(OffloadKeep, LeavesTheStateOfTheLastUnitsOnTheDevice) {
   });
 }
 
-/// Whether such a span ends while we wait.
+/// Waits until a span of this kind has ended; false after 20 seconds.
 bool ends(World& world, trace::Kind kind, const std::string& what, int block) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{20};
   while (std::chrono::steady_clock::now() < deadline) {
@@ -223,8 +222,8 @@ bool ends(World& world, trace::Kind kind, const std::string& what, int block) {
   return false;
 }
 
-// Inside a scope, the caller waits for what should run beside it: if it ran only later, the wait
-// would end by its deadline and the test fail.
+// Each scope waits for the copy that should overlap it. Without overlap the wait times out and the
+// test fails.
 TEST(OffloadBackward, GradientsLeaveWhileTheUnitBeforeComputes) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero3}) {
     run_ranks(2,
@@ -260,7 +259,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, OffloadOverlap,
                          ::testing::Values(Offload::optimizer, Offload::state));
 
 TEST_P(OffloadOverlap, UnitsAreUpdatedAndSentWhileTheNextForwardUsesThoseBefore) {
-  // What comes back: parameters, or masters.
+  // Copied after the update: masters to the host, or parameters to the device.
   const char* const sent = GetParam() == Offload::state ? "offload" : "reload";
   for (const Strategy strategy : all_strategies()) {
     run_ranks(2,

@@ -9,13 +9,12 @@
 #include "budget/stack.hpp"
 #include "tessera/world/run.hpp"
 
-// Communication runs while the caller computes: inside a scope, the caller waits until the
-// collective that should run beside it has finished. If it only ran later, the wait would end by
-// its deadline and the test fail.
+// Communication runs while the caller computes: each scope waits for the collective that should
+// overlap it. Without overlap the wait times out and the test fails.
 namespace tessera::test::overlap_test {
 namespace {
 
-/// Whether a collective called `label` has finished (again, `times` in all) while we wait.
+/// Waits until `times` collectives called `label` have finished; false after 20 seconds.
 bool finishes(World& world, const std::string& label, std::ptrdiff_t times) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{20};
   while (std::chrono::steady_clock::now() < deadline) {
@@ -90,7 +89,7 @@ TEST(Overlap, ParametersOfZeroOneAndTwoComeDuringTheNextForward) {
   }
 }
 
-// Not in that in which units were declared: the first in use would come last.
+// In the order of declaration, the first unit in use would be gathered last.
 TEST(Overlap, ParametersAreGatheredInTheOrderOfTheForward) {
   for (const Strategy strategy : {Strategy::dp, Strategy::zero1, Strategy::zero2}) {
     run_ranks(2,
@@ -118,8 +117,8 @@ TEST(Overlap, ParametersAreGatheredInTheOrderOfTheForward) {
   }
 }
 
-// Rank 1 opens a unit, and so joins the gather of the next, only when rank 0 is already inside:
-// rank 0's gather cannot have ended before its computation began.
+// Rank 1 opens a unit, and so joins the next unit's gather, only once rank 0 is inside that unit:
+// rank 0's gather cannot end before its computation begins.
 TEST(Overlap, TheTraceShowsTheGatherInsideTheSpanOfTheUnitBefore) {
   std::array<std::latch, 4> inside{std::latch{1}, std::latch{1}, std::latch{1}, std::latch{1}};
   run_ranks(
@@ -132,7 +131,7 @@ TEST(Overlap, TheTraceShowsTheGatherInsideTheSpanOfTheUnitBefore) {
         world.recorder()->clear();
         stack.forward([&](int i) {
           if (world.rank() == 1) {
-            // Opens unit i + 1 next; unit 1's gather was joined when unit 0 was opened.
+            // Rank 1 opens unit i + 1 next; it joined unit 1's gather when it opened unit 0.
             if (i < 2) { inside[static_cast<std::size_t>(i) + 1].wait(); }
             return;
           }

@@ -6,8 +6,8 @@
 #include "support/traced_toy.hpp"
 #include "tessera/world/run.hpp"
 
-// What each resharding policy sends and holds, against docs/resharding.md. The toy has a root,
-// three blocks and a head whose table is the root's.
+// Compares what each resharding policy sends and holds with docs/resharding.md. The toy has a root,
+// three blocks and a head that shares the root's table.
 namespace tessera::test::resharding_traffic_test {
 namespace {
 
@@ -21,7 +21,7 @@ ToyRun zero3(int ranks) {
 
 class ReshardingTraffic : public ::testing::TestWithParam<int> {
  protected:
-  /// Calls and bytes of a rank's all-gathers of a step, the same on all.
+  /// Calls and bytes of the all-gathers of a step, equal on all ranks.
   [[nodiscard]] static Count gathers(const Traced& t) {
     const Count first = traffic_of(t.records.front()).at("all_gather");
     for (const auto& records : t.records) {
@@ -29,7 +29,7 @@ class ReshardingTraffic : public ::testing::TestWithParam<int> {
     }
     return first;
   }
-  /// What one rank sends of `bytes` in an all-gather.
+  /// Bytes that one rank sends to all-gather `bytes`.
   [[nodiscard]] static std::size_t part(std::size_t bytes) {
     const auto n = static_cast<std::size_t>(GetParam());
     return bytes * (n - 1) / n;
@@ -57,7 +57,7 @@ TEST_P(ReshardingTraffic, UnitsThatPersistAreGatheredOnceAStep) {
   for (const int accumulate : {1, 3}) {
     ToyRun run = zero3(GetParam());
     run.options.accumulate = accumulate;
-    run.options.persist_elems = 1 << 20;  // all of them
+    run.options.persist_elems = 1 << 20;  // all units
     const Traced t = trace_last_step(run);
     EXPECT_EQ(gathers(t), (Count{t.segments_of_blocks + 1, part(t.blocks_bytes + t.root_bytes)}));
     // Blocks (63 elements) and the head's bias, not the root (91).
@@ -70,7 +70,7 @@ TEST_P(ReshardingTraffic, UnitsThatPersistAreGatheredOnceAStep) {
   }
 }
 
-// What the rank holds for gathered units: the planner's numbers are these, as it runs this code.
+// Bytes held for gathered units. The planner runs the same code, so it gets the same numbers.
 std::size_t gather_bytes(const ToyRun& run, std::vector<std::size_t>* units) {
   std::size_t held = 0;
   run_ranks(run.ranks, [&](World& world) {
@@ -106,7 +106,7 @@ TEST_P(ReshardingTraffic, MemoryIsOneRingAndASlotForEachOtherUnit) {
   EXPECT_EQ(held({.prefetch = 2, .prefetch_backward = 0}), units[0] + 3 * largest);
   EXPECT_EQ(held({.reshard = Reshard::after_backward}), all);
   EXPECT_EQ(held({.persist_elems = 1 << 20}), all);
-  // The head's bias has its own slot, and no longer shares the ring.
+  // The head's bias persists: it has its own slot and no longer shares the ring.
   EXPECT_EQ(held({.persist_elems = 13}), units[0] + units[4] + 2 * largest);
 }
 
@@ -157,7 +157,7 @@ TEST(EventsOfResharding, ForwardAndBackwardPrefetchAsFarAsTheirOwnDepth) {
   };
   EXPECT_EQ(gathers_before({.prefetch = 2, .prefetch_backward = 0}, "forward root"), 2);
   EXPECT_EQ(gathers_before({.prefetch = 0, .prefetch_backward = 2}, "forward root"), 0);
-  // Four gathers of the forward pass, and those ahead of the backward pass.
+  // Four gathers for the forward pass, and those ahead of the backward pass.
   EXPECT_EQ(gathers_before({.prefetch = 2, .prefetch_backward = 0}, "backward root"), 4);
   EXPECT_EQ(gathers_before({.prefetch = 0, .prefetch_backward = 2}, "backward root"), 6);
   EXPECT_EQ(gathers_before({.prefetch = 2}, "backward root"), 6);

@@ -7,7 +7,7 @@
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 
-// What each strategy keeps, asserted against the formula of the layout (DESIGN section 5).
+// Compares what each strategy keeps with the formula of the layout (DESIGN section 5).
 namespace tessera::test::state_bytes_test {
 namespace {
 
@@ -21,7 +21,7 @@ std::int64_t padded_sum(const ShardedModel& model, bool frozen_too) {
   return elems;
 }
 
-/// Over how many ranks each part is sharded.
+/// The number of ranks that share each part.
 struct Over {
   std::int64_t parameters = 1;
   std::int64_t gradients = 1;
@@ -154,7 +154,7 @@ TEST_P(StateBytes, NothingIsAllocatedAfterTheFirstStepAndThePeakStays) {
   }
 }
 
-// 2 bytes of an element instead of 4, wherever the masters are.
+// 2 bytes per element instead of 4, on every rank that has masters.
 TEST_P(StateBytes, RemaindersTakeTwoBytesLessOfEachTrainedParameter) {
   for (const Strategy strategy : all_strategies()) {
     run_ranks(GetParam(), [&](World& world) {
@@ -171,7 +171,7 @@ TEST_P(StateBytes, RemaindersTakeTwoBytesLessOfEachTrainedParameter) {
       };
       const auto [whole, elems] = state_of(MasterWeights::fp32);
       const auto halves = state_of(MasterWeights::remainder).first;
-      const std::size_t held = whole.optimizer / 12;  // of them, on this rank
+      const std::size_t held = whole.optimizer / 12;  // trained parameters on this rank
       EXPECT_EQ(held * 12, whole.optimizer);
       EXPECT_TRUE(held <= elems && (held > 0 || strategy == Strategy::dp));
       EXPECT_EQ(whole.optimizer - halves.optimizer, 2 * held) << to_string(strategy);

@@ -5,8 +5,8 @@
 #include "support/groups.hpp"
 #include "support/traced_toy.hpp"
 
-// Bytes and calls of every collective of a step, against DESIGN section 5; the events of a step,
-// against a literal list; overlap and threads, from the trace.
+// Compares bytes and calls of every collective of a step with DESIGN section 5, and the events of a
+// step with literal lists; checks threads from the trace.
 namespace tessera::test::traffic_test {
 namespace {
 
@@ -20,7 +20,7 @@ ToyRun run_of(int ranks, Strategy strategy) {
 
 class TrafficOf : public ::testing::TestWithParam<int> {
  protected:
-  /// What one rank sends of `bytes` in an all-gather or a reduce-scatter.
+  /// Bytes that one rank sends in an all-gather or a reduce-scatter of `bytes`.
   [[nodiscard]] static std::size_t part(std::size_t bytes) {
     const auto n = static_cast<std::size_t>(GetParam());
     return bytes * (n - 1) / n;
@@ -33,7 +33,7 @@ TEST_P(TrafficOf, DdpAllReducesEveryGradientOnceInBuckets) {
   const Traced t = trace_last_step(run_of(GetParam(), Strategy::ddp));
   const std::size_t gradients = t.root_gradients + t.blocks_gradients;
   for (const auto& records : t.records) {
-    // The toy fits one bucket: one operation a unit with gradients, all in one batch.
+    // The toy fits one bucket: one batch with one operation per unit that has gradients.
     EXPECT_EQ(traffic_of(records), (Traffic{{"all_reduce", {t.units, 2 * part(gradients)}}}));
     std::set<std::string> batches;
     for (const trace::Record& record : records) {
@@ -70,7 +70,6 @@ TEST_P(TrafficOf, ZeroOneAndTwoReduceScatterGradientsAndGatherParametersOnce) {
   }
 }
 
-// 2 psi for the blocks; the root stays gathered between forward and backward.
 TEST_P(TrafficOf, GradientsReducedInBf16SendHalfTheBytes) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero2}) {
     ToyRun run = run_of(GetParam(), strategy);
@@ -83,6 +82,7 @@ TEST_P(TrafficOf, GradientsReducedInBf16SendHalfTheBytes) {
   }
 }
 
+// The blocks send 2 psi; the root stays gathered between forward and backward.
 TEST_P(TrafficOf, ZeroThreeGathersBlocksTwiceAndTheRootOnce) {
   for (const int prefetch : {0, 1, 3}) {
     ToyRun run = run_of(GetParam(), Strategy::zero3);
@@ -250,7 +250,7 @@ TEST(EventsOfAStep, TheFirstStepGathersWithoutPrefetchUnlessTheOrderWasDeclared)
             (Events{"gather root", "gather block.0", "forward root"}));
 }
 
-// An all-reduce across groups follows each reduce-scatter within, as one reduction of the engine's.
+// Each reduction is a reduce-scatter within a group, then an all-reduce across groups.
 TEST(EventsOfAStep, HybridIssuesWhatZeroThreeIssues) {
   ToyRun run = run_of(4, Strategy::zero3);
   const Events zero3 = issued(trace_last_step(run).records.front());
