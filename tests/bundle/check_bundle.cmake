@@ -1,10 +1,10 @@
-# Fills a bundle from the installed packages, and builds a program of each of them from it alone.
-# Needs SOURCE_DIR, WORK_DIR, CXX, GENERATOR.
+# Fills a bundle from the installed packages and builds a program that uses each of them from the
+# bundle only. Needs SOURCE_DIR, WORK_DIR, CXX, GENERATOR.
 cmake_minimum_required(VERSION 3.22)
 include(${SOURCE_DIR}/tests/support/run.cmake)
 
 file(REMOVE_RECURSE ${WORK_DIR})
-# A frontend of cuDNN that is made up, in a folder where other headers are too.
+# A fake cuDNN frontend in a folder that also has other headers.
 set(frontend ${WORK_DIR}/cudnn/include)
 file(WRITE ${frontend}/cudnn_frontend.h "#include <cudnn.h>\n#include \"cudnn_frontend_utils.h\"\n")
 file(WRITE ${frontend}/cudnn_frontend_utils.h "  # include \"../include/cudnn_backend_base.h\"\n")
@@ -16,8 +16,8 @@ file(WRITE ${frontend}/cudnn.h "#include \"cudnn_graph.h\"\n")
 file(WRITE ${frontend}/cudnn_graph.h "")
 run(${SOURCE_DIR}/scripts/bundle_deps.sh --cudnn-frontend ${frontend} ${WORK_DIR}/bundle)
 
-# What the headers include in quotes is there, beside them or where the compiler looks for headers,
-# but for the libraries that Eigen's optional back ends are of.
+# Every quoted include exists beside its header or in the bundle's include folder, except for the
+# libraries of Eigen's optional back ends.
 set(others_headers "^(mkl_lapacke.h|lapacke_config.h|SuiteSparseQR.hpp|Eigen/src/Core/arch/HIP/.*)$")
 set(include ${WORK_DIR}/bundle/include)
 file(GLOB_RECURSE headers RELATIVE ${include} ${include}/*)
@@ -46,7 +46,7 @@ execute_process(COMMAND ${SOURCE_DIR}/scripts/without_packages.sh true RESULT_VA
   ERROR_VARIABLE problem)
 if(status EQUAL 0)
   set(hidden ${SOURCE_DIR}/scripts/without_packages.sh)
-  # If packages were not hidden, this check would show nothing.
+  # If the packages were visible, this check would prove nothing.
   execute_process(COMMAND ${hidden} ls /usr/include/fmt OUTPUT_VARIABLE files)
   if(NOT files STREQUAL "")
     message(FATAL_ERROR "the packages are not hidden: ${files}")
@@ -61,7 +61,7 @@ run(${hidden} ${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/bundle -B ${WORK_DIR}/buil
 run(${hidden} ${CMAKE_COMMAND} --build ${WORK_DIR}/build)
 run(${hidden} ${WORK_DIR}/build/bundle_user)
 
-# What the compiler reads, given the options that it was called with.
+# The files that the compiler reads with the options of the build.
 file(STRINGS ${WORK_DIR}/build/compile_commands.json command REGEX "command.*tests/bundle/main.cpp")
 string(REGEX REPLACE ".*\"command\": \"(.*)\".*" "\\1" command "${command}")
 separate_arguments(command UNIX_COMMAND "${command}")

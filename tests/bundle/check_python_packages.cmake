@@ -1,4 +1,4 @@
-# Wheels of the Python at work are looked at first: cmake/python_packages.cmake. Needs SOURCE_DIR,
+# cmake/python_packages.cmake searches the wheels of the active Python first. Needs SOURCE_DIR,
 # WORK_DIR.
 cmake_minimum_required(VERSION 3.22)
 
@@ -13,14 +13,14 @@ endfunction()
 
 set(ENV{VIRTUAL_ENV} "")
 set(ENV{CONDA_PREFIX} "")
-# A Python that says so itself, as one that is first on the path.
+# The first python3 on the path prints its own folder.
 set(packages ${WORK_DIR}/python/lib/site-packages)
 file(WRITE ${WORK_DIR}/bin/python3 "#!/bin/sh\necho '${packages}'\n")
 file(CHMOD ${WORK_DIR}/bin/python3 PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
 set(ENV{PATH} "${WORK_DIR}/bin:$ENV{PATH}")
 expect_first(${packages})
 
-# Another that is named goes before it.
+# A Python that is named takes precedence.
 set(packages ${WORK_DIR}/named/lib/site-packages)
 set(Python3_EXECUTABLE ${WORK_DIR}/named/python)
 file(WRITE ${Python3_EXECUTABLE} "#!/bin/sh\necho '${packages}'\n")

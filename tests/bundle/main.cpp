@@ -1,4 +1,4 @@
-// Something of each package of the bundle.
+// Uses something of each package of the bundle.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
