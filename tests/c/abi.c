@@ -1,14 +1,14 @@
-// The layout of the public structs of C, as this major version's first release and those after it
-// have it on 64-bit systems. It is compiled, not run.
+// The layout of the public C structs on 64-bit systems, fixed since the first release of this major
+// version. This file is compiled, not run.
 #include <stdint.h>
 
 #include "tessera/c.h"
-#include "tessera/c.h"  // twice, as any header may be
+#include "tessera/c.h"  // twice: headers must allow it
 #include "tessera/dlpack.h"
 
-// A struct with a `size` may grow at its end: then note here its new members and size, and its old
-// size as kFirstSize (src/c/structs.hpp). Anything else that stops here breaks programs that are
-// compiled already, and needs a new major version.
+// A struct with a `size` may grow at its end: record here its new members and size, and its old
+// size as kFirstSize (src/c/structs.hpp). Any other failure here means that compiled programs would
+// break, which needs a new major version.
 #define SIZE(type, bytes) \
   _Static_assert(sizeof(type) == (bytes), "the size of " #type " has changed: see tests/c/abi.c")
 #define AT(type, member, offset)                     \
@@ -362,5 +362,5 @@ IS_CALLBACK(tessera_sink_fn, tessera_status,
 IS_CALLBACK(tessera_name_fn, const char*, (const tessera_parameter_info*, void*));
 IS_CALLBACK(tessera_value_fn, tessera_status, (const char*, const char*, void*));
 
-// C has no empty source.
+// C does not allow an empty source file.
 int tessera_abi_is_as_recorded = 1;

@@ -21,10 +21,10 @@ inline tessera_status run_ranks(int ranks, Body body,
   return tessera_run_ranks(ranks, call_body, &body, options);
 }
 
-/// Expects a call to succeed; otherwise the text says why it has not.
+/// Expects a call to succeed; otherwise prints the library's error text.
 #define EXPECT_DONE(call) EXPECT_EQ(call, TESSERA_OK) << tessera_last_error()
 
-/// Expects that a call has failed so, with a text that has `part` in it.
+/// Expects a call to have failed with status `expected` and a text that contains `part`.
 inline void expect_failed(tessera_status status, tessera_status expected, const std::string& part) {
   EXPECT_STREQ(tessera_status_name(status), tessera_status_name(expected));
   EXPECT_NE(std::string{tessera_last_error()}.find(part), std::string::npos)
@@ -76,7 +76,7 @@ struct Line {
   }
 };
 
-/// The first element of w, by an evaluation.
+/// The first element of w, read in an evaluation.
 inline float weight_of(tessera_model* model, tessera_unit unit) {
   tessera_scope* scope = nullptr;
   tessera_evaluation* evaluation = nullptr;

@@ -1,5 +1,5 @@
-# Runs PROGRAM on the CUDA module that lies beside LIBRARY: here MODULE, under the name that is looked for.
-# Needs SONAME of the library and WORK_DIR too.
+# Runs PROGRAM with MODULE as the CUDA module beside LIBRARY, under the name that the library opens.
+# Also needs the library's SONAME, and WORK_DIR.
 cmake_minimum_required(VERSION 3.22)
 include(${CMAKE_CURRENT_LIST_DIR}/../support/run.cmake)
 

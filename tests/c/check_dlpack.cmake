@@ -1,4 +1,4 @@
-# Runs dlpack.py against LIBRARY with a Python that has NumPy. Needs PYTHON, the first one to be tried.
+# Runs dlpack.py against LIBRARY with a Python that has NumPy: PYTHON if it has, else the system's.
 cmake_minimum_required(VERSION 3.22)
 foreach(python ${PYTHON} /usr/bin/python3)
   execute_process(COMMAND ${python} -c "import numpy; numpy.from_dlpack"

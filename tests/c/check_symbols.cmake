@@ -1,5 +1,5 @@
 # Compares what LIBRARY exports with the sorted list in LIST, and both with the functions of HEADER.
-# Needs NM too.
+# Also needs NM.
 cmake_minimum_required(VERSION 3.22)
 include(${CMAKE_CURRENT_LIST_DIR}/../support/run.cmake)
 
@@ -14,7 +14,7 @@ run(${NM} -D --defined-only ${LIBRARY})
 string(REGEX MATCHALL "[^\n]+" lines "${output}")
 set(exported "")
 foreach(line IN LISTS lines)
-  # The node of versions is an absolute symbol of its own.
+  # The version node is itself an absolute symbol.
   if(line MATCHES " A TESSERA_C_[0-9]+(@|$)")
     continue()
   endif()

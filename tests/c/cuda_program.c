@@ -1,5 +1,5 @@
-// A C program on a CUDA device: that of libtessera_c.so's module. It touches no device memory, so
-// that it runs over the emulated module too.
+// A C program on a CUDA device, through libtessera_c.so's module. It touches no device memory, so
+// it also runs on the emulated module.
 #include <stdio.h>
 
 #include "tessera/c.h"

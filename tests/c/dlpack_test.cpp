@@ -1,4 +1,4 @@
-// DLPack views: their contents, how long they hold a scope, and that they outlive the model.
+// DLPack views: their contents, how long they keep a scope open, and that they outlive the model.
 #include "tessera/dlpack.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST(DLPack, HoldsItsScopeOpen) {
   }));
 }
 
-// A rank that fails cannot wait for who holds a view: the memory stays, so that nothing dangles.
+// A rank that fails cannot wait until its views are released, so it keeps their memory allocated.
 TEST(DLPack, KeepsTheMemoryOfARankThatFailed) {
   std::vector<DLManagedTensor*> views(2);
   expect_failed(run_ranks(2,

@@ -1,4 +1,4 @@
-// Mistakes of a C program are refused with a text, and the model still works.
+// Mistakes of a C program are refused with an error text, and the model still works.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace tessera::c_test {
 namespace {
 
-/// A rank with a model that is trainable, another that is only declared, and handles that ended.
+/// A rank with a trainable model, a declared one, and handles that are closed.
 struct Place {
   tessera_world* world;
   Line line;
@@ -52,7 +52,7 @@ tessera_status add(const Place& at, const tessera_parameter_spec& spec) {
   return tessera_add_unit(at.declared, "more", &spec, 1, nullptr, &unit);
 }
 
-/// A model whose options `change` has changed.
+/// Creates a model with options that `change` has modified.
 template <class Change>
 tessera_status create(const Place& at, const Change& change) {
   tessera_model_options options;
@@ -70,7 +70,7 @@ tessera_status optimize(const Place& at, const Change& change) {
   return tessera_optimize_with(at.line.model, &options);
 }
 
-/// `use` of an open scope, which is closed then.
+/// Calls `use` with an open scope, then closes the scope.
 template <class Use>
 tessera_status in_scope(const Place& at, const Use& use) {
   tessera_scope* const scope = at.open();

@@ -1,5 +1,4 @@
-// Every member of the C structs of options is one of the library's, and older programs keep
-// working.
+// Each member of the C option structs sets its C++ counterpart, and older programs keep working.
 #include "c/options.hpp"
 
 #include <gtest/gtest.h>
@@ -38,7 +37,7 @@ std::string shown(const T& value) {
   return "";
 }
 
-/// Every value of ModelOptions, so that one that changes is seen.
+/// All values of ModelOptions as text, so that any change shows.
 std::string all_of(const ModelOptions& o) {
   std::string mesh;
   for (const MeshDim& dim : o.mesh) { mesh += dim.name + std::to_string(dim.size); }

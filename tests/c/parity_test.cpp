@@ -1,4 +1,4 @@
-// A trainer written against tessera/c.h has the bits of the same trainer in C++.
+// A trainer written against tessera/c.h matches the same trainer in C++ bit for bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +28,7 @@ struct Course {
   std::int32_t rule;  // TESSERA_ADAMW, ...
   int accumulate = 1;
   bool in_flight = false;  // all micro-batches at once
-  bool declared = false;   // the order of units
+  bool declared = false;   // the order of units is declared
   DType compute = DType::fp32;
   bool everything = false;  // groups, decay, clipping, moments, a rate that changes
 };
@@ -37,7 +37,7 @@ void PrintTo(const Course& course, std::ostream* out) {
   *out << course.name;
 }
 
-/// The gradient of element `i`, as some loss would have it.
+/// A made-up gradient of element `i`.
 float slope(float weight, std::int64_t i, int rank, int step, int micro_batch) {
   const int place = 7 * rank + 3 * step + 5 * micro_batch;
   return 0.1F * weight + std::sin(static_cast<float>(i + place));

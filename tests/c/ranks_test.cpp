@@ -1,4 +1,4 @@
-// Ranks of a C program: how they fail, what they leave behind, what they hold.
+// Ranks of a C program: how they fail, what they leave behind, and what they hold.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,7 +13,7 @@
 namespace tessera::c_test {
 namespace {
 
-/// How the callback of rank 1 fails, and the run's message.
+/// How the callback of rank 1 fails, and the message of the run.
 struct Failure {
   const char* name;
   tessera_status (*fail)(tessera_world* world, const Line& line);
@@ -72,7 +72,7 @@ TEST_P(ACallbackThatFails, EndsAllRanksWithTheFirstCause) {
     std::int32_t size = -1;
     EXPECT_DONE(tessera_world_place(world, &rank, &size));
     EXPECT_EQ(size, 3);
-    const Line line{world, TESSERA_DDP};  // its scopes need no peer
+    const Line line{world, TESSERA_DDP};  // its scopes need no other rank
     if (rank == 1) { return GetParam().fail(world, line); }
     const tessera_status waited = tessera_barrier(world);
     told += waited == TESSERA_COMM_ERROR ? 1 : 0;
@@ -240,7 +240,7 @@ TEST(CMemory, IsPlannedToTheByte) {
                 "has no rank 7");
 }
 
-/// Saves a line after one step, with a value, and loads it into another one.
+/// Saves a Line after one step together with values, and loads them into another one.
 TEST(CCheckpoints, HoldTheStateAndTheTrainersValues) {
   const test::TemporaryFolder folder;
   const std::string runs = (folder.path() / "runs").string();
