@@ -1,4 +1,4 @@
-// Checkpoints of ranks of any kind: processes that MPI or NCCL joins, and threads on CUDA devices.
+// Checkpoints of ranks of any kind: processes joined by MPI or NCCL, and threads on CUDA devices.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -30,7 +30,7 @@ class Trainer {
     const std::vector<std::int32_t> next = tokens(1);
     gpt_.forward_backward(now, next);
     gpt_.step();
-    (void)gpt_.report();  // the tokens have been read
+    (void)gpt_.report();  // waits until the tokens are read
   }
 
  private:
@@ -64,7 +64,7 @@ std::vector<ModelOptions> tried(int ranks) {
   return all;
 }
 
-/// One folder for all ranks, gone when rank 0 ends.
+/// A folder shared by all ranks; it is removed when rank 0 ends.
 class SharedFolder {
  public:
   explicit SharedFolder(World& world) : world_{world} {
@@ -139,7 +139,7 @@ TEST(CheckpointAnywhere, AMeshResumesFromAnother) {
                            {});
 }
 
-// All ranks report a rank that cannot write, and none waits for it.
+// If a rank cannot write, all ranks report that rank, and none waits for it.
 TEST(CheckpointAnywhere, AFailureIsThrownOnEveryRank) {
   comm_kinds().front().run(rank_counts({3}).front(),
                            [](World& world) {

@@ -1,4 +1,4 @@
-// Saves beside training: the bytes, the order of things, and disks that fail.
+// Saves during training: their bytes, the order of events, and disks that fail.
 #include "tessera/checkpoint/checkpointer.hpp"
 
 #include <gmock/gmock.h>
@@ -60,7 +60,7 @@ TEST_P(AsynchronousSave, WritesTheBytesOfASynchronousSaveWhileTrainingContinues)
   }
 }
 
-// Copies run beside the next step. With delays before them, an update that does not wait is seen.
+// Copies overlap the next step. Injected delays expose an update that does not wait for them.
 class OffloadedCheckpointer : public ::testing::TestWithParam<Offload> {};
 INSTANTIATE_TEST_SUITE_P(Ways, OffloadedCheckpointer,
                          ::testing::Values(Offload::optimizer, Offload::state));
@@ -116,7 +116,7 @@ TEST(Checkpointer, ASaveDueDuringAnotherBeginsAfterIt) {
       trainer.step();
       checkpointer.after_step(extras);
     }
-    // Step 4 was due while the save of step 2, which takes some steps' calls to tell, went on.
+    // Step 4 was due during the save of step 2, whose end ranks notice some steps later.
     EXPECT_EQ(asked, 1);
     checkpointer.finish();
     trainer.step();
@@ -128,7 +128,7 @@ TEST(Checkpointer, ASaveDueDuringAnotherBeginsAfterIt) {
   EXPECT_THAT(folders_in(folder / "run"), ElementsAre("step-00000002", "step-00000005"));
 }
 
-// One that were to begin later would be at no multiple, and would not stay.
+// A save that began later would not be at a multiple of keep_every and would be removed.
 TEST(Checkpointer, APermanentSaveBeginsAtItsStepEvenDuringAnother) {
   const TemporaryFolder folder;
   run_job(ToyJob{}.under(Strategy::zero3), [&](World&, ToyTrainer& trainer) {
@@ -151,7 +151,7 @@ TEST(Checkpointer, CommitsNothingIfItIsNotFinished) {
       trainer.step();
       checkpointer.save({});
     }
-    trainer.steps(2);  // updates wait for nothing that is gone
+    trainer.steps(2);  // updates must not wait for a destroyed checkpointer
     save(trainer.model(), folder / "run");
   });
   EXPECT_THAT(folders_in(folder / "run"), ElementsAre("step-00000003"));
@@ -169,7 +169,7 @@ TEST(Checkpointer, AFailureInTheBackgroundIsThrownLaterAndBlocksNoSave) {
     trainer.step();
     checkpointer.after_step({});  // begins, and fails
     world.barrier();
-    checkpointer.save({});  // also fails; does not report the failure before
+    checkpointer.save({});  // also fails; does not report the earlier failure
     EXPECT_THAT(message_of<Error>([&] { checkpointer.finish(); }), HasSubstr("run"));
     EXPECT_THAT(message_of<Error>([&] { checkpointer.finish(); }), HasSubstr("run"));
     world.barrier();
@@ -277,8 +277,7 @@ TEST(Save, WarnsIfTheRunsFolderHasDifferentWeights) {
   EXPECT_EQ(told, 4);
 }
 
-// A later step of an earlier run, which is damaged, hinders neither saves nor the removal of old
-// ones.
+// A damaged later step of an earlier run blocks neither saves nor the removal of old ones.
 TEST(Saver, RetainsByItsOwnCommits) {
   const TemporaryFolder folder;
   train_and_save(ToyJob{}.under(Strategy::zero3), 9, folder / "run");
@@ -305,16 +304,16 @@ TEST(Saver, RefusesNonTextValuesBeforeItWrites) {
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
 }
 
-/// What a rank has held at most of its two pools, and the former's name for it.
+/// Peak bytes of a rank's device pool and host pool.
 struct Held {
   std::size_t device = 0;
   std::size_t host = 0;
   friend bool operator==(const Held&, const Held&) = default;
 };
 
-/// A job that saves asynchronously, or not at all.
+/// Runs a job that saves asynchronously or not at all.
 Held held_by(World& world, const ToyJob& job, bool saves, const std::filesystem::path& folder) {
-  // The toy computes with plain loops, so that the model is declared here.
+  // A simulated rank cannot run the toy's plain loops, so the model is declared here.
   ShardedModel model{world, job.options};
   model.add_unit("a", {{"weight", {129, 67}}, {"bias", {67}}});
   model.add_unit("b", {{"weight", {3, 67}}});

@@ -1,4 +1,4 @@
-// What lies in the folder of a checkpoint: checksums, layout, manifest.
+// The contents of a checkpoint's folder: checksums, layout, manifest.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ std::vector<std::byte> random_bytes(std::size_t count) {
   return bytes;
 }
 
-// Ends within a chunk, and has three blocks.
+// The tensor has three blocks and ends within a chunk.
 TEST(TensorSums, PartsInAnyOrderAddUpToTheWhole) {
   const std::vector<std::byte> bytes = random_bytes(2 * kChecksumBlock + 1'000);
   TensorSums whole{bytes.size(), 256};
@@ -70,7 +70,7 @@ TEST(TensorSums, PartsInAnyOrderAddUpToTheWhole) {
 }
 
 TEST(TensorSums, DetectAMissingMovedOrChangedPart) {
-  const std::vector<std::byte> bytes(1'024, std::byte{7});  // chunks are equal but for their place
+  const std::vector<std::byte> bytes(1'024, std::byte{7});  // chunks differ only in position
   const auto sum = [&](std::vector<std::uint64_t> parts) {
     TensorSums sums{bytes.size(), 64};
     for (const std::uint64_t at : parts) { sums.add(at, std::span{bytes}.first(128)); }
@@ -98,7 +98,7 @@ TEST(CheckpointLayout, SetsAreDividedAtTensorsWithAnIndexAsHuggingFaceHasIt) {
   const auto tensor = [](std::string name, std::int64_t elems) {
     return CheckpointTensor{std::move(name), "F32", Shape{elems}, 256};
   };
-  // 40, 40 | 20, 60 | 400, larger than a file | 4
+  // Bytes by file: 40, 40 | 20, 60 | 400, more than the limit | 4
   const CheckpointLayout layout{{{"model",
                                   {tensor("z", 10), tensor("b", 10), tensor("c", 5),
                                    tensor("d", 15), tensor("e", 100), tensor("f", 1)}},
@@ -132,7 +132,7 @@ TEST(CheckpointLayout, SetsAreDividedAtTensorsWithAnIndexAsHuggingFaceHasIt) {
 )");
 }
 
-// Readers that map a file take a tensor only where its elements are aligned.
+// Readers that map a file need aligned elements.
 TEST(CheckpointLayout, EveryTensorLiesOnAMultipleOfItsElements) {
   const CheckpointLayout layout = test::layout_of(small_state(), 1'000);
   const std::map<std::string, std::uint64_t> width{{"U8", 1}, {"U16", 2}, {"BF16", 2}, {"F32", 4}};
@@ -344,7 +344,7 @@ TEST(Manifest, TensorsThatOverlapOrLieBeyondTheirFileAreRefused) {
               AllOf(HasSubstr("'scale'"), HasSubstr("ends at byte")));
 }
 
-// The text was cut or replaced: the only error is FormatError.
+// However the text is cut or extended, the only error is FormatError.
 TEST(Manifest, ATextThatEndsAnywhereIsRefused) {
   const std::vector<test::StateTensor> tensors = small_state();
   const std::string good =

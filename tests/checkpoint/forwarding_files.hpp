@@ -9,7 +9,7 @@
 
 namespace tessera::test {
 
-/// The system's files. Doubles override what they change.
+/// Forwards to the system's files. Doubles override what they change.
 class ForwardingFiles : public FileSystem {
  public:
   [[nodiscard]] std::string machine() const override { return system_.machine(); }

@@ -1,4 +1,4 @@
-// What a load refuses, and its messages; weights alone; a trainer's own values beside its model.
+// Loads: refusals and their messages, weights without state, and a trainer's own values.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// Every rank gets the same message.
+/// The message of a refused load, which must be the same on every rank.
 template <class Exception>
 std::string refusal(const ToyJob& job, const std::filesystem::path& path,
                     const LoadOptions& options = {}) {
@@ -123,7 +123,7 @@ TEST_F(Refused, AFileThatIsMissingOrShort) {
               HasSubstr((folder_ / "nowhere").string()));
 }
 
-/// A checkpoint whose disk answers from `open` on.
+/// A checkpoint whose reads block until `open` is called.
 class WaitingSource final : public LoadSource {
  public:
   explicit WaitingSource(const std::filesystem::path& path)
@@ -141,7 +141,7 @@ class WaitingSource final : public LoadSource {
   std::latch open_{1};
 };
 
-// While one rank waits for its disk, it must meet the others.
+// A rank that waits for its disk must still meet the other ranks in time.
 TEST(ShareLoader, ReturnsInTimeAndResumesAtItsPosition) {
   const TemporaryFolder folder;
   const ToyJob job = ToyJob{}.on(1).under(Strategy::ddp);
@@ -193,7 +193,7 @@ TEST(Load, OfWeightsAloneIntoAnyModelTellsWhatIsMissingAndUnexpected) {
   });
 }
 
-// fp32 weights, as Hugging Face's files have them, into a model of bf16 with remainders.
+// Loads fp32 weights, as in Hugging Face's files, into a bf16 model with remainders.
 TEST(Load, OfForeignWeightsRoundsThemAndStartsMastersFromThem) {
   const TemporaryFolder folder;
   const auto saved = train_and_save(ToyJob{}.under(Strategy::ddp), 2, folder / "run");
@@ -294,7 +294,7 @@ TEST(Load, RestoresTheTrainersValuesAndBuffers) {
   });
 }
 
-// Integers beyond 2^53 and single bytes: none passes through a floating-point number.
+// Integers beyond 2^53 and single bytes must not pass through a floating-point number.
 TEST(Load, RestoresIntegersAndBooleans) {
   const TemporaryFolder folder;
   const std::vector<std::int64_t> counts{std::numeric_limits<std::int64_t>::max(), -1, 0};
@@ -370,8 +370,8 @@ TEST(Save, RefusesNamesThatAreNotUnique) {
   EXPECT_EQ(told, 4);
 }
 
-// Whole files of several tensors each, files that a rank has nothing of, and a tensor that is
-// larger than a file is meant to be.
+// Covers files with several tensors, files without data of some ranks, and a tensor larger than the
+// limit of a file.
 TEST(Save, DividesWeightsAndStateIntoFiles) {
   const TemporaryFolder folder;
   const ToyJob job = ToyJob{}.under(Strategy::zero3);
@@ -404,7 +404,7 @@ TEST(Save, ProvenanceSaysWhoWroteIt) {
   });
 }
 
-// A dynamic scale continues; a fixed one, or none, is the model's own.
+// A dynamic scale continues; a model with a fixed scale, or none, keeps its own.
 TEST(LossScaleAfterALoad, IsTheModelsUnlessBothAreDynamic) {
   const auto with = [](LossScaleMode mode, float initial) {
     ToyJob job;
@@ -420,7 +420,7 @@ TEST(LossScaleAfterALoad, IsTheModelsUnlessBothAreDynamic) {
   };
   const ToyJob moving = with(LossScaleMode::dynamic, 64.0F);
   const TemporaryFolder folder;
-  const auto grown = train_and_save(moving, 4, folder / "dynamic");  // 64, grown twice
+  const auto grown = train_and_save(moving, 4, folder / "dynamic");  // 64, doubled twice
   const auto fixed = train_and_save(with(LossScaleMode::fixed, 32.0F), 2, folder / "fixed");
   const auto off = train_and_save(with(LossScaleMode::off, 1.0F), 2, folder / "off");
   EXPECT_EQ(scale_after(moving, grown, folder / "a"), "256");

@@ -1,4 +1,4 @@
-// Machines without a shared file system: parts, joined on load.
+// Parts saved by machines without a shared file system, and joined on load.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ std::string name_of(int machine) {
   return "machine-" + std::to_string(machine);
 }
 
-/// The files of one of several machines.
+/// The system's files, under the name of one of several machines.
 class FilesOf final : public ForwardingFiles {
  public:
   explicit FilesOf(int machine) : name_{name_of(machine)} {}
@@ -44,7 +44,7 @@ class FilesOf final : public ForwardingFiles {
   std::string name_;
 };
 
-/// The files of a rank on machine `machine`, whose disk is a separate folder.
+/// Options of a rank on machine `machine`, whose disk is a separate folder.
 Saver::Options on_machine(const fs::path& disks, int machine, SaveMode mode) {
   return {.folder = disks / name_of(machine),
           .save = {.shard_bytes = 9'000},

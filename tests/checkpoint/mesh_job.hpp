@@ -16,8 +16,8 @@
 
 namespace tessera::test {
 
-/// A job on a mesh that trains a model whose parameters are cut in all ways that there are. A step
-/// has the same samples on any mesh.
+/// A job on a mesh. Its parameters use every kind of tensor cut, and a step has the same samples on
+/// any mesh.
 struct MeshJob {
   static constexpr int kGlobalBatch = 12;
 
@@ -44,7 +44,7 @@ struct MeshJob {
 };
 
 /// A rank of the job. The loss is half the squared distance of the weights from a target, and each
-/// sample adds its own slope. In a pipeline a unit has its place in the job's list of units.
+/// sample adds its own slope. In a pipeline, the job's list of units gives each unit its place.
 class MeshTrainer {
  public:
   MeshTrainer(World& world, const MeshJob& job)
@@ -59,7 +59,7 @@ class MeshTrainer {
 
   [[nodiscard]] ShardedModel& model() { return model_; }
 
-  /// One step. `before_update` is called when the gradients are there.
+  /// One step. Calls `before_update` once the gradients are complete.
   void step(const std::function<void()>& before_update = {}) {
     for (const Unit unit : units_) {
       if (is_mine(unit)) { (void)model_.forward(unit); }
@@ -167,7 +167,8 @@ class MeshTrainer {
     }
   }
 
-  /// The mean over this rank's samples. Of gradients in parts this rank adds every n-th.
+  /// The mean over this rank's samples. With gradients in parts, a rank along `tensor` contributes
+  /// to every n-th element.
   [[nodiscard]] float gradient_of(const ParameterSpec& spec, std::uint32_t id, std::int64_t element,
                                   float weight) const {
     const int ranks = mesh_.size("tensor");
@@ -204,7 +205,7 @@ class MeshTrainer {
   std::uint32_t next_id_ = 0;
 };
 
-/// Runs `body` on each rank of the job, which are threads.
+/// Runs `body` on each rank of the job; ranks are threads.
 inline void run_job(const MeshJob& job, const std::function<void(World&, MeshTrainer&)>& body) {
   run_ranks(job.ranks(), [&](World& world) {
     MeshTrainer trainer{world, job};

@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(All, MeshFormats, testing::ValuesIn(formats()),
 TEST_P(MeshFormats, OneStateHasTheSameBytesOnEveryMeshAndResumesOnAnyMesh) {
   const TemporaryFolder folder;
   const MeshJob job = GetParam().second.on(kSavedOn);
-  const bool rounds = GetParam().first != "fp32";  // rounding of sums in another order
+  const bool rounds = GetParam().first != "fp32";  // another order of sums changes rounding
   const double near = rounds ? 1e-3 : 1e-5;
   std::filesystem::path saved;
   WholeState state;
@@ -144,7 +144,7 @@ TEST(Meshes, WithStateInTheHostPoolReadAndWriteTheSame) {
   }
 }
 
-/// Values that a host gives.
+/// Initial values computed on the host.
 Initializer counted() {
   return [](const ParameterInfo& info, std::int64_t first, std::span<float> out) {
     for (std::size_t i = 0; i < out.size(); ++i) {
@@ -177,7 +177,7 @@ struct Exports {
   std::mutex mutex;
   Values masters;  ///< of all ranks
 
-  /// A rank's parameters and gradients. Its masters go where those of others are.
+  /// Returns a rank's parameters and gradients, and adds its masters to `masters`.
   std::pair<Values, Values> of(MeshTrainer& trainer) {
     const Values parameters = exported(trainer.model(), tessera::StateTensor::parameters);
     trainer.model().export_masters(
@@ -237,7 +237,7 @@ TEST(Meshes, WriteAndTakeWeightsOfOtherPrograms) {
   });
 }
 
-/// The most host and device memory that a rank has with a Checkpointer.
+/// Peak device and host bytes of a rank with a Checkpointer.
 std::pair<std::size_t, std::size_t> held_by(World& world, const MeshJob& job,
                                             const std::filesystem::path& folder) {
   MeshTrainer trainer{world, job};
@@ -263,7 +263,7 @@ TEST(Meshes, TakeThePlannedMemoryForASave) {
   }
 }
 
-// Chunks that lie on several ranks are summed by one of them.
+// One rank adds up the sums of a chunk that lies on several ranks.
 TEST(Meshes, FindDamageInSharedChunks) {
   const TemporaryFolder folder;
   const MeshJob job = MeshJob{}.on(kSavedOn);
@@ -323,7 +323,7 @@ TEST(Meshes, ThatCutWithinBlocksRefuseMomentsOfEightBits) {
             HasSubstr("choose `moments` bf16 or fp32")));
 }
 
-/// The files of one of several machines.
+/// The system's files, under the name of one of several machines.
 class FilesOf final : public ForwardingFiles {
  public:
   explicit FilesOf(int machine) : name_{"machine" + std::to_string(machine)} {}

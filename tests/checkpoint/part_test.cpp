@@ -32,7 +32,7 @@ using testing::HasSubstr;
 
 constexpr std::uint64_t kChunk = SavedCheckpoint::kChunk;
 
-/// The part of machine `part` of two: headers and the first chunk of each tensor, or all other
+/// Part 0 or 1 of two: part 0 has the headers and the first chunk of each tensor, part 1 all other
 /// chunks. Its sums cover its own ranges.
 CheckpointPart half_of(const SavedCheckpoint& checkpoint, int part) {
   CheckpointPart half{"a save", part, 2, {}, checkpoint.manifest()};

@@ -18,9 +18,8 @@
 
 namespace tessera::test {
 
-/// Files in a folder of the system, and beside it a model of what the disk has of them. The model
-/// knows which contents and which names have been flushed. After every call `cut` may look at what
-/// a power cut would leave at that moment.
+/// Files in a real folder, with a model of the disk that knows which contents and names have been
+/// flushed. After every call, `cut` may inspect what a power cut would leave at that moment.
 class PowerCuts final : public ForwardingFiles {
  public:
   /// The unflushed changes that reached the disk anyway.
@@ -29,12 +28,12 @@ class PowerCuts final : public ForwardingFiles {
     names,      ///< all names; contents as they were flushed
     contents,   ///< all contents; names as they were flushed
     last_name,  ///< only each folder's last change of a name; contents as they were flushed
-    some        ///< drawn for each change of a name, and for each file; contents may be zeros
+    some        ///< random per change of a name and per file; contents may be zeros
   };
 
   explicit PowerCuts(std::filesystem::path root) : root_{std::move(root)}, disk_{folder_node()} {}
 
-  /// Called after each call.
+  /// Called after each file operation.
   std::function<void()> cut;
 
   /// Builds the files that a power cut now would leave, in the empty folder `to`.
@@ -104,7 +103,7 @@ class PowerCuts final : public ForwardingFiles {
     done();
   }
 
-  /// Whether link makes links.
+  /// Whether the file system has hard links.
   bool has_links = true;
 
  private:
@@ -123,10 +122,10 @@ class PowerCuts final : public ForwardingFiles {
   struct Node {
     bool is_folder = false;
     std::string now;   // a file's contents
-    std::string kept;  // and those that were flushed
-    Names names;       // a folder's
+    std::string kept;  // a file's flushed contents
+    Names names;       // a folder's entries
     Names kept_names;
-    std::vector<Change> changes;  // since it was flushed
+    std::vector<Change> changes;  // since the last flush
 
     void change(Change made) {
       made.apply(names);

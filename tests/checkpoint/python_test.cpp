@@ -1,4 +1,4 @@
-// The same files, read and written by Python's safetensors.
+// Checkpoint files that Python's safetensors reads or writes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ struct PythonRun {
   std::string out;
 };
 
-// Where scripts/install_deps.sh --tests puts Python's packages; those of the machine count as well.
+// Runs python3 with the packages of scripts/install_deps.sh --tests and those of the machine.
 PythonRun python(const std::string& arguments) {
   const std::string command =
       fmt::format("PYTHONDONTWRITEBYTECODE=1 PYTHONPATH='{}/third_party/python' python3 {} 2>&1",

@@ -1,4 +1,4 @@
-// A checkpoint in a folder, whole and damaged.
+// Reads checkpoints in a folder, whole and damaged.
 #include "checkpoint/reader.hpp"
 
 #include <fmt/format.h>
@@ -56,7 +56,7 @@ TEST(CheckpointReader, ReadsEveryTensorAndVerifies) {
   }
 }
 
-// Every byte of every file but provenance.json, with an index and several files.
+// Flips every byte of every file but provenance.json, in a checkpoint with an index.
 TEST(CheckpointReader, AnyFlippedByteIsFound) {
   const TemporaryFolder folder;
   write_checkpoint(folder.path(), small_state(), 60);
@@ -72,7 +72,7 @@ TEST(CheckpointReader, AnyFlippedByteIsFound) {
       file.seekp(static_cast<std::streamoff>(at)).put(byte).flush();
     };
     for (std::size_t at = 0; at < good.size(); at += apart) {
-      // One bit, chosen so that all are tried; and all of a byte.
+      // Flips one bit, chosen by position, then the whole byte.
       for (const unsigned change : {1U << (at % 8), 0xFFU}) {
         put(at, static_cast<char>(static_cast<unsigned char>(good[at]) ^ change));
         ++flipped;
@@ -177,7 +177,7 @@ TEST(CheckpointReader, RefusesIncompleteFolders) {
   }
 }
 
-// What other programs write: a folder, an index, a file.
+// Weights as other programs write them: a folder, an index or a file.
 class WeightFiles : public testing::Test {
  protected:
   WeightFiles() {

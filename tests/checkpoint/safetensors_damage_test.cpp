@@ -15,7 +15,7 @@
 namespace tessera::safetensors_damage_test {
 namespace {
 
-// Damaged files are read whole or refused with FormatError; anything else ends the test.
+// Damaged files must be read whole or refused with FormatError; anything else ends the test.
 class SafetensorsDamage : public testing::Test {
  protected:
   SafetensorsDamage() {
@@ -29,7 +29,7 @@ class SafetensorsDamage : public testing::Test {
 
   // True if the file was accepted.
   bool read(const std::string& bytes) {
-    // Anew each time: some file systems send a file that is written over to disk at once.
+    // Remove it first: some file systems write an overwritten file to disk at once.
     std::filesystem::remove(folder_ / "damaged");
     const auto path = folder_.write("damaged", bytes);
     try {
@@ -42,7 +42,7 @@ class SafetensorsDamage : public testing::Test {
     }
   }
 
-  // No more elements than the file holds: a shape alone must not make the reader allocate.
+  // No tensor may exceed the file: a shape must not make the reader allocate.
   static void read_tensor(SafetensorsReader& reader, const std::string& name,
                           const SafetensorsReader::Entry& entry) {
     ASSERT_LE(entry.bytes, 1000U);

@@ -46,7 +46,7 @@ std::ptrdiff_t entries_of(const TemporaryFolder& folder) {
   return std::distance(std::filesystem::directory_iterator{folder.path()}, {});
 }
 
-// A file put together by hand: the length of `header`, `header`, `data`.
+// A file assembled by hand: the length of `header`, `header`, `data`.
 std::string file_of(const std::string& header, const std::string& data) {
   std::string bytes(8, '\0');
   const std::uint64_t length = header.size();
@@ -99,7 +99,7 @@ TEST(Safetensors, EveryBitSurvives) {
   EXPECT_EQ(std::memcmp(back.data(), values.data(), sizeof(float) * values.size()), 0);
 }
 
-// The format's rules, by the byte: length, JSON, blanks to a multiple of 8, raw little-endian data.
+// Checks each byte: length, JSON, blanks to a multiple of 8, raw little-endian data.
 TEST(Safetensors, TheFileIsAsTheFormatSays) {
   const TemporaryFolder folder;
   SafetensorsWriter writer{folder / "w", {{"x", {2}}, {"e", {0, 3}}, {"s", {}}}};
@@ -192,7 +192,7 @@ TEST(Safetensors, ReadsBeyondFourGigabytes) {
   const std::string header = R"({"x":{"dtype":"F32","shape":[)" + std::to_string(elems) +
                              R"(],"data_offsets":[0,)" + std::to_string(4 * elems) + "]}}";
   const auto path = folder.write("w", file_of(header, ""));
-  std::filesystem::resize_file(path, 8 + header.size() + 4 * elems);  // holes: takes no disk
+  std::filesystem::resize_file(path, 8 + header.size() + 4 * elems);  // a sparse file
   {
     std::ofstream out{path, std::ios::binary | std::ios::in};
     const float last = 42.0F;
@@ -267,7 +267,7 @@ TEST(SafetensorsReader, RefusesHeadersThatDoNotMatchTheFile) {
       HasSubstr("the file holds 4"));
   EXPECT_THAT(tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])", "1234"),
               HasSubstr("has 4 bytes, but 2 elements of F32"));
-  // 2^62 elements of 4 bytes are 2^64 bytes: 0, if multiplied carelessly.
+  // 2^62 elements of 4 bytes are 2^64 bytes: 0 if the product overflows.
   EXPECT_THAT(tensor(R"("dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0])", ""),
               HasSubstr("has 0 bytes"));
   EXPECT_THAT(tensor(R"("dtype":"F32","shape":[1],"data_offsets":[0,4])", "12345678"),
@@ -307,7 +307,7 @@ TEST(SafetensorsReader, AHeaderMayBeAsLongAsTheFormatsLimitAndNoLonger) {
     std::string bytes = file_of("", "");
     std::memcpy(bytes.data(), &length, 8);
     const auto path = folder.write("w", bytes);
-    std::filesystem::resize_file(path, 8 + length);  // zeros, which are not JSON: takes no disk
+    std::filesystem::resize_file(path, 8 + length);  // sparse zeros, which are not JSON
     return message_of<FormatError>([&] { SafetensorsReader{path}; });
   };
   EXPECT_THAT(refusal(100'000'000), HasSubstr("not valid JSON"));
@@ -355,7 +355,7 @@ TEST(SafetensorsWriter, TakesTensorsInTheDeclaredOrderOnly) {
   SafetensorsWriter writer{folder / "w", {{"x", {3}}, {"y", {1}}}};
   EXPECT_THROW(writer.write("y", Floats(1)), ContractError);
   EXPECT_THROW(writer.write("x", Floats(2)), ContractError);
-  writer.write("x", count_from(0, 3));  // a refusal changed nothing
+  writer.write("x", count_from(0, 3));  // the refusal changed nothing
   EXPECT_THROW(writer.finish(), ContractError);
   writer.write("y", Floats(1));
   EXPECT_THROW(writer.write("z", Floats(1)), ContractError);

@@ -71,7 +71,7 @@ TEST(Resume, OnAnyNumberOfRanksUnderEveryStrategyLossesAreThoseOfTheUninterrupte
 
 using Values = std::map<std::string, std::vector<float>>;
 
-/// Losses after a resume, and before each step the weights and the gradients.
+/// Losses after a resume, and the weights and gradients before each update.
 struct Trajectory {
   std::vector<double> losses;
   std::vector<Values> weights;
@@ -96,17 +96,16 @@ Trajectory resumed(const ToyJob& job, const std::filesystem::path& saved, int st
   return all;
 }
 
-// Weights are rounded masters; all arithmetic of the toy is fp32. On another number of ranks
-// gradients are added in another order: they differ by some 24 * 2^-24 of their size, and an update
-// of at most lr moves a master by 15 lr 24 * 2^-24 = 2e-8 more or less after 15 steps. Adam
-// multiplies that where gradients are noise, and those weights do not change the loss. So where two
-// masters lie on both sides of a boundary of rounding, and only there, weights differ: by one unit
-// in the last place, which is at most 2^-7 of a bf16 number. To first order the loss then differs
-// by
+// Weights are rounded masters; all arithmetic of the toy is fp32. Another number of ranks adds
+// gradients in another order, so they differ by about 24 * 2^-24 of their size. An update moves a
+// master by at most lr, so after 15 steps masters differ by about 15 lr 24 * 2^-24 = 2e-8. Adam
+// amplifies this where gradients are noise, but those weights do not change the loss. Weights
+// differ only where two masters lie on both sides of a rounding boundary, and then by one unit in
+// the last place, at most 2^-7 of a bf16 number. To first order the losses then differ by
 //
 //   |L - L'| <= sum |dL/dw| 2^-7 |w|
 //
-// and by what fp32 losses differ. The premise is tested too: no weight differs by more.
+// plus the difference of fp32 losses. The test also checks that no weight differs by more.
 TEST(Resume, InBf16LossesOnAnotherNumberOfRanksDifferByWhatRoundingMayChange) {
   constexpr float kUnit = 1.0F / 128;
   constexpr int kSteps = 15;
@@ -157,7 +156,7 @@ TEST(Resume, ContinuesWithOffloadedState) {
   }
 }
 
-/// A model whose tensors exceed the size of one read or write, at odd offsets in files.
+/// Runs with a model whose tensors exceed one read or write, at odd offsets in files.
 void run_large(int ranks, const std::function<void(World&, ShardedModel&)>& body) {
   run_ranks(ranks, [&](World& world) {
     ShardedModel model{world, {.strategy = Strategy::zero3, .compute = DType::bf16}};
@@ -178,7 +177,7 @@ TEST(LargeTensors, AreSentInPartsWithoutChangingTheResult) {
     checkpointer.save({});
     checkpointer.finish();
     EXPECT_EQ(difference(first, checkpointer.newest()), "");
-    // The masters are the initial values: they are where they belong.
+    // The masters equal the initial values, which shows that each is at its place.
     SafetensorsReader file{first / "optimizer.safetensors"};
     std::vector<float> expected(1531 * 1501);
     init::fill_normal(1, 1, 0, 0.1F, expected);
@@ -207,7 +206,7 @@ TEST(Conversion, MastersBecomeRemaindersAndBackToTheBit) {
   EXPECT_EQ(difference(first, load_and_save(masters.on(2), halves, folder / "back")), "");
 }
 
-// Every weight is then an fp32 value: the bf16 job rounds its masters' values.
+// The fp32 job's weights are the bf16 job's masters, which the bf16 job rounds again.
 TEST(Conversion, TheMastersOfABf16ModelAreTheWeightsOfAnFp32Model) {
   const TemporaryFolder folder;
   const ToyJob bf16 = state_formats()[1].second.under(Strategy::zero3);
@@ -215,7 +214,7 @@ TEST(Conversion, TheMastersOfABf16ModelAreTheWeightsOfAnFp32Model) {
   const auto first = train_and_save(bf16, 4, folder / "first");
   const auto wide = load_and_save(fp32, first, folder / "wide");
   const auto back = load_and_save(bf16, wide, folder / "back");
-  // Frozen bf16 parameters have no masters: they, too, come back.
+  // Frozen bf16 parameters have no masters but also survive the conversion.
   EXPECT_EQ(difference(first, back), "");
 }
 
@@ -234,7 +233,7 @@ TEST(Conversion, MomentsOfAnotherFormatAreRefusedUnlessAskedFor) {
   const LoadOptions convert{.convert_moments = true};
   const auto wide = load_and_save(fp32.under(Strategy::zero1), saved, folder / "wide", convert);
   EXPECT_EQ(difference(saved, load_and_save(bf16.on(2), wide, folder / "back", convert)), "");
-  // 8 bits lose something; the steps that follow stay near.
+  // 8 bits lose precision, but the next steps stay close.
   const auto codes = load_and_save(int8.under(Strategy::zero3), saved, folder / "codes", convert);
   std::vector<double> losses[2];
   for (const bool quantised : {false, true}) {

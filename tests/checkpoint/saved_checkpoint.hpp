@@ -17,7 +17,7 @@
 
 namespace tessera::test {
 
-/// A checkpoint of a few tensors whose bytes follow from the step, written as two ranks write it.
+/// A checkpoint of a few tensors, written as by two ranks; the step determines its bytes.
 class SavedCheckpoint {
  public:
   static constexpr std::uint64_t kChunk = 256;
@@ -69,7 +69,6 @@ class SavedCheckpoint {
 
   [[nodiscard]] const CheckpointLayout& layout() const noexcept { return layout_; }
 
-  /// The bytes of a tensor.
   [[nodiscard]] std::vector<std::byte> data_of(std::string_view name) const {
     std::vector<std::byte> data(kElems * sizeof(float));
     auto value = static_cast<std::uint64_t>(step_) * 1000003 + name.size() * 101;
@@ -120,7 +119,7 @@ class SavedCheckpoint {
   CheckpointLayout layout_;
 };
 
-/// Saves the checkpoint in a folder of its step.
+/// Saves the checkpoint in its step's folder.
 inline CheckpointStore::Committed save(CheckpointStore& store, FileSystem& files,
                                        const SavedCheckpoint& checkpoint) {
   const Manifest manifest = checkpoint.manifest();

@@ -1,8 +1,8 @@
-// Saves small checkpoints, one after the other, until it is killed; says which one is there. Trials
-// (scripts/trials/saves.py) kill it and look at what is left.
+// Saves small checkpoints one after the other until it is killed, or checks what is left. Trials
+// (scripts/trials/saves.py) kill it.
 //
 //   checkpoint_saver save DIR    prints the step of each checkpoint once it is committed
-//   checkpoint_saver check DIR   prints the newest step, if all that are there are whole
+//   checkpoint_saver check DIR   prints the newest step, if all checkpoints are whole
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -22,7 +22,7 @@ using namespace tessera;
 constexpr Retention kKeep{.last = 2, .every = 100};
 constexpr std::int64_t kSavedTwice = 3;  // every third step
 
-/// 0 if there is none: the folder is new.
+/// Returns 0 if the folder is new.
 std::int64_t newest_step(const std::string& folder) {
   const auto entries = CheckpointStore{folder, system_files()}.list();
   return entries.empty() ? 0 : newest_checkpoint(folder).step;

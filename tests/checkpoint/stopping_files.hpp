@@ -14,9 +14,9 @@
 
 namespace tessera::test {
 
-/// The system's files until call number `stop`: it, and every call after it, ends as `end` says
-/// (throws, or kills the process). The call itself has had no effect by then, half of it, or all.
-/// Flushes nothing: what a killed process wrote stays.
+/// The system's files until call number `stop`: that call and every later one ends as `end` says
+/// (throws, or kills the process). Call `stop` first has none, half or all of its effect. Flushes
+/// nothing: what a killed process wrote stays.
 class StoppingFiles final : public ForwardingFiles {
  public:
   enum class Effect { none, half, whole };

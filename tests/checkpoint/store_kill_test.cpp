@@ -1,4 +1,4 @@
-// A save, and the removal of old checkpoints, that end at each of their calls.
+// Stops a save, and the removal of old checkpoints, at each of their calls.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -32,11 +32,10 @@ using Names = std::set<std::string>;
 
 constexpr Retention kKeep{.last = 2};
 
-/// A disk that is full from a call on.
+/// Fails as on a full disk.
 void full_disk(const fs::path& path) {
   throw Error("cannot write " + path.string() + ": No space left on device");
 }
-/// A process that is killed at a call.
 void kill_process(const fs::path&) {
   ::kill(::getpid(), SIGKILL);
 }
@@ -73,10 +72,10 @@ int end_of(const std::function<void()>& body) {
   return status;
 }
 
-// A sanitizer looks at the code, and needs no more than some of the calls.
+// Under a sanitizer some of the calls suffice.
 constexpr int kCallsApart = TESSERA_SANITIZED ? 7 : 1;
 
-/// Steps 1 and 2 have been saved. Then step `again` is saved, and the call `stop` ends it.
+/// After saves of steps 1 and 2, stops the save of step GetParam() at a call.
 class StoppedSave : public testing::TestWithParam<std::int64_t> {
  protected:
   StoppedSave() {
@@ -99,7 +98,7 @@ class StoppedSave : public testing::TestWithParam<std::int64_t> {
     return files.calls();
   }
 
-  /// The next save succeeds, and leaves only the checkpoints to keep.
+  /// Expects the next save to succeed and to leave only the checkpoints to keep.
   void check_next_save(CheckpointStore& store, FileSystem& files) {
     check_folder(run_);
     const std::int64_t newest = newest_checkpoint(run_).step;

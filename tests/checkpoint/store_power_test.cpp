@@ -1,4 +1,4 @@
-// Saves to a disk that loses what was not flushed, cut off after each call.
+// Saves to a disk that loses unflushed data, with a power cut after each call.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -27,13 +27,13 @@ using test::StoppingFiles;
 using Unflushed = PowerCuts::Unflushed;
 
 constexpr Retention kKeep{.last = 2};
-// A sanitizer looks at the code, and needs no more than some of the cuts.
+// Under a sanitizer some of the cuts suffice.
 constexpr std::uint32_t kCutsApart = TESSERA_SANITIZED ? 11 : 1;
 
 /// How weights get into the run's folder.
 enum class Weights { linked, copied, in_several_files };
 
-/// Looks at the folder of a run after each call, as each kind of cut leaves it.
+/// After each call, checks the run's folder as each kind of power cut leaves it.
 class CutPower : public testing::TestWithParam<Weights> {
  protected:
   CutPower() {

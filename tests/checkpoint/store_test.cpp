@@ -38,7 +38,7 @@ using testing::HasSubstr;
 using Names = std::set<std::string>;
 using Steps = std::vector<std::int64_t>;
 
-/// A folder of a run, in which nothing needs to outlive the machine.
+/// Tests in the folder of a run, without power cuts.
 class Store : public testing::Test {
  protected:
   CheckpointStore::Committed save(std::int64_t step) {
@@ -98,7 +98,7 @@ TEST_F(Store, StepsAreInOrderHoweverManyDigitsTheyHave) {
   for (const std::int64_t step : {200'000'000, 3, 99'999'999, 0}) { save(step); }
   EXPECT_EQ(steps(), (Steps{0, 3, 99'999'999, 200'000'000}));
   EXPECT_EQ(newest_checkpoint(run_).step, 200'000'000);
-  // Others' folders are no steps.
+  // Folders with other names are not steps.
   for (const char* const name : {"step-3", "step-0000000x", "step-", "step-00000003.old"}) {
     fs::copy(run_ / "step-00000003", run_ / name);
   }
@@ -120,7 +120,7 @@ TEST_F(Store, WeightsAlsoStandInTheRunsFolder) {
   save(1);
   const auto committed = save(2);
   EXPECT_TRUE(fs::equivalent(run_ / "model.safetensors", committed.folder / "model.safetensors"));
-  // Weights in several files do not, and older ones would be taken for the newest.
+  // Weights in several files are not linked there, and older weights would look like the newest.
   const SavedCheckpoint parted{3, 1};
   const fs::path partial = store_.begin(3);
   parted.write_files(files_, partial);
@@ -202,7 +202,7 @@ void beside_a_save(const fs::path& run, const std::function<void()>& body) {
   for (const int end : begun) { ::close(end); }
 }
 
-/// Names of folders of saves that have not ended.
+/// Names of the folders of unfinished saves.
 Names partials_in(const fs::path& run) {
   Names partials;
   for (const std::string& name : names_in(run)) {
@@ -275,7 +275,7 @@ TEST_F(Store, AFileThatCannotGrowEndsASaveAlone) {
   EXPECT_EQ(names_in(run_), (Names{"model.safetensors", "step-00000001", "step-00000003"}));
 }
 
-/// A superuser may write everywhere: while this lives, the process runs as the user nobody.
+/// Runs the process as the user nobody in its lifetime, because root may write everywhere.
 class AsAnotherUser {
  public:
   explicit AsAnotherUser(const fs::path& own) : changed_{::geteuid() == 0} {

@@ -50,7 +50,7 @@ class ToyTrainer {
     toy_.model().optimize_with(job.optimizer, job.optimizer_options);
   }
   [[nodiscard]] ShardedModel& model() { return toy_.model(); }
-  /// The next step; returns its loss. `before_update` is called when the gradients are there.
+  /// The next step; returns its loss. Calls `before_update` once the gradients are complete.
   double step(const std::function<void()>& before_update = {}) {
     const std::int64_t first = model().steps() * ToyJob::kGlobalBatch;
     const int rows = ToyJob::kGlobalBatch / world_.size();
@@ -94,7 +94,7 @@ inline std::filesystem::path train_and_save(const ToyJob& job, int steps,
   return saved;
 }
 
-/// Loads `from` into a job that has made no step, and saves that.
+/// Loads `from` into a new job and saves that.
 inline std::filesystem::path load_and_save(const ToyJob& job, const std::filesystem::path& from,
                                            const std::filesystem::path& folder,
                                            const LoadOptions& options = {}) {
@@ -112,7 +112,7 @@ inline std::string bytes_of_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>{in}, {}};
 }
 
-/// The files of a checkpoint but provenance.json, by name.
+/// The files of a checkpoint except provenance.json, by name.
 inline std::map<std::string, std::string> files_of(const std::filesystem::path& checkpoint) {
   std::map<std::string, std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator{checkpoint}) {

@@ -29,7 +29,7 @@ std::string full_name(const ParameterInfo& parameter) {
   return parameter.full_name();
 }
 
-// Sizes that no number of ranks divides, a frozen parameter, and a tied one.
+// Declares sizes that no number of ranks divides, a frozen parameter, and a tied one.
 void declare(ShardedModel& model) {
   model.add_unit("root", {{"wte", {7, 5}}, {"frozen", {3}, false}}, {.kind = UnitKind::root});
   model.add_unit("h.0", {{"weight", {5, 13}}, {"bias", {13}}});
@@ -101,7 +101,7 @@ TEST(Weights, TheFolderIsMade) {
   EXPECT_EQ(SafetensorsReader{folder / "a/b/model.safetensors"}.entries().size(), 5U);
 }
 
-// Not only rank 0: a rank that did not learn of it would train on, or wait for ever.
+// A rank that did not learn of rank 0's failure would train on, or wait forever.
 TEST(Weights, AFailedWriteOfRankZeroFailsOnEveryRankAndTheModelStaysUsable) {
   const TemporaryFolder folder;
   folder.write("file", "in the way");
