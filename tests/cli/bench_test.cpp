@@ -56,7 +56,7 @@ TEST_F(BenchCommand, OffloadCountsAdamWsWorkBesideThePlainLoop) {
   EXPECT_GE(limits.size(), 2U);
 }
 
-// 51,648 parameters, their two moments, and what names them.
+// 51,648 parameters, their two moments, and headers.
 TEST_F(BenchCommand, CheckpointCountsTheBytesOfTheFolder) {
   const nlohmann::json json =
       results({"checkpoint", "--folder", path("saved"), "--layers", "1", "--hidden", "64",
@@ -85,7 +85,7 @@ TEST_F(BenchCommand, ProductsCoverAStepInEveryDtype) {
     EXPECT_EQ(product["seconds"]["all"].size(), 2U);
     ways.insert(product["name"].get<std::string>());
   }
-  // So small, none goes to oneDNN.
+  // Products this small do not use oneDNN.
   EXPECT_EQ(ways, (std::set<std::string>{"Eigen", "conversion"}));
   EXPECT_EQ(products[0]["part"], "c_attn forward");
   EXPECT_EQ(products[0]["n"], 24);
@@ -106,7 +106,7 @@ TEST_F(BenchCommand, SharesOfAStepAddUpAndScale) {
   const nlohmann::json json =
       results({"step", "--layers", "1", "--hidden", "16", "--heads", "2", "--vocab", "32", "--seq",
                "8", "--batch", "4", "--strategies", "ddp,zero3", "--scaling"});
-  // 3 * 4 * 8 * (24 * 16^2 + 4 * 8 * 16 + 2 * 16 * 32), and without attention's 4 * 8 * 16
+  // 3 * 4 * 8 * (24 * 16^2 + 4 * 8 * 16 + 2 * 16 * 32); products lack attention's 4 * 8 * 16.
   EXPECT_EQ(json["flops"], 737'280.0);
   EXPECT_EQ(json["products"]["flops"], 688'128.0);
   ASSERT_EQ(json["strategies"].size(), 2U);
@@ -138,7 +138,7 @@ TEST_F(BenchCommand, AStepIsTimedWithAndWithoutRecords) {
     EXPECT_EQ(cost["seconds_on"]["all"].size(), 2U);
     EXPECT_GT(cost["cpu_seconds_off"]["median"], 0.0);
     EXPECT_GT(cost["cpu_seconds_on"]["median"], 0.0);
-    // A forward and a backward of two units, the update, and a collective at least.
+    // At least a forward and a backward of two units, the update, and a collective.
     EXPECT_GE(cost["records"], 11U);
     EXPECT_LT(cost["records"], 100U);
   }
@@ -181,7 +181,7 @@ TEST_F(BenchCommand, RefusesUnknownNames) {
   refused({"bench", "adamw", "--json", "/nowhere/out.json"}, "--json");
 }
 
-// A model whose state fills half the machine on two ranks has no room on eight, nor six times.
+// If a model's state fills half the memory on two ranks, neither eight ranks nor six copies fit.
 TEST(BenchOptions, ScalingAndFeaturesMustFitIntoMemory) {
   constexpr std::size_t layer = 12UL * 1024 * 1024;  // parameters
   const std::size_t layers = tools::usable_memory() / (2 * 2 * 16 * layer);

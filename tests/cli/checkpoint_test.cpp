@@ -181,7 +181,7 @@ TEST_F(CheckpointCommand, NothingIsWrittenIntoACheckpoint) {
   EXPECT_FALSE(fs::exists(step + "/new.safetensors"));
 }
 
-// A remainder and the weight beside it give the master to the bit.
+// A remainder and its weight give the exact master.
 TEST_F(CheckpointCommand, ExportJoinsMasters) {
   const std::vector<float> masters{1.0F, -1.00390625F, 3.14159274F, 1e-30F, -65504.0F};
   std::vector<std::uint16_t> upper;
@@ -230,7 +230,7 @@ class CheckpointMerge : public CheckpointCommand {
   }
 
   std::optional<test::DividedCheckpoint> divided_;
-  CheckpointPart* parts_ = nullptr;  // its own
+  CheckpointPart* parts_ = nullptr;  // of `divided_`
 };
 
 TEST_F(CheckpointMerge, MergedPartsHaveTheBytesOfOneCheckpoint) {

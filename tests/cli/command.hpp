@@ -29,7 +29,7 @@ struct Outcome {
   std::string out;
   std::string err;
   double processor_seconds = 0;
-  long most_kib = 0;  ///< that were in memory at once
+  long most_kib = 0;  ///< peak resident memory
 };
 
 inline std::string read_file(const std::filesystem::path& path) {
@@ -54,7 +54,7 @@ class CommandTest : public testing::Test {
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
 
-  /// Something to learn: words in an order that depends on nothing outside.
+  /// Training text: words in a fixed pseudorandom order.
   static std::string text(std::size_t bytes) {
     const std::vector<std::string> words = {"the ",    "tile ", "of ",  "a ",
                                             "mosaic ", "is ",   "set\n"};
@@ -70,7 +70,7 @@ class CommandTest : public testing::Test {
     arguments.insert(arguments.begin(), test::kCommand);
     return run(std::move(arguments));
   }
-  /// Runs `script`, in which "$0" "$@" is the command with `arguments`, with the shell.
+  /// Runs `script` in a shell, in which "$0" "$@" is the command with `arguments`.
   [[nodiscard]] Outcome shell(const std::string& script, std::vector<std::string> arguments) const {
     const std::vector<std::string> before = {"/bin/sh", "-c", script, test::kCommand};
     arguments.insert(arguments.begin(), before.begin(), before.end());
@@ -103,7 +103,7 @@ class CommandTest : public testing::Test {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   }
 
-  /// The arguments of a run that takes a moment: three ranks, sizes that three does not divide.
+  /// The arguments of a short run: three ranks, and sizes that three does not divide.
   [[nodiscard]] std::vector<std::string> small(const std::string& command,
                                                const std::vector<std::string>& more = {}) const {
     std::vector<std::string> all = {
@@ -114,7 +114,7 @@ class CommandTest : public testing::Test {
     return all;
   }
 
-  /// The objects of a log, one a line.
+  /// The objects of a log, one per line.
   [[nodiscard]] std::vector<nlohmann::json> log(const std::string& name) const {
     std::vector<nlohmann::json> lines;
     std::ifstream file{folder_ / name};

@@ -72,7 +72,7 @@ TEST_F(Compare, SixteenBitsAreBitIdenticalUnderEveryStrategyAndUseThePlannedMemo
   }
 }
 
-// Automatic is another one under each, whose sums are others.
+// The automatic mode differs by strategy, and each mode has other sums.
 TEST_F(Compare, MicroBatchesAreReducedInOneModeUnderAllStrategies) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"ddp,zero1,zero2,zero3", "every"}, {"dp,ddp,zero1", "deferred"}};
@@ -105,9 +105,9 @@ TEST_F(Compare, EachStrategyKeepsWhatTheTableSays) {
   EXPECT_EQ(state(1, 2, "optimizer"), 2 * full);  // ddp: all of everything
   EXPECT_EQ(state(2, 1, "gradients"), full);      // zero1: a third of the optimizer
   EXPECT_EQ(state(2, 1, "optimizer"), 2 * full / 3);
-  EXPECT_EQ(state(3, 1, "gradients"), full / 3);  // zero2: and of the gradients
+  EXPECT_EQ(state(3, 1, "gradients"), full / 3);  // zero2: a third of the gradients too
   EXPECT_EQ(state(3, 1, "parameters"), full);
-  EXPECT_EQ(state(4, 1, "parameters"), full / 3);  // zero3: of everything
+  EXPECT_EQ(state(4, 1, "parameters"), full / 3);  // zero3: a third of everything
 }
 
 TEST_F(Compare, TableFitsHundredColumnsAndNamesEveryRank) {

@@ -19,8 +19,8 @@
 
 namespace tessera::test {
 
-/// A whole checkpoint as two machines without a shared file system would have saved it: each has
-/// every second chunk, and the first all that is no tensor.
+/// A whole checkpoint as two machines without a shared file system would save it: each has every
+/// second chunk, and the first has all bytes outside of tensors.
 class DividedCheckpoint {
  public:
   explicit DividedCheckpoint(const std::filesystem::path& whole) {
@@ -84,7 +84,7 @@ class DividedCheckpoint {
     for (std::size_t p = 0; p < 2; ++p) { parts[p].manifest.tensors[t].sums = sums[p].sums(); }
   }
 
-  std::map<std::string, std::string> bytes_;  // of each file
+  std::map<std::string, std::string> bytes_;  // by file
 };
 
 }  // namespace tessera::test

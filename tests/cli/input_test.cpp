@@ -1,4 +1,4 @@
-// What the command reads: files that are none, and weights that are not all that the model takes.
+// Input of the command: paths that are not regular files, and weights that do not match the model.
 #include <sys/stat.h>
 
 #include <cstdint>
@@ -77,7 +77,7 @@ TEST_F(Input, OptionsThatReadAFileTakeNoPipeDeviceOrFolder) {
     return words;
   };
   const Words train = with_sizes({"train", "--steps", "1"});
-  // Whether a folder is read, too.
+  // Arguments, and whether they also take a folder.
   const std::vector<std::pair<Words, bool>> table = {
       {{"plan", "--time"}, false},
       {after(sample, {"--init", weights, "--prompt-file"}), false},

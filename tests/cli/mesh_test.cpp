@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 class MeshCommand : public CommandTest {
  protected:
-  /// gpt-nano on `ranks`, with a global batch of 16 samples: of `data_ranks` that differ.
+  /// gpt-nano on `ranks` ranks, `data_ranks` of them with different data; 16 samples per step.
   [[nodiscard]] Words nano(const std::string& command, int ranks, int data_ranks,
                            const Words& more) const {
     Words all = {command, "--ranks", std::to_string(ranks),         "--seq", "32", "--accumulate",
@@ -110,7 +110,7 @@ TEST_F(MeshCommand, ComparesStrategiesThatHoldWhatWasPlanned) {
   EXPECT_THAT(page, HasSubstr("\"recorded\":[{\"strategy\":\"zero1\",\"step\":2,"));
 }
 
-// Backward passes that are divided open their units twice.
+// Divided backward passes open their units twice.
 TEST_F(MeshCommand, DrawsTheRecordedTimesOfASchedule) {
   for (const char* const schedule : {"interleaved", "zero-bubble"}) {
     (void)done(nano("train", 2, 1,
@@ -182,7 +182,7 @@ TEST_F(MeshCommand, ASearchSplitsTheModelIfShardingAloneDoesNotFit) {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   };
-  // What zero3 needs with everything recomputed, and a megabyte less.
+  // A megabyte less than zero3 needs with everything recomputed.
   const auto budget_for = [&](const char* device) {
     const Json least = json_of(with({"--strategy", "zero3", "--recompute", "block", "--head-rows",
                                      "64", "--prefetch", "0", "--for", device}));

@@ -28,7 +28,7 @@ class OptimizerFlags : public CommandTest {
     EXPECT_EQ(all.size(), 4U);
     return all;
   }
-  /// Bytes of optimizer state a parameter under zero1, as planned.
+  /// Planned bytes of optimizer state per parameter under zero1.
   [[nodiscard]] double planned(const Words& more) const {
     const Outcome outcome = tessera(joined({"plan", "--params", "64e6", "--ranks", "4",
                                             "--strategy", "zero1", "--json", path("plan.json")},

@@ -46,7 +46,7 @@ class Outputs : public CommandTest {
   }
 };
 
-/// What a run leaves in its folder, that has made `steps` steps.
+/// The files that a run of `steps` steps leaves in its folder.
 std::set<std::string> after(const std::string& steps) {
   return {"model.safetensors", "step-" + std::string(8 - steps.size(), '0') + steps};
 }

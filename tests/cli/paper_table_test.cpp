@@ -11,7 +11,7 @@
 namespace tessera::tools::paper_table_test {
 namespace {
 
-/// Gigabytes (1e9) of a rank, as printed.
+/// Gigabytes (1e9) per rank, as printed.
 struct Row {
   const char* parameters;
   int ranks;
@@ -42,7 +42,7 @@ double bytes_a_parameter(Strategy strategy, double ranks) {
   }
 }
 
-/// One in the last place that is printed.
+/// One unit in the last printed place.
 double last_place(const std::string& text) {
   const std::size_t point = text.find('.');
   return point == std::string::npos ? 1
@@ -72,10 +72,10 @@ TEST(PaperTable, MatchesThePlan) {
       const double planned = planned_gigabytes(settings, strategy, row.ranks);
       const double formula =
           static_cast<double>(*settings.params) / 1e9 * bytes_a_parameter(strategy, row.ranks);
-      // Shards are padded to whole multiples of 64 elements: never less, and little more.
+      // Shards are padded to multiples of 64 elements, so plans are never less, and little more.
       EXPECT_GE(planned, formula * (1 - 1e-12));
       EXPECT_LT(planned, formula * 1.001);
-      // The paper rounds some of its numbers and cuts others off.
+      // The paper rounds some of its numbers and truncates others.
       const double printed = std::stod(row.printed[i]);
       const double place = last_place(row.printed[i]);
       EXPECT_GE(planned, printed - place / 2);

@@ -1,4 +1,4 @@
-// Parts of the command that can be tested without running it.
+// Tests parts of the command without running it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ std::string shown(Progress::Output output, std::int64_t steps) {
 
 TEST(ProgressTest, LinesComeEveryTenthOfTheRun) {
   const std::string text = shown(Progress::Output::lines, 100);
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 11);  // the first, and ten tenths
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 11);  // step 1 and each tenth
   EXPECT_NE(text.find("run step 100/100  loss 2.5000  1000 tokens/s  peak 2.00 MiB"),
             std::string::npos)
       << text;
@@ -246,7 +246,7 @@ TEST(InitFileTest, OtherBytesOrAnotherSizeChangeTheFingerprint) {
   EXPECT_NE(of(""), of("w"));
   EXPECT_THROW((void)fingerprint_of_weights((folder / "none").string()), FormatError);
 
-  // Too large to be read whole: its ends are read.
+  // Too large to read whole: only its ends are read.
   const std::string large = (folder / "large").string();
   const auto with = [&](std::uintmax_t bytes, std::uintmax_t at) {
     std::filesystem::remove(large);
@@ -390,7 +390,7 @@ TEST(ComparisonTest, ReportsHybridsOrderOfSumsWithoutHidingOtherDifferences) {
             "group, within 1.0e-07 of ddp");
 }
 
-/// `losses` by strategy and step, of four ranks.
+/// The error for `losses` (by strategy and step) of four ranks, or nothing.
 std::string judged(const Settings& settings, const std::vector<Strategy>& strategies,
                    const std::vector<std::vector<double>>& losses) {
   std::vector<RunResult> results(strategies.size());
@@ -507,7 +507,7 @@ TEST(OptionTest, FieldsOfTheLibraryAreTheOptionsThatSetThem) {
   for (const auto& [message, said] : table) { EXPECT_EQ(with_options_for_fields(message), said); }
 }
 
-/// What rank r of a job has if it is started with the r-th of `commands`.
+/// The options of each rank, if rank r is started with the r-th of `commands`.
 std::vector<std::string> options_of(const std::vector<std::vector<const char*>>& commands) {
   std::vector<std::string> all;
   for (const auto& words : commands) {

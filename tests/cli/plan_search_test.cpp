@@ -1,4 +1,4 @@
-// The order in which a search tries what could fit.
+// The order in which a search tries settings.
 #include "tools/plan/plan_search.hpp"
 
 #include <fmt/format.h>
@@ -120,13 +120,13 @@ TEST(PlanSearch, OffloadsTheOptimizerWhereNothingElseFits) {
   EXPECT_EQ(found("1").tried, 2 * none.tried);
 }
 
-// One byte below the need of the cheapest choice, the next cheapest is taken.
+// With one byte less than the cheapest choice needs, the search takes the next cheapest.
 TEST(PlanSearch, ShardsBeforeItRecomputesAndRecomputesBeforeItOffloads) {
   std::size_t budget = std::numeric_limits<std::size_t>::max();
   std::vector<std::string> steps;
   while (steps.size() < 20) {
     const std::string text = std::to_string(budget);
-    // One way alone to cut, shard and gather.
+    // Only one way to cut, shard and gather.
     const SearchResult result = search(
         settings_of({"--layers", "6", "--hidden", "64", "--heads", "2", "--vocab", "600", "--seq",
                      "256", "--batch", "1", "--mesh", "shard=1", "--budget", text.c_str()}));
@@ -153,7 +153,7 @@ TEST(PlanSearch, GivenRecomputeAndHeadRowsStay) {
   EXPECT_THAT(command_line_of(choice), testing::HasSubstr(" --recompute gelu --head-rows 100 "));
 }
 
-// Four micro-batches for each place keep a pipeline busy, and half as many of two stages a rank.
+// A pipeline stays busy with four micro-batches per place, or two with two stages per rank.
 TEST(PlanSearch, InterleavesAPipelineThatHasTooFewMicroBatches) {
   const auto first = [](const char* layers, const char* samples, std::vector<const char*> more) {
     more.insert(more.end(), {"--ranks", "4", "--mesh", "pipe=4", "--layers", layers, "--batch",
@@ -180,7 +180,7 @@ TEST(PlanSearch, OneRankSendsNothing) {
 }
 
 TEST(PlanSearch, SkipsImpossibleMicroBatches) {
-  // 2^30 tokens are the most: ten of these samples.
+  // The limit is 2^30 tokens: ten of these samples.
   const SearchResult result = search(
       settings_of({"--seq", "100000000", "--batch", "8", "--accumulate", "2", "--budget", "1PiB"}));
   ASSERT_TRUE(result.found);

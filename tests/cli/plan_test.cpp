@@ -66,7 +66,7 @@ TEST_F(Plan, JsonHasTheContractsFields) {
   EXPECT_EQ(json.at("strategies")[4].at("ranks").size(), 1U);
 }
 
-// There the gradients of the last block join those of the root, and nearly all activations.
+// In the last block's backward, its gradients join the root's, and most activations are live.
 TEST_F(Plan, SaysWhereMostIsInUse) {
   const Json at = planned(small_plan({"--strategy", "zero3"}))
                       .at("strategies")[0]
@@ -150,8 +150,8 @@ TEST_F(Plan, TablesFitHundredColumns) {
   }
 }
 
-// 70 billion parameters on 1,024 ranks, and a billion tokens a micro-batch: under 2 s of work and
-// 200 MB.
+// 70 billion parameters on 1,024 ranks, and a billion tokens per micro-batch: under 2 s of
+// processor time and 200 MB.
 TEST_F(Plan, OfALargeModelTakesLittleTimeAndMemory) {
   const Outcome outcome =
       tessera({"plan", "--layers", "80", "--hidden", "8192", "--heads", "64", "--vocab", "32000",
@@ -165,8 +165,7 @@ TEST_F(Plan, OfALargeModelTakesLittleTimeAndMemory) {
   EXPECT_THAT(outcome.out, HasSubstr("64728743936 parameters"));
 }
 
-// Nothing is quadratic in layers or ranks, and what cannot fit is not planned to its end: half a
-// minute and more before.
+// Nothing is quadratic in layers or ranks, and a plan that cannot fit is abandoned early.
 TEST_F(Plan, OfManyLayersOnManyRanksTakesSeconds) {
   const std::string layers = TESSERA_SANITIZED ? "200" : "10000";
   const std::string ranks = TESSERA_SANITIZED ? "1000" : "1048576";
@@ -244,7 +243,7 @@ TEST_F(Budget, OfAPlanIsCheckedForEachStrategy) {
             false);
 }
 
-/// The words of the command that a search has found, after "tessera".
+/// The arguments of the command that a search found, without "tessera".
 Words found_command(const Json& json, const std::string& data) {
   std::istringstream text{json.at("search").at("command").get<std::string>()};
   Words words;
@@ -261,7 +260,7 @@ TEST_F(Budget, AloneFindsTheCheapestSettingThatFits) {
   EXPECT_EQ(roomy.at("batch"), 6);
   EXPECT_EQ(roomy.at("accumulate"), 1);
   EXPECT_EQ(roomy.at("search").at("tried"), 1);
-  // One byte less than ddp takes: the same traffic with less memory.
+  // One byte less than ddp needs: zero1 has the same traffic and takes less memory.
   const Json tight = planned(small_plan({"--budget", std::to_string(peak("ddp") - 1)}));
   EXPECT_EQ(tight.at("strategies")[0].at("name"), "zero1");
   EXPECT_EQ(tight.at("batch"), 2);
@@ -315,7 +314,7 @@ TEST_F(Budget, AloneOffloadsTheOptimizerWhereNothingElseFits) {
   EXPECT_THAT(cuda.err, HasSubstr("with --recompute block --offload optimizer needs the least"));
 }
 
-// Shards cannot be smaller than 1/N, nor larger groups than all.
+// N ranks cannot have shards smaller than 1/N or groups larger than N.
 TEST_F(Budget, ItsAdviceHelps) {
   const auto advice = [&](Words words) {
     Words all = {"plan", "--params", "1e9", "--ranks", "8", "--budget", "1MiB"};

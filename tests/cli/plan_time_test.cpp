@@ -112,7 +112,7 @@ TEST_F(PlanTime, OfAStackIsSixFlopsAParameterAndToken) {
   EXPECT_NEAR(flops, 6e9 * 4096, 0.01 * flops);
 }
 
-// Both ways over the link are in use at once, beside backward and the next forward.
+// Both directions of the link are busy at once, during backward and the next forward.
 TEST_F(PlanTime, OfStateOnTheHostIsBoundByTheLink) {
   Json machine = machine_;
   machine["host_bytes_per_second"] = 5e10;
@@ -144,9 +144,9 @@ TEST_F(PlanTime, RefusesUnknownCosts) {
   refused(plan({}), "of version 9");
 }
 
-// One H100's figures, and steps that it was measured at (docs/benchmarks/gpu.md). What a step
-// computes has changed since, and so the plan may be nearer or further than it was:
-// docs/plan-time-accuracy.md has the errors. None of these runs is among the figures.
+// Rates of one H100, and measured steps on it (docs/benchmarks/gpu.md). The steps have since
+// changed, so the plan's error may have too: docs/plan-time-accuracy.md lists the errors. The rates
+// do not include these runs.
 TEST_F(PlanTime, OfAGpusFiguresIsTheStepThatWasMeasured) {
   const Outcome made = tessera({"bench", "machine", "--from",
                                 std::string{kSourceDir} + "/docs/benchmarks/gpu-2026-11-22.json",

@@ -1,4 +1,4 @@
-// What the command plans is what its runs hold, to the byte.
+// The command plans what its runs hold, to the byte.
 #include "tools/plan/planner.hpp"
 
 #include <algorithm>
@@ -119,7 +119,7 @@ TEST_F(Planner, UsesMpiWhereThreadsAreImpossible) {
   EXPECT_EQ(planned_comm(asked, 257), CommKind::nccl);
 }
 
-// Nothing of CUDA is needed for it: the kernels' workspace is a constant, attention's a function.
+// Planning needs no CUDA: the kernels' workspace is a constant, attention's a function.
 TEST_F(Planner, PlansForCudaAnywhere) {
   const Settings cpu = settings({});
   const Settings cuda = settings({"--device", "cuda"});
@@ -134,7 +134,7 @@ TEST_F(Planner, PlansForCudaAnywhere) {
   }
 }
 
-// Parameters divide among units and ranks without a rest here, so the sums are those of the table.
+// Parameters divide evenly among units and ranks here, so the sums match the table.
 TEST_F(Planner, AStackHoldsTheParametersAndTheirSlotsAlone) {
   const Settings asked = settings({});
   constexpr std::int64_t elems = std::int64_t{64} * 64 * 4 * 10;

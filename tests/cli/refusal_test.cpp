@@ -1,4 +1,4 @@
-// What the command refuses: status 2, one or two lines on standard error that say what to do.
+// What the command refuses: status 2, and one or two lines on standard error that say what to do.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -178,7 +178,7 @@ TEST_F(Refusal, MoreThreadsThanOneProcessCanHave) {
   refused({"train", "--data", path("text.txt"), "--ranks", "257"}, {"--ranks", "257", "256"});
 }
 
-/// Variables of the environment, for one scope.
+/// Sets environment variables for one scope.
 class Variables {
  public:
   explicit Variables(std::vector<std::pair<const char*, const char*>> all) : all_{std::move(all)} {
@@ -194,7 +194,7 @@ class Variables {
   std::vector<std::pair<const char*, const char*>> all_;
 };
 
-// Else every process would train alone, and all would write the same files.
+// Otherwise each process would train a model of its own and write the same files.
 TEST_F(Refusal, BeingOneOfSeveralProcessesThatCannotBeJoined) {
   {
     const Variables torchrun{{{"WORLD_SIZE", "4"}, {"RANK", "0"}}};
@@ -205,7 +205,7 @@ TEST_F(Refusal, BeingOneOfSeveralProcessesThatCannotBeJoined) {
   train_refused({"--comm", "local"}, {"one of 2 processes", "--ranks 2"});
 }
 
-// The process of rank 0 speaks first; its end takes this one along, if it fails as well.
+// Other ranks wait before they report: if rank 0 fails too, it reports first and ends the job.
 TEST_F(Refusal, ByALaterProcessComesAfterTheFirst) {
   const Variables torchrun{{{"WORLD_SIZE", "4"}, {"RANK", "3"}}};
   const auto begin = std::chrono::steady_clock::now();
@@ -410,7 +410,7 @@ TEST_F(Refusal, MoreMemoryThanTheMachineHasExitsWithThree) {
                                    "--ranks", "256", "--steps", "1", "--init", path("none")});
   EXPECT_EQ(outcome.status, 3);
   EXPECT_NE(outcome.err.find("fewer ranks"), std::string::npos) << outcome.err;
-  // Activations far beyond 64 bits.
+  // The bytes of these activations do not fit into 64 bits.
   EXPECT_EQ(tessera({"train", "--data", path("text.txt"), "--layers", "60000", "--hidden", "30000",
                      "--heads", "1", "--seq", "100000000", "--batch", "10"})
                 .status,

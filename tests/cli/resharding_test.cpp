@@ -37,7 +37,7 @@ TEST_F(ReshardingOptions, WorkIfAnyStrategyGathersAndShowInItsPeak) {
   for (const Words& options : larger) {
     const Json json = compared(options);
     EXPECT_EQ(gather(json, 0), 0U);
-    // Two blocks: the ring of two slots, or a slot for each.
+    // With two blocks, a ring of two slots equals one slot per block.
     EXPECT_EQ(gather(json, 1), usual) << testing::PrintToString(options);
     EXPECT_EQ(json.at("strategies")[0].at("losses"), plain.at("strategies")[0].at("losses"));
   }

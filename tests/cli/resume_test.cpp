@@ -75,7 +75,7 @@ class Resume : public CommandTest {
     }
     return all;
   }
-  /// Expects the same bytes in both folders of a step, but for who wrote them.
+  /// Expects the same bytes in both folders of a step, except for their provenance.
   void expect_same(const std::string& one, const std::string& other) const {
     ASSERT_EQ(names_in(one), names_in(other));
     for (const std::string& name : names_in(one)) {
@@ -120,7 +120,7 @@ TEST_F(Resume, AResumedRunIsTheUninterruptedOneToTheBit) {
   }
 }
 
-// Machines without a shared file system: their parts, brought to one folder.
+// Parts of machines without a shared file system, copied into one folder.
 TEST_F(Resume, TakesPartsThatLieSideBySide) {
   const Words all = {"--lr-schedule", "constant", "--strategy", "zero3"};
   train(all + Words{"--steps", "6", "--checkpoint", path("a")});
@@ -139,7 +139,7 @@ TEST_F(Resume, TakesPartsThatLieSideBySide) {
   refused(
       all + Words{"--steps", "6", "--checkpoint", path("d"), "--resume"},
       {"part 0 is missing", "copy the parts of all machines there", "tessera checkpoint merge"});
-  // A newer step of which a part is missing is passed over and set aside.
+  // A newer step with a missing part is skipped and set aside.
   train(all + Words{"--steps", "3", "--checkpoint", path("e")});
   fs::rename(path("e/" + step_name(3)), path("d/" + step_name(3)));
   const Outcome older = trained(all + Words{"--steps", "6", "--checkpoint", path("d"), "--resume"});
@@ -307,7 +307,7 @@ TEST_F(Resume, SavesAtTheGivenMinutes) {
   EXPECT_EQ(saved("3"), (std::set{step_name(8)}));
 }
 
-// Masters are fp32 in both: in fp16 a run continues with newly rounded weights.
+// Both formats have fp32 masters; in fp16 a run continues with newly rounded weights.
 TEST_F(Resume, PrecisionChangesIfItIsTyped) {
   const Words all = {"--checkpoint", path("a"), "--lr-schedule",
                      "constant",     "--log",   path("a.log")};
@@ -435,7 +435,7 @@ TEST_F(Resume, NothingStartsFromDamagedWeights) {
 }
 
 TEST_F(Resume, ReportsWhatCouldNotBeWritten) {
-  // A save that fails while the last one waits.
+  // A save fails while the last save waits for it.
   fs::create_directories(path("a"));
   write_file(path("a/" + step_name(2)), "a user's");
   const Words all = {"--checkpoint", path("a"), "--checkpoint-every", "2"};
@@ -444,7 +444,7 @@ TEST_F(Resume, ReportsWhatCouldNotBeWritten) {
   EXPECT_THAT(outcome.err, HasSubstr("the existing folder is not a checkpoint"));
   EXPECT_THAT(outcome.out, HasSubstr("weights in " + path("a/model.safetensors")));
 
-  // A name for the weights that cannot be renewed.
+  // The weights' name in the run's folder cannot be replaced.
   NamedPipe pipe{path("pipe")};
   pipe.fill();  // the first step waits for the reader
   RunningCommand run{command({"--checkpoint", path("b"), "--steps", "3", "--log", path("pipe")}),
@@ -460,7 +460,7 @@ TEST_F(Resume, ReportsWhatCouldNotBeWritten) {
                                   " does not hold the newest weights"));
 }
 
-/// A number of tokens that nobody reads.
+/// A number of tokens without contents.
 class Zeros final : public TokenSource {
  public:
   explicit Zeros(std::int64_t size) : size_{size} {}
@@ -473,7 +473,7 @@ class Zeros final : public TokenSource {
   std::int64_t size_;
 };
 
-// 100 windows. Epochs of 16 steps of 6 windows, of 11 of 9, and of one of 100.
+// 100 windows: an epoch has 16 steps of 6 windows, 11 of 9, or one of 100.
 TEST(DataPosition, ANewGlobalBatchBeginsBehindTheWindowsTaken) {
   const auto job = [](int ranks, std::int64_t batch) {
     tools::Settings settings;

@@ -22,7 +22,7 @@
 
 namespace tessera::test {
 
-/// Asks `reached` again and again, a minute at most; whether it said yes.
+/// Polls `reached` for at most a minute; false if it stays false.
 inline bool wait_until(const std::function<bool()>& reached) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes{1};
   while (!reached()) {
@@ -35,7 +35,8 @@ inline bool wait_until(const std::function<bool()>& reached) {
 /// A running command. The destructor kills it with SIGKILL unless it has ended.
 class RunningCommand {
  public:
-  /// `words` are a program and its arguments; its output goes to files beginning with `said`.
+  /// `words` are a program and its arguments; its output goes to files whose names begin with
+  /// `said`.
   RunningCommand(std::vector<std::string> words, const std::string& said)
       : out_{said + ".out"}, err_{said + ".err"} {
     std::vector<char*> raw;
@@ -61,7 +62,7 @@ class RunningCommand {
 
   [[nodiscard]] pid_t process() const noexcept { return process_; }
   void send(int signal) const { EXPECT_EQ(::kill(process_, signal), 0); }
-  /// Whether its ranks are threads by now, and a signal would be noted.
+  /// Whether its ranks have started as threads and it handles signals.
   [[nodiscard]] bool trains() const {
     const std::string caught = said_by_the_system("SigCgt:");
     return threads() > 3 && ((std::stoull(caught, nullptr, 16) >> (SIGTERM - 1)) & 1U) != 0;
@@ -80,7 +81,7 @@ class RunningCommand {
   }
 
  private:
-  /// What /proc has of the process behind `name`; "0" if nothing.
+  /// The value behind `name` in the process's status in /proc; "0" if there is none.
   [[nodiscard]] std::string said_by_the_system(const std::string& name) const {
     const std::string status = read_file("/proc/" + std::to_string(process_) + "/status");
     const std::size_t at = status.find(name);
@@ -93,7 +94,7 @@ class RunningCommand {
   int status_ = 0;
 };
 
-/// A named pipe for --log: the test can read what is written, and stop the writer.
+/// A named pipe for --log: the test can read the log, and block the writer.
 class NamedPipe {
  public:
   explicit NamedPipe(std::string path) : path_{std::move(path)} {
@@ -109,7 +110,7 @@ class NamedPipe {
     if (reader_ >= 0) { ::close(reader_); }
     reader_ = -1;
   }
-  /// Makes later writers wait.
+  /// Blocks later writers.
   void fill() {
     const int writer = ::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     const std::array<char, 512> block{};
@@ -123,7 +124,7 @@ class NamedPipe {
       return lines() >= count;
     });
   }
-  /// Reads what there is; false once there is no writer.
+  /// Reads what is available; false once there is no writer.
   bool read_some() {
     std::array<char, 4096> buffer{};
     for (;;) {

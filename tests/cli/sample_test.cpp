@@ -1,4 +1,4 @@
-// tessera sample, and the held-out loss of tessera train: a model is trained, looked at, and used.
+// tessera sample, and the held-out loss of tessera train.
 #include "cli/command.hpp"
 
 namespace tessera::test::sample_test {
@@ -6,7 +6,7 @@ namespace {
 
 class Sample : public CommandTest {
  protected:
-  // Weights that have learnt a little of the text.
+  // Trains weights that have learnt a little of the text.
   void train_weights() {
     const Outcome outcome =
         tessera(small("train", {"--steps", "60", "--lr", "0.01", "--checkpoint", path("weights")}));

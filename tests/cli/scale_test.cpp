@@ -1,4 +1,4 @@
-// tessera scale: it finds the largest model that fits, and a run holds what was planned.
+// tessera scale finds the largest model that fits, and a run uses the planned memory.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ Settings settings_of(const std::vector<std::string>& words) {
   return parse_command_line(raw).settings;
 }
 
-/// A family of which members take some MiB and a moment.
+/// Options of a family whose members need a few MiB and little time.
 std::vector<std::string> tiny(const std::vector<std::string>& more) {
   std::vector<std::string> all = {"--model", "gpt-nano", "--seq", "16", "--batch", "1"};
   all.insert(all.end(), more.begin(), more.end());

@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 class Signals : public CommandTest {
  protected:
-  /// A run that would take hours, whose rate does not depend on its length.
+  /// A run with a constant learning rate, so that its weights do not depend on its length.
   [[nodiscard]] Words training(const Words& more) const {
     Words all = small("train", {"--lr-schedule", "constant"});
     all.insert(all.begin(), kCommand);
@@ -41,7 +41,7 @@ class Signals : public CommandTest {
   }
 };
 
-/// What a run leaves in its folder, that has made `steps` steps.
+/// The files that a run of `steps` steps leaves in its folder.
 std::set<std::string> after(const std::string& steps) {
   return {"model.safetensors", "step-" + std::string(8 - steps.size(), '0') + steps};
 }
@@ -49,7 +49,7 @@ std::set<std::string> after(const std::string& steps) {
 const std::vector<std::pair<int, std::string>> kEach = {
     {SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}};
 
-// The weights are those of a run that was to end there, to the bit.
+// The weights equal those of a run with that number of steps, to the bit.
 TEST_F(Signals, TrainingFinishesTheStepAndWritesItsWeights) {
   for (const auto& [signal, name] : kEach) {
     SCOPED_TRACE(name);
@@ -94,7 +94,7 @@ TEST_F(Signals, ARunThatIsStoppedEarlyStillShowsAStep) {
   EXPECT_GT(trace.at("traceEvents").size(), 10U);
 }
 
-// The reader is like "| head", or a tee that the same signal ended.
+// The reader is "| head", or a tee that the same signal ended.
 TEST_F(Signals, AReaderOfStandardOutputThatLeavesLosesNoWeights) {
   const std::string pipe = path("pipe");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);

@@ -1,4 +1,4 @@
-// The command where standard streams are closed, or cannot be written.
+// The command with standard streams that are closed or cannot be written.
 #include <utility>
 
 #include "cli/command.hpp"
@@ -10,7 +10,7 @@ using Words = std::vector<std::string>;
 
 class Streams : public CommandTest {
  protected:
-  /// A training whose steps after the first are skipped, each with a word on standard error.
+  /// A training that skips all steps after the first, with a message on standard error for each.
   [[nodiscard]] Words skipping(const std::string& name) const {
     return small("train", {"--steps", "3", "--lr", "1e30", "--checkpoint", path(name), "--log",
                            path(name + ".jsonl")});

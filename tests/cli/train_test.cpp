@@ -13,7 +13,7 @@ namespace {
 
 class Train : public CommandTest {
  protected:
-  /// Trains with a log, expects success, and gives the log's objects.
+  /// Trains with a log, expects success, and returns the log's objects.
   std::vector<nlohmann::json> logged(std::vector<std::string> arguments,
                                      const std::string& name = "run.jsonl") {
     arguments.insert(arguments.end(), {"--log", path(name)});
@@ -79,7 +79,7 @@ TEST_F(Train, RecomputeSavesMemoryAndChangesNoLossAndDropoutChangesThem) {
     EXPECT_EQ(losses(recomputed), losses(kept)) << which;
     EXPECT_EQ(recomputed[2].at("peak_bytes"), recomputed[2].at("planned_peak_bytes"));
     const bool saves = recomputed[2].at("peak_bytes")[0] < kept[2].at("peak_bytes")[0];
-    EXPECT_EQ(saves, std::string{which} != "every:2");  // of two layers the second shares with none
+    EXPECT_EQ(saves, std::string{which} != "every:2");  // every:2 saves nothing with two layers
   }
 }
 
@@ -100,7 +100,7 @@ TEST_F(Train, OffloadedActivationsLeaveTheDeviceAndChangeNoLoss) {
   for (const std::size_t rank : {0U, 1U}) {
     EXPECT_EQ(kept[1].at("peak_bytes")[rank].get<std::size_t>() -
                   away[1].at("peak_bytes")[rank].get<std::size_t>(),
-              5 * stream);  // eight inputs of layers, of which three stay
+              5 * stream);  // three of eight layer inputs stay
   }
 }
 
@@ -123,7 +123,7 @@ TEST_F(Train, AnOffloadedOptimizerLeavesTheDeviceAndChangesNoLoss) {
   }
   EXPECT_LT(peaks[1], kept[2].at("peak_bytes")[0].get<std::size_t>());
   EXPECT_LT(peaks[0], peaks[1]);
-  EXPECT_LE(peaks[2], peaks[0]);  // the model has no more boundaries than slots for them
+  EXPECT_LE(peaks[2], peaks[0]);  // every boundary has a slot: nothing to offload
 }
 
 TEST_F(Train, EveryNumberOfTheOptimizerHasAnEffect) {
@@ -177,7 +177,7 @@ TEST_F(Train, ALossScaleThatIsAPowerOfTwoIsLoggedAndChangesNoLoss) {
   EXPECT_EQ(with({"--precision", "bf16"})[0].at("loss_scale"), 1);
 }
 
-// A rate that no model survives.
+// With this learning rate every model diverges.
 TEST_F(Train, SkippedStepsAreReportedAndTheLastOfTooManyNamesTheUnit) {
   const Outcome outcome =
       tessera(small("train", {"--steps", "10", "--lr", "1e30", "--max-skips", "3", "--loss-scale",

@@ -1,5 +1,5 @@
-// Preloaded into the command: a steady clock that moves 20 seconds with each line of the file that
-// the variable LOG_CLOCK names, so that minutes pass in a test that takes none.
+// Preloaded into the command: a steady clock that advances 20 seconds per line of the file that the
+// variable LOG_CLOCK names, so that minutes pass in a short test.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
