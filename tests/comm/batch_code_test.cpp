@@ -16,7 +16,7 @@ std::string code_of(const Batch& batch) {
   return code;
 }
 
-/// One of each operation, with nothing equal that could be mixed up.
+/// One of each operation, with distinct values, so that mixed-up fields show.
 Batch all_operations() {
   static std::vector<double> memory(64);
   const auto view = [](std::int64_t elems, DType dtype) {

@@ -171,7 +171,7 @@ TEST(BatchCheck, EntriesMayShareWhatTheyOnlyRead) {
   const Batch writes = Batch{"w"}.all_gather(shard.view(), a.view()).all_reduce(shard.view());
   EXPECT_THAT(refusal(writes, 0, 3), HasSubstr("entry 1 (all_reduce): overlaps entry 0"));
 
-  // The later entry comes first in memory, and a long one covers both.
+  // Entries are not in the order of their memory, and a long one covers both others.
   const Batch covered = Batch{"c"}
                             .all_reduce(a.view().slice(4, 2))
                             .all_reduce(a.view().slice(0, 1))

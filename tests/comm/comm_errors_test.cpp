@@ -1,4 +1,4 @@
-// Every rank or no rank: how a communicator refuses, and how it fails.
+// Refusals and failures of a communicator: on every rank or on none.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 class CommErrors : public OnRanks {
  protected:
-  /// What `run` throws as `E`; "nothing" if it returns.
+  /// What `body` throws as `E`; "nothing" if it returns.
   template <class E>
   static std::string error_of(const std::function<void(World&)>& body,
                               const WorldOptions& options = {}) {
@@ -48,7 +48,7 @@ TEST_P(CommErrors, ABadSizeIsRefusedOnEveryRankBeforeAnythingMoves) {
         ContractError);
     EXPECT_EQ(full, before);
 
-    // Usable as before, and no sequence number was lost.
+    // The communicator stays usable, and no sequence number is lost.
     complete(world, world.gather_channel(), Batch{"t"}.all_reduce(shard.view()));
     EXPECT_EQ(shard.at(3), 1.0 * world.size());
   });
@@ -64,7 +64,7 @@ TEST_P(CommErrors, AMissingCallEndsByTheDeadlineAndNamesWhoIsMissing) {
         const QuiesceAtExit guard{world};
         world.barrier();
         if (world.rank() == absent) {
-          // Not ended, only late: well past the peers' deadline.
+          // The rank has not ended, but is late: well past the peers' deadline.
           const auto begin = std::chrono::steady_clock::now();
           while (std::chrono::steady_clock::now() - begin < 4 * options.deadline) {
             std::this_thread::yield();
@@ -90,7 +90,7 @@ TEST_P(CommErrors, AMissingExchangeEndsTheJob) {
   EXPECT_THAT(error, HasSubstr("exchange (channel gather, sequence 0)"));
 }
 
-// One rank issues something else: all ranks get the same text, which says what.
+// One rank issues something else: all ranks get the same text, which names the difference.
 struct Difference {
   const char* name;
   std::function<Batch(HostTensor&, bool odd)> make;
@@ -223,8 +223,8 @@ TEST_P(CommErrors, AbortFromAnotherThreadWakesEveryWaitAndStays) {
   EXPECT_EQ(error, "rank 0: stop now") << "all bodies swallowed it; the job did not";
 }
 
-// A rank that unwinds must not wait for peers that will never come, nor end their lives before it
-// has said why.
+// An unwinding rank must not wait for peers that never arrive, nor abort them before it reports why
+// it fails.
 TEST_P(CommErrors, AnUnwindingRankWithdrawsCallsThatHaveNotBegun) {
   const std::string error = error_of<ContractError>([](World& world) {
     HostTensor data{DType::fp32, 4};

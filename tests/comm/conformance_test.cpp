@@ -24,7 +24,7 @@ using test::slice;
 using test::sum_order;
 using test::Values;
 
-// Elements a rank: nothing, odd, around a vector, around the blocks and pieces that sums use.
+// Elements per rank: zero, odd, around a vector, around the blocks and pieces of sums.
 const std::vector<std::int64_t> kSizes{0, 1, 3, 64, 65, 777, 2049};
 
 class Conformance : public OnRanks {};
@@ -182,7 +182,7 @@ TEST_P(Conformance, GatherInPlaceOnTheRoot) {
   });
 }
 
-// Longer than anything that a backend sends or adds at a time, and a multiple of nothing.
+// Longer than any piece that a backend sends or adds, and a multiple of none.
 TEST_P(Conformance, LongTensorsArriveWhole) {
   run([](World& world) {
     const int ranks = world.size();
@@ -229,7 +229,7 @@ TEST_P(Conformance, LongTensorsArriveWhole) {
   });
 }
 
-// One set of bits, whichever way a strategy moves its gradients.
+// Strategies that reduce gradients in different ways must get the same bits.
 TEST_P(Conformance, AllReductionsAgreeToTheBit) {
   if (sum_order() == test::SumOrder::any && ranks() > 2) {
     GTEST_SKIP() << "NCCL adds more than two in orders of its own";

@@ -46,7 +46,7 @@ TEST(HostCores, RanksBoundToCoresOfTheirOwnHaveAllOfThese) {
 }
 
 TEST(HostCores, EveryCoreIsAssignedSeparately) {
-  // Two ranks on each half of a machine, and one on all of it.
+  // Two ranks on one half of a machine, one on the other half, and one on all of it.
   const std::vector<HostCores> ranks{
       {"a", cores(0, 6)}, {"a", cores(0, 6)}, {"a", cores(6, 6)}, {"a", cores(0, 12)}};
   EXPECT_EQ(threads_of_all(ranks), (std::vector<int>{2, 2, 3, 5}));

@@ -82,8 +82,8 @@ std::vector<MeshShape> meshes_of(const Names& names) {
   return meshes;
 }
 
-/// Expects that the groups along `names` have each rank once, in order, and that the ranks of one
-/// differ in no other coordinate.
+/// Expects the groups along `names` to contain each rank once, in order, and the ranks of a group
+/// to differ in no other coordinate.
 void expect_partition(const MeshShape& mesh, const Names& names) {
   const MeshGroups groups = mesh.along(names);
   ASSERT_EQ(groups.size() * groups.count(), mesh.ranks());

@@ -1,4 +1,4 @@
-// Sub-meshes move what their ranks bring, over every kind of communicator.
+// Collectives of sub-meshes, over every kind of communicator.
 #include "tessera/world/mesh.hpp"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ std::vector<Dims> meshes_of(int ranks) {
   return all;
 }
 
-/// Expects a gather and a sum over the ranks of `sub` that bring `world`'s test data.
+/// Expects a gather and a sum over the ranks of `sub` to move those ranks' test data.
 void expect_moves(World& world, const SubMesh& sub) {
   constexpr std::int64_t n = 33;
   const std::vector<int> ranks = sub.ranks();
@@ -97,7 +97,7 @@ TEST(Mesh, OfAnotherNumberOfRanksIsRefused) {
   }
 }
 
-// There are no other ranks to ask: the mesh has all the answers.
+// A simulated rank has no others to ask: the mesh determines its sub-meshes.
 TEST(Mesh, ASimulatedRankKnowsItsSubMeshes) {
   constexpr int kRanks = 1 << 20;
   const SimulatedRank rank{

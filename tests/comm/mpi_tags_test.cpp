@@ -7,7 +7,7 @@
 namespace tessera::mpi_tags_test {
 namespace {
 
-// MPI allows 32,768 tags at least; libraries have many more.
+// MPI guarantees at least 32,768 tags; libraries have many more.
 constexpr int kFewest = 32'768;
 constexpr int kMany = 1 << 30;
 

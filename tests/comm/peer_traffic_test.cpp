@@ -16,13 +16,13 @@ namespace {
 using test::complete;
 using test::HostTensor;
 
-constexpr std::int64_t kElems = 192;  // of fp32, a rank's part of a tensor: a whole piece
+constexpr std::int64_t kElems = 192;  // a rank's part of a tensor, in fp32: one whole piece
 constexpr std::size_t kPart = 4 * kElems;
 
 class PeerTraffic : public test::OnRanks {
  protected:
-  /// Has every rank of a job of threads submit what `batch_of` makes of a part and the whole, and
-  /// expects rank `from` to have sent `expected(from, to)` parts to rank `to`.
+  /// Every rank submits the batch that `batch_of` makes of a part and the whole; expects rank
+  /// `from` to send `expected(from, to)` parts to rank `to`.
   template <class BatchOf, class Expected>
   static void expect_parts(const BatchOf& batch_of, const Expected& expected) {
     WorldOptions options;
@@ -44,7 +44,7 @@ class PeerTraffic : public test::OnRanks {
         options);
   }
 };
-// Threads: processes do not count.
+// Ranks are threads: processes do not count their traffic.
 INSTANTIATE_TEST_SUITE_P(Ranks, PeerTraffic,
                          testing::Combine(testing::ValuesIn(test::comm_kinds()),
                                           testing::Values(1, 2, 3, 8)),
@@ -74,7 +74,7 @@ TEST_P(PeerTraffic, GatherGoesToTheRootAlone) {
                [&](int, int to) { return to == root ? 1 : 0; });
 }
 
-// Each rank reduces a part for the root: the root is sent that, and its own part of every rank's.
+// Each rank reduces one part and sends it to the root, which also gets its own part from each rank.
 TEST_P(PeerTraffic, ReducePassesBetweenAllRanksOnItsWayToTheRoot) {
   const int root = ranks() - 1;
   expect_parts([&](View, View whole) { return Batch{"t"}.reduce(whole, ReduceOp::sum, root); },

@@ -9,7 +9,7 @@
 namespace tessera::rank_split_test {
 namespace {
 
-/// Ranks of the job are ten times the ranks here.
+/// The job's rank: ten times the rank here.
 std::string tenfold(int rank) {
   return "rank " + std::to_string(10 * rank);
 }

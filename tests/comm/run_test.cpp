@@ -152,7 +152,7 @@ TEST(RunRanks, AStreamsFailureAfterTheBodyFailsTheJob) {
   }
 }
 
-/// Runs four ranks that throw what `text` says, rank 3 before the others.
+/// Runs four ranks that throw `text(rank)`, rank 3 before the others.
 template <class Text>
 void fail_after_rank_3(const Text& text) {
   run_ranks(4, [&](World& world) {
@@ -180,7 +180,7 @@ TEST(RunRanks, RanksThatFailWithOneTextCountAsTheLowestOfThem) {
             "rank 0: alike");
 }
 
-// The deadline is minutes away: the error comes because rank 1 has ended, not because of it.
+// The deadline is minutes away: the error is due to rank 1's end, not to the deadline.
 TEST(RunRanks, ARankThatEndsWithoutACollectiveItsPeersMakeIsNamedAtOnce) {
   for (const bool never : {false, true}) {
     std::string text;
@@ -236,7 +236,7 @@ TEST(Run, RunsAloneOnTheCallingThreadAndRethrowsErrors) {
             "own");
 }
 
-// A variable of the environment, for one scope.
+// Sets an environment variable for one scope.
 class ScopedVariable {
  public:
   ScopedVariable(const char* name, const char* value) : name_{name} { ::setenv(name, value, 1); }
@@ -310,10 +310,10 @@ TEST(Launcher, KnowsTheVariablesOfEachLauncher) {
   EXPECT_EQ(found_text({{"PMI_SIZE", "3"}, {"PMI_RANK", "0"}}), "PMI_SIZE: 0 of 3");
   EXPECT_EQ(found_text({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "3"}}), "SLURM_NTASKS: 3 of 4");
   EXPECT_EQ(found_text({{"WORLD_SIZE", "5"}, {"RANK", "4"}}), "WORLD_SIZE: 4 of 5");
-  // A variable of an allocation's shell or of other software: not a process of a job.
+  // Variables of an allocation's shell or of other software: this is not a process of a job.
   EXPECT_EQ(found_text({{"SLURM_NTASKS", "4"}}), "none");
   EXPECT_EQ(found_text({{"WORLD_SIZE", "5"}}), "none");
-  // mpirun inside a batch job: the inner launcher counts.
+  // mpirun inside a batch job: the inner launcher takes precedence.
   EXPECT_EQ(found_text({{"OMPI_COMM_WORLD_SIZE", "1"},
                         {"OMPI_COMM_WORLD_RANK", "0"},
                         {"SLURM_NTASKS", "4"},
@@ -340,7 +340,7 @@ TEST(Launcher, MayKnowTheNumberOfProcessesOnThisMachine) {
   step["SLURM_TASKS_PER_NODE"] = "16(x2)";
   EXPECT_EQ(on_machine(step, "SLURM_STEP_TASKS_PER_NODE", "4(x2)"), 4)
       << "the step's, not the job's";
-  // What is not the same on each, or makes no sense, is not known: most runs need not know.
+  // Counts that differ between machines, or make no sense, are unknown: most runs do not need them.
   for (const char* other : {"4(x1),2(x2)", "5,3", "4(", "4(x2", "x", "", "0", "-4", "9"}) {
     EXPECT_EQ(on_machine(slurm, "SLURM_TASKS_PER_NODE", other), std::nullopt) << other;
   }

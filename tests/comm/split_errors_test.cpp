@@ -1,4 +1,4 @@
-// How communicators of groups are refused, and how they fail: one for all, with the job's ranks.
+// Refusals and failures of groups' communicators: on all ranks of a group, with the job's ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ std::string error_of(const std::function<void()>& call) {
 
 class SplitErrors : public OnRanks {
  protected:
-  /// Each rank's own words, by rank.
+  /// Error texts by rank.
   using Texts = std::vector<std::string>;
   static Texts texts() { return Texts(static_cast<std::size_t>(ranks())); }
 };
@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, SplitErrors,
 const GroupOf kOddAndEven = [](int rank) { return rank % 2; };
 const GroupOf kPairs = [](int rank) { return rank / 2; };
 
-/// Neither ends nor calls anything.
+/// Keeps a rank alive without any call.
 void compute_for(std::chrono::milliseconds time) {
   std::this_thread::sleep_for(time);
 }
@@ -76,8 +76,8 @@ TEST_P(SplitErrors, AMissingCallNamesTheGroupAndTheJobsRanks) {
   EXPECT_THAT(error, HasSubstr(ranks() > 5 ? "for ranks 3, 5, which" : "for rank 3, which"));
 }
 
-// The groups are hybrid's, and rank 1 is late: its neighbour waits for it, and for the neighbour
-// the other groups, which are ahead and whose deadlines pass first.
+// The groups are hybrid's, and rank 1 is late. Its neighbour waits for it; the other groups are
+// ahead and wait for the neighbour, so their deadlines pass first.
 TEST_P(SplitErrors, TheMissingRankIsTracedToOneThatWaitsForNoOther) {
   WorldOptions options;
   options.deadline = std::chrono::milliseconds{600};
@@ -141,7 +141,7 @@ TEST_P(SplitErrors, DifferentBatchesInOneGroupEndAllGroups) {
       } else {
         EXPECT_THROW(world.barrier(), CommError);
       }
-      // Also if a rank would not have to wait.
+      // Calls that need not wait for another rank fail too.
       EXPECT_THROW(complete(world, alone, Batch{"y"}.all_reduce(data.view())), CommError);
     });
   });

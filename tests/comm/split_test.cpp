@@ -1,4 +1,4 @@
-// Groups of ranks: what a communicator made by a split must do, for every kind.
+// Groups of ranks: what a communicator made by a split must do, for every kind of communicator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, SplitConformance,
                                           testing::ValuesIn(test::rank_counts({1, 2, 3, 4, 5, 8}))),
                          test::rank_job_name);
 
-/// Every operation once, among `members`; each rank of the group as a root.
+/// Every operation once among `members`, with each rank of the group as root.
 void expect_all_operations(World& world, const Channel& channel, const std::vector<int>& members,
                            DType dtype, std::int64_t n) {
   const int size = channel.communicator.size();
@@ -100,7 +100,7 @@ TEST_P(SplitConformance, EveryOperationStaysInItsGroup) {
   });
 }
 
-// Longer than a backend sends or adds at a time.
+// Longer than any piece that a backend sends or adds.
 TEST_P(SplitConformance, LongTensorsArriveWhole) {
   run([](World& world) {
     const Rule pairs = rules()[2];
@@ -141,8 +141,8 @@ TEST_P(SplitConformance, TextsArriveInTheOrderOfTheGroup) {
   });
 }
 
-/// What is wrong with `sum`: that within a rank's shard group, then of these sums over the ranks of
-/// its replica group. Of groups of two: their sums have no order.
+/// The error in `sum`, which must be the sum over the replica group of each member's sum over its
+/// shard group. Shard groups have two ranks, so their sums do not depend on the order.
 std::string hybrid_problem(const HostTensor& sum, int rank, int ranks, const Rule& shard,
                            const Rule& replica, std::uint32_t salt) {
   const std::int64_t n = sum.elems();
@@ -154,8 +154,8 @@ std::string hybrid_problem(const HostTensor& sum, int rank, int ranks, const Rul
   return reduction_problem(sum, sums, ReduceOp::sum, sum_order());
 }
 
-// Hybrid sharding uses groups like this: gathers within a group, and concurrent sums within it and
-// then over the ranks of the same place in all groups. Nothing is waited for in between.
+// Hybrid sharding uses groups like this: gathers within a group, and at the same time sums within
+// it and then over the ranks at the same place in all groups. Nothing waits in between.
 TEST_P(SplitConformance, ShardAndReplicaGroupsWorkAtTheSameTime) {
   WorldOptions options;
   options.delays = DelayInjection{.seed = 7, .longest = std::chrono::microseconds{200}};
@@ -231,7 +231,7 @@ TEST_P(SplitConformance, AGroupCanBeSplitAgain) {
   run([](World& world) {
     const Channel half =
         world.split(world.gather_channel(), [](int rank) { return rank % 2; }, "half");
-    // Counted within the half: of ranks 0, 2, 4, 6 those are 0, 2 and 4, 6.
+    // Ranks count within the half: its ranks 0, 2, 4, 6 of the job become 0, 2 and 4, 6.
     const Channel quarter = world.split(half, [](int rank) { return rank / 2; }, "quarter");
     const Rule quarters{"quarter", [](int rank) { return 100 * (rank % 2) + rank / 4; }};
     const std::vector<int> members = quarters.members(world.rank(), world.size());
@@ -239,7 +239,7 @@ TEST_P(SplitConformance, AGroupCanBeSplitAgain) {
     expect_all_operations(world, quarter, members, DType::fp32, 65);
     expect_all_operations(world, half, rules()[3].members(world.rank(), world.size()), DType::fp32,
                           65);
-    // Here the halves have been split a different number of times.
+    // The halves may be split a different number of times.
     if (world.rank() % 2 == 0) {
       (void)world.split(half, [](int) { return 0; }, "even again");
     }
@@ -261,7 +261,7 @@ TEST_P(SplitConformance, TheWorldKeepsWhatItHasSplit) {
     EXPECT_EQ(group_of(gather, [](int rank) { return rank / 2; }, "pairs"), first);
     EXPECT_NE(group_of(gather, pairs, "others"), first);
     EXPECT_NE(group_of(reduce, pairs, "pairs"), first);
-    // The first two ranks are a pair as before, the others are not.
+    // The first two ranks are a pair as before; the others are not.
     const GroupOf other = [](int rank) { return rank < 2 ? 0 : rank; };
     if (world.size() > 3) { EXPECT_NE(group_of(gather, other, "pairs"), first); }
     const Channel again = world.split(gather, other, "pairs");
@@ -286,7 +286,7 @@ TEST_P(SplitConformance, OneCommunicatorCanBeSplit) {
   });
 }
 
-// All but the last rank wait for it there when the group goes.
+// All ranks but the last still wait in the batch when the group is destroyed.
 TEST_P(SplitConformance, AGroupsPendingWorkCompletesAfterItIsDestroyed) {
   run([](World& world) {
     const Channel whole = world.reduce_channel();
@@ -365,7 +365,7 @@ TEST_P(SplitConformance, DisagreementIsRefusedOnAllAndTheWholeStaysUsable) {
   });
 }
 
-// On every rank, including those that did not split: they got an invalid text.
+// Ranks that did not split are refused too: they got an invalid text.
 TEST_P(SplitConformance, ASplitAgainstAnotherCallIsRefusedOnAllAndTheWholeStaysUsable) {
   run([](World& world) {
     const Channel whole = world.gather_channel();
@@ -392,7 +392,7 @@ TEST_P(SplitConformance, ASplitAgainstAnotherCallIsRefusedOnAllAndTheWholeStaysU
   });
 }
 
-// Its address may be reused once it has ended, and the world's reference would outlive it.
+// The world's reference would outlive a user's communicator, and the address may be reused.
 TEST_P(SplitConformance, TheWorldNeverSplitsAUsersCommunicator) {
   run([](World& world) {
     const Channel whole = world.reduce_channel();
@@ -410,7 +410,7 @@ TEST_P(SplitConformance, TheWorldNeverSplitsAUsersCommunicator) {
   });
 }
 
-// A rank that has ended is missed only by groups that it belongs to.
+// The end of a rank affects only the groups that it belongs to.
 TEST_P(SplitConformance, GroupsContinueAfterRanksOfOtherGroupsEnd) {
   run([](World& world) {
     const Channel group =
@@ -425,7 +425,7 @@ TEST_P(SplitConformance, GroupsContinueAfterRanksOfOtherGroupsEnd) {
   });
 }
 
-// Tags of MPI's are what there is a limited number of.
+// MPI's tags limit the number of splits.
 TEST_P(SplitConformance, TooManySplitsAreRefusedOnAllRanks) {
   if (test::comm_kinds().front().name != "mpi" || ranks() != 2) { return; }
   run([](World& world) {
@@ -444,7 +444,7 @@ TEST_P(SplitConformance, TooManySplitsAreRefusedOnAllRanks) {
   });
 }
 
-// There are no other ranks to ask: the rule has all the answers.
+// A simulated rank has no others to ask: the rule determines its group.
 TEST(SimulatedSplit, ASimulatedRankKnowsItsGroup) {
   constexpr int kRanks = 1 << 20;
   WorldOptions options;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kGuard = 64;
 
-// Not periodic in anything that a copy could be wrong by.
+// Without a period that could hide a wrong copy.
 std::vector<unsigned char> pattern(std::size_t bytes) {
   std::vector<unsigned char> data(bytes);
   std::uint32_t state = 1;
@@ -24,9 +24,9 @@ std::vector<unsigned char> pattern(std::size_t bytes) {
   return data;
 }
 
-/// What stands around and in `bytes` copied from `from` bytes to `to` bytes off alignment.
+/// Checks `bytes` copied from `from` to `to` bytes off alignment, and the memory around them.
 void check_copy(std::size_t bytes, std::size_t to, std::size_t from) {
-  const std::vector<unsigned char> source = pattern(bytes + from + 1);  // never without an address
+  const std::vector<unsigned char> source = pattern(bytes + from + 1);  // never empty
   std::vector<unsigned char> target(bytes + to + 3 * kGuard, 0xA5);
   void* aligned = target.data();
   std::size_t space = target.size();
@@ -60,12 +60,12 @@ TEST(StreamCopy, ALargeArray) {
   check_copy((std::size_t{3} << 20) + 5, 60, 4);
 }
 
-/// What rank `rank` holds at `i`: whole numbers, so that sums are exact.
+/// The value of rank `rank` at `i`: whole numbers, so that sums are exact.
 float value(int rank, std::size_t i) {
   return static_cast<float>((i * 31 + static_cast<std::size_t>(rank)) % 1021);
 }
 
-// The conformance suite stays below kStreamFrom; its pieces here end within a line.
+// The conformance suite stays below kStreamFrom. Pieces here end within a cache line.
 TEST(StreamCopy, CollectivesOfLargeTensorsMoveTheSameNumbers) {
   constexpr std::size_t part = kStreamFrom / sizeof(float) / 2 + 7;
   run_ranks(2, [&](World& world) {

@@ -57,8 +57,8 @@ TEST_P(CommStreams, BatchesOnDifferentStreamsOvertakeEachOther) {
   });
 }
 
-// Ranks may reach two batches in different orders, and both then run at once: the first batch
-// submitted on one rank belongs to the first submitted on the others.
+// Ranks may run two batches in different orders, and both at once: the first batch submitted on one
+// rank matches the first submitted on the others.
 TEST_P(CommStreams, BatchesMatchInSubmissionOrderWhicheverRunsFirst) {
   run([](World& world) {
     HostTensor first{DType::fp32, 4, 1.0};
@@ -70,7 +70,7 @@ TEST_P(CommStreams, BatchesMatchInSubmissionOrderWhicheverRunsFirst) {
     Gate gate{world.rank() % 2 == 0 ? one : other};
     comm.submit(Batch{"first"}.all_reduce(first.view()), one);
     comm.submit(Batch{"second"}.all_reduce(second.view()), other);
-    world.barrier();  // the stream that is not held back begins before it
+    world.barrier();  // the other stream starts before this
     gate.open();
     one.wait();
     other.wait();
@@ -90,7 +90,7 @@ TEST_P(CommStreams, BatchesOfGroupsAndOfTheWholeOvertakeEachOther) {
     const Stream held = whole.stream;
     const Stream free = world.reduce_channel().stream;
 
-    // Within a group, ranks reach its batches in different orders too.
+    // Within a group, ranks also run its batches in different orders.
     Gate gate{world.rank() % 2 == 0 ? held : free};
     whole.communicator.submit(Batch{"all"}.all_reduce(of_all.view()), held);
     pair.communicator.submit(Batch{"pair"}.all_reduce(of_pair.view()), free);
