@@ -1,5 +1,5 @@
-# SOURCE must not compile, for the reason that its line "// expected: REGEX" names, and must compile
-# with MENDED defined: so it is the marked line that fails and nothing else. Needs SOURCE, CXX, INCLUDE.
+# SOURCE must fail to compile with a message that matches its line "// expected: REGEX", and must
+# compile with MENDED defined, so that only the marked line fails. Needs SOURCE, CXX, INCLUDE.
 cmake_minimum_required(VERSION 3.22)
 
 file(STRINGS ${SOURCE} expected REGEX "^// expected: ")

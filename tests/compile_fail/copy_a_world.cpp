@@ -1,4 +1,4 @@
-// A rank has one World: everything that it owns hangs on it.
+// A rank has one World, which owns all of its resources.
 // expected: use of deleted function 'tessera::World::World\(const tessera::World&\)'
 #include "tessera/world/world.hpp"
 
