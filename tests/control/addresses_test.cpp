@@ -1,5 +1,5 @@
-// The addresses of MASTER_ADDR that rank 0 listens on, and those that the others try. Names
-// of several addresses are made up here: what the system knows, the machine says.
+// The addresses of MASTER_ADDR that rank 0 listens on, and those that the other ranks try. Names
+// with several addresses are made up here; the system resolves all others.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kName = "node0.tessera.test";
-constexpr const char* kNotHere = "198.51.100.1";  // of a network for documents
+constexpr const char* kNotHere = "198.51.100.1";  // reserved for documentation
 
 class NameOf {
  public:
@@ -63,7 +63,7 @@ class NameOf {
   ~NameOf() { made_up().clear(); }
 };
 
-/// Addresses of this machine, but for its loopback's and those of a link.
+/// This machine's addresses, except loopback and link-local ones.
 std::vector<std::string> own_addresses() {
   std::vector<std::string> found;
   ifaddrs* all = nullptr;
@@ -95,7 +95,7 @@ TEST(Listening, UsesOnlyTheGivenAddress) {
   EXPECT_FALSE(is_reached("127.0.0.1", port));
 }
 
-// Where addresses are translated, others reach this machine by one that it does not know.
+// Behind address translation, other ranks use an address that this machine does not know.
 TEST(Listening, UsesAllAddressesIfTheGivenOneIsNotLocal) {
   const NameOf name{{kNotHere, "127.0.1.1"}};
   for (const char* const host : {kNotHere, kName}) {
@@ -143,7 +143,7 @@ TEST(Listening, SaysWhyEachAddressFails) {
                 ": Address already in use)");
 }
 
-// Its own rank 0 listens on the second; on the first is another program, which answers.
+// Rank 0 listens on the second address; on the first, another program answers.
 TEST(Joining, TriesEachAddressOfANameUntilRankZeroAnswers) {
   const NameOf name{{"127.0.0.2", "127.0.0.3"}};
   Meeting meeting{2, 5s};

@@ -34,10 +34,10 @@ std::string answer_of(const std::vector<int>& missing) {
   return said.number(0).text("").take();
 }
 
-/// Rank 1 of two, and all that rank 0's coordinator says once it is asked who is late.
+/// Rank 1 of two, and the answers of rank 0's coordinator once rank 1 asks who is late.
 class Asking : public ::testing::Test {
  protected:
-  /// The last of them so much later, unless the rank fails before.
+  /// Sends the last frame `last_after` later, or at once if the rank fails.
   void answer_with(std::vector<Frame> frames, std::chrono::milliseconds last_after = {}) {
     coordinator_.join();
     answers_ = std::thread{[this, frames = std::move(frames), last_after] {
@@ -94,7 +94,7 @@ TEST_F(Asking, IsUnnecessaryOnceAllRanksHaveArrived) {
   EXPECT_THAT(control().exchange(CallKind::setup, "b"), ElementsAre("a", "b"));
 }
 
-// The coordinator keeps the texts back then, and asks the ranks first.
+// The coordinator then holds back the texts and asks the ranks first.
 TEST_F(Asking, WaitsForTheDifferenceOnceAllRanksHaveArrived) {
   answer_with({frame_of(FrameType::answer, CallKind::setup, answer_of({})),
                frame_of(FrameType::differ, CallKind::setup, "ranks disagree")},

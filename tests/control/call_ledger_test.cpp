@@ -30,7 +30,7 @@ TEST(CallLedger, RefusesCallsOutOfOrder) {
   EXPECT_FALSE(ledger.add(0, 0, Hashes{7}));
 }
 
-// However the calls come in, piece by piece and rank by rank.
+// Calls arrive piece by piece and in any order of ranks.
 TEST(CallLedger, FindsTheFirstDifferenceInAnyOrderOfArrival) {
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random{seed};

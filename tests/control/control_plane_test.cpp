@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// Keeps the messages to send, and receives those of a test.
+/// Records messages to send, and receives those of a test.
 class Recorded final : public ControlPlane {
  public:
   explicit Recorded(int rank) : ControlPlane{rank, 4, 1s} {}

@@ -8,7 +8,7 @@
 namespace tessera::control_text_test {
 namespace {
 
-/// Ranks of the job are ten times the ranks here.
+/// The job's rank: ten times the rank here.
 std::string tenfold(int rank) {
   return "rank " + std::to_string(10 * rank);
 }

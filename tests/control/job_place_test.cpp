@@ -1,4 +1,4 @@
-// How launchers' variables tell a process where, and as which rank, it joins its job.
+// How a process learns its place and rank in a job from the launcher's variables.
 #include "world/job_place.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What the place where threads meet remembers of groups.
+// How long the meeting place of threads remembers groups.
 #include "comm/control/local/local_ranks.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A machine that is gone without a word: its network is taken away from under the ranks, in a name
-// space of this test's own.
+// A machine that disappears: the test switches off the ranks' network, in its own network
+// namespace.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <net/if.h>
@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kBound = 10s;
 constexpr int kNoNameSpace = 77;
 
-/// The loopback of the name space, which a new one has switched off.
+/// Switches the namespace's loopback on or off; in a new namespace it is off.
 bool set_loopback(bool up) {
   const int socket = ::socket(AF_INET, SOCK_DGRAM, 0);
   ifreq request{};
@@ -39,17 +39,17 @@ bool set_loopback(bool up) {
   return done;
 }
 
-/// The status of a process that checks and prints what is wrong; 0: nothing.
+/// Runs in its own process and prints the outcome; the exit status is 0 if all is right.
 int lose_the_network() {
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0 || !set_loopback(true)) { return kNoNameSpace; }
   Meeting meeting{2, 60s};
   std::atomic<int> met = 0;
-  meeting.start(0, [&](TcpControlPlane& control) {  // to which nothing is under way
+  meeting.start(0, [&](TcpControlPlane& control) {  // waits with nothing in flight
     (void)control.exchange(CallKind::setup, {});
     ++met;
     (void)control.exchange(CallKind::setup, {});
   });
-  meeting.start(1, [&](TcpControlPlane& control) {  // it continues to report its calls
+  meeting.start(1, [&](TcpControlPlane& control) {  // keeps reporting its calls
     (void)control.exchange(CallKind::setup, {});
     ++met;
     for (;;) {
@@ -90,7 +90,7 @@ int option(const Socket& socket, int level, int name) {
   return value;
 }
 
-// Also without a network namespace.
+// Needs no network namespace.
 TEST(LostMachine, BothEndsTellTheSystemToStopWaiting) {
   const HostPort place{"127.0.0.1", free_port()};
   const Socket listener = listen_at(place);

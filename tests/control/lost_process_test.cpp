@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRanks = 3;
 
-/// Processes that exchange texts until something goes wrong, and then say what.
+/// Processes that exchange texts until something goes wrong, and then report it.
 class Processes {
  public:
   Processes() {
@@ -38,7 +38,7 @@ class Processes {
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  /// Until every rank has begun.
+  /// Waits until every rank has begun.
   void wait_for_start() {
     for (const int from : pipes_) {
       char ready = 0;

@@ -114,7 +114,7 @@ class Meeting {
   std::vector<std::thread> threads_;
 };
 
-/// Ends the run of a rank, as every rank does.
+/// Ends a rank's run; every rank calls this.
 inline void end_run(TcpControlPlane& control) {
   (void)control.exchange(CallKind::end, {});
 }
@@ -126,7 +126,7 @@ inline std::string code_of(const Batch& batch) {
   return code;
 }
 
-/// The batch that is called "step NUMBER": an all-reduce of `elems`.
+/// An all-reduce of `elems`, called "step NUMBER".
 inline Batch step(int number, int elems) {
   return Batch{"step " + std::to_string(number)}.all_reduce({nullptr, elems, DType::fp32});
 }

@@ -1,4 +1,4 @@
-// Threads of the control path that get no memory fail the job with a word, and end no process.
+// Threads of the control path without memory fail the job with a message and end no process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,13 +13,13 @@
 
 namespace {
 
-// So many bytes at once, or more, are refused on threads that are not the test's own; 0: none are.
+// Allocations of at least this size fail on threads that are not the test's own; 0: none fail.
 std::atomic<std::size_t> refused{0};
 thread_local bool is_own = false;
 
 }  // namespace
 
-// Not inlined: g++ 12 would see only half of a pair and warn of a mismatch.
+// Not inlined: otherwise g++ 12 sees only half of a new/delete pair and warns of a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   const std::size_t limit = refused.load(std::memory_order_relaxed);
   const bool refuses = limit > 0 && bytes >= limit && !is_own;
@@ -73,7 +73,7 @@ TEST_F(ControlPathWithoutMemory, TheReceivingThreadFailsTheRankAndTellsTheOthers
   } catch (const CommError& error) { failure = error.what(); }
   refused = 0;
   EXPECT_EQ(failure, "out of memory on the thread that receives messages of other ranks");
-  EXPECT_EQ(coordinator.heard(FrameType::failure), "");  // its readers know what that means
+  EXPECT_EQ(coordinator.heard(FrameType::failure), "");  // an empty text means out of memory
 }
 
 TEST_F(ControlPathWithoutMemory, ACallThatWaitsForOtherRanksEndsAtOnce) {
@@ -100,7 +100,7 @@ TEST_F(ControlPathWithoutMemory, ACallThatWaitsForOtherRanksEndsAtOnce) {
   EXPECT_EQ(failure, "out of memory on the thread that receives messages of other ranks");
 }
 
-// Whatever is refused: the text of a rank that has arrived, or all.
+// Refuses either only the text of a rank that has arrived, or every allocation.
 TEST_F(ControlPathWithoutMemory, TheCoordinatorEndsTheJobAndAllRanksSayWhy) {
   for (const std::size_t bytes : {200'000U, 1U}) {
     SCOPED_TRACE(bytes);

@@ -1,5 +1,4 @@
-// A peer that breaks the protocol gets an error that says so, and does not count as a process that
-// is gone.
+// A peer that breaks the protocol gets an error that says so, and is not reported as lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

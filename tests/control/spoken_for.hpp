@@ -16,7 +16,7 @@
 
 namespace tessera::test {
 
-/// One end of the control path for which a test speaks.
+/// One end of the control path, played by a test.
 class SpokenFor {
  public:
   void say(std::string_view words) {
@@ -32,7 +32,7 @@ class SpokenFor {
     append(words, frame);
     say(words);
   }
-  /// What the next frame of a kind holds that the other end says, before it leaves.
+  /// The payload of the next frame of this type from the other end.
   std::string heard(FrameType type) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{10};
     std::array<char, 4096> buffer{};
@@ -55,7 +55,7 @@ class SpokenFor {
   FrameReader in_{std::size_t{1} << 30U};
 };
 
-/// Rank 0's coordinator: welcomes the first that comes.
+/// Rank 0's coordinator; it welcomes the first connection.
 class SpokenForCoordinator : public SpokenFor {
  public:
   SpokenForCoordinator() {
@@ -85,7 +85,7 @@ class SpokenForCoordinator : public SpokenFor {
   std::thread thread_;
 };
 
-/// A rank of a job at `port`, once all are there.
+/// A rank of a job at `port`; the constructor waits until all ranks have joined.
 class SpokenForRank : public SpokenFor {
  public:
   SpokenForRank(int rank, int size, int port) {

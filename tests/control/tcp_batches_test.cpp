@@ -1,4 +1,4 @@
-// Batches of collectives that differ, or that a rank does not reach.
+// Batches of collectives that differ between ranks, or that a rank does not reach.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -109,7 +109,7 @@ TEST(TcpControlPlane, AFailureReachesAllRanksWithItsReason) {
   }
 }
 
-// The lowest of those that fail before they hear of another: which they are is chance.
+// The lowest rank that fails before it hears of another failure reports; chance decides which.
 TEST(TcpControlPlane, OneOfSimultaneousFailuresIsReported) {
   Meeting meeting{4};
   std::array<std::atomic<bool>, 4> others_report{};

@@ -16,9 +16,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kGroups = 7;  // more by the group's first rank
+constexpr std::uint64_t kGroups = 7;  // plus the group's first rank
 
-/// Ranks 0, 2, ... are a group, and 1, 3, ...; its number.
+/// Makes groups of the even and the odd ranks; returns the number of this rank's group.
 std::uint64_t join_every_second(TcpControlPlane& control) {
   std::vector<int> members;
   for (int rank = control.rank() % 2; rank < control.size(); rank += 2) { members.push_back(rank); }
@@ -37,7 +37,7 @@ TEST(TcpGroups, TextsOfAGroupComeInTheOrderOfItsRanks) {
       for (int rank = control.rank() % 2; rank < size; rank += 2) {
         expected.push_back(std::to_string(rank));
       }
-      for (int i = 0; i <= control.rank() % 2; ++i) {  // the odd ones more often than the others
+      for (int i = 0; i <= control.rank() % 2; ++i) {  // odd ranks more often than even ones
         EXPECT_EQ(
             control.exchange({CallKind::gather_text, every_second}, std::to_string(control.rank())),
             expected);

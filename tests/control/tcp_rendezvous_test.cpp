@@ -1,4 +1,4 @@
-// Jobs without MPI meet at an address: ranks that do not come or do not belong together are named.
+// Jobs without MPI meet at an address; errors name ranks that do not arrive or do not belong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -41,7 +41,7 @@ TEST(TcpStrangers, AClientWithoutTheSecretIsRejectedAndTheJobContinues) {
   for (const std::string secret : {"", "a secreT", "a secret and more"}) {
     JobPlace other = place_of(1, 2, meeting.port());
     other.job.secret = secret;
-    other.job.size = 7;  // which would end the job
+    other.job.size = 7;  // would end the job
     try {
       const TcpControlPlane control{other, 300ms, 300ms};
       ADD_FAILURE() << "a stranger was let in";
@@ -54,7 +54,7 @@ TEST(TcpStrangers, AClientWithoutTheSecretIsRejectedAndTheJobContinues) {
   EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
 }
 
-/// What strangers send, as they connect before the ranks do.
+/// What strangers send; they connect before the ranks do.
 std::vector<std::string> strange_words() {
   std::string huge = "TSR2";
   huge += std::string(16, '\0') + "\xff\xff\xff\x7f" + std::string(100, 'x');
@@ -91,8 +91,8 @@ TEST(TcpStrangers, StrangersAtThePortAreRejected) {
   for (const int socket : strangers) { ::close(socket); }
 }
 
-/// Connections of a stranger that never gives up, made as fast as possible, silent or starting with
-/// a letter; it replaces each one that the other end closes.
+/// Connections of a stranger that never gives up: made as fast as possible, silent or beginning
+/// with a letter, each replaced as soon as the other end closes it.
 class Flood {
  public:
   explicit Flood(int port) : thread_{[this, port] { run(port); }} {}
@@ -138,7 +138,7 @@ TEST(TcpStrangers, AFloodOfStrangersKeepsNoRankOut) {
   Meeting meeting{3};
   meeting.start(0, end_run);
   Flood flood{meeting.port()};
-  flood.wait_for(600);  // more than are let wait at once
+  flood.wait_for(600);  // more than may wait at once
   const auto begin = Clock::now();
   meeting.start(1, end_run);
   std::this_thread::sleep_for(50ms);

@@ -15,7 +15,7 @@ using Call = WaitGraph::Call;
 struct Case {
   const char* what;
   std::vector<Call> calls;
-  std::size_t call;  // the blamed one, seen from the first
+  std::size_t call;  // the blamed call, starting from the first
   std::vector<int> ranks;
 };
 
