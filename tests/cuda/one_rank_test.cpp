@@ -15,7 +15,7 @@ class OneRankCuda : public ::testing::Test {
   void SetUp() override {
     if (const std::string reason = no_cuda(); !reason.empty()) { GTEST_SKIP() << reason; }
   }
-  /// The device's work for `batch(view)`, and the result on 1, 2, 3 ...
+  /// Checks the device's work for `batch(view)`, and its result on 1, 2, 3 ...
   template <class MakeBatch>
   void submit(const MakeBatch& batch_of, std::uint64_t expected_work) {
     Emulation emulation;
