@@ -112,9 +112,7 @@ TEST_P(CudaParity, AnOffloadedOptimizerChangesNoBit) {
       const bool optimizer_too = turn++ % 2 == accumulate - 1;
       for (const Offload offload : {Offload::optimizer, Offload::state}) {
         const bool state = offload == Offload::state;
-        if (state ? accumulate == 1 : !optimizer_too) {
-          continue;
-        }  // state offload: once is enough
+        if (state ? accumulate == 1 : !optimizer_too) { continue; }  // once is enough for state
         GPTRun offloaded = run;
         offloaded.options.strategy = strategy;
         offloaded.options.shard_group = groups_of_one(strategy);
