@@ -52,8 +52,8 @@ class Trainer {
       const std::vector<int> mine = step < samples.size() ? samples[step] : std::vector<int>{};
       const auto rows = static_cast<double>(mine.size());
       const double all_rows = world.sum(rows);
-      if (all_rows == 0) { break; }  // true on every rank in the same step
-      // `step` averages over ranks, so a rank's mean is weighted by its share of the samples.
+      if (all_rows == 0) { break; }  // on every rank in the same step
+      // `step` averages over ranks: a rank's mean counts by its share of the samples.
       const double weight = world.size() * rows / all_rows;
       const double loss = weight * forward_backward(mine, weight);
       model.step(&loss);
