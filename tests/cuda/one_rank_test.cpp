@@ -1,4 +1,4 @@
-// A single rank: what it would send to itself is already in place.
+// Collectives of a single rank: its own data is already in place.
 #include <vector>
 
 #include "cuda/emulation.hpp"

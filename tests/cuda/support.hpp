@@ -17,7 +17,7 @@ class CudaBench : public DeviceBench {
       : DeviceBench{make_cuda_device(options)} {}
 };
 
-/// Base of the fixtures. Skips where there is no CUDA.
+/// Base of the fixtures. Skips without CUDA.
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -10,7 +10,7 @@ constexpr std::size_t kMost = 10'000;
 
 std::vector<std::string>& recorded() {
   thread_local std::vector<std::string> calls;
-  if (calls.size() >= kMost) { calls.clear(); }  // for threads whose calls no test reads
+  if (calls.size() >= kMost) { calls.clear(); }  // limits memory on threads that no test reads
   return calls;
 }
 
