@@ -55,7 +55,7 @@ class EmulatedCapture : public ::testing::Test {
     check(cudaGraphLaunch(exec_, stream_), "cudaGraphLaunch");
     stream_.wait();
   }
-  /// Captures task 0, then 1 on other_ beside 2 on stream_, joined again.
+  /// Captures task 0, then 1 on other_ in parallel with 2 on stream_, and the join.
   void capture_fork() {
     begin();
     note(stream_, 0);

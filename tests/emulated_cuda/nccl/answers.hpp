@@ -14,8 +14,8 @@ struct Part {
   std::vector<std::vector<std::byte>> data;  // data of each call
   std::vector<std::size_t> collectives;      // indices of the calls that all ranks make
   std::optional<SplitAsk> split = {};        // set instead of calls
-  std::optional<WindowAsk> window = {};      // likewise
-  bool connects = false;                     // likewise
+  std::optional<WindowAsk> window = {};      // set instead of calls
+  bool connects = false;                     // set instead of calls
 };
 
 /// The results of a group of calls that all ranks make. Ends the process if only some ranks pass

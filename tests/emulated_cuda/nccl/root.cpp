@@ -171,7 +171,7 @@ class Root {
   Line listener_;
   const std::string name_;
   std::vector<Line> lines_;     // indexed by rank
-  std::vector<int> job_ranks_;  // likewise, for messages
+  std::vector<int> job_ranks_;  // indexed by rank, for messages
   int splits_ = 0;
 };
 
