@@ -341,7 +341,7 @@ TEST(MeshModel, NamesTheSameOriginOfNaNOnRanksWithoutAPart) {
 TEST(MeshModel, NamesTheFirstUnitOfAPassWhoseValuesAreNotFinite) {
   struct Origin {
     bool parameters;  // parameters are not finite; false: only gradients
-    bool whole;       // each rank declares the order of all units; false: of its own
+    bool whole;       // each rank declares the order of all units; false: of its own units
     const char* told;
   };
   // Without an order of all units, the order of declaration decides which unit is first.

@@ -252,7 +252,7 @@ TEST_P(TrainingStates, AreCopiedAsOfTheRequest) {
   }
 }
 
-// ------------------------------------------------------------------------------------- what is had
+// ---------------------------------------------------------------------------------------- contents
 
 std::map<StateKind, int> kinds_of(ShardedModel& model) {
   std::map<StateKind, int> kinds;
