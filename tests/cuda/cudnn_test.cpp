@@ -1,5 +1,5 @@
-// How attention reaches cuDNN, over the module with its double. Other tests check its results:
-// tests/kernels/attention_test.cpp.
+// Calls of cuDNN for attention, on the module with its double. tests/kernels/attention_test.cpp
+// checks the results.
 #include <gmock/gmock.h>
 
 #include "cuda/emulation.hpp"
@@ -47,7 +47,7 @@ class CudnnTest : public CudaTest {
   static void set(const char* what, std::size_t value) {
     CudaModule::get().function<void(std::size_t)>(what)(value);
   }
-  /// Calls that the double has had since the last time.
+  /// Calls to the double since the previous query.
   [[nodiscard]] std::uint64_t builds() { return since(builds_, "cudnnBuild"); }
   [[nodiscard]] std::uint64_t executions() { return since(executions_, "cudnnExecute"); }
 
@@ -59,7 +59,7 @@ class CudnnTest : public CudaTest {
   Result attend(const AttentionShape& shape, Passes passes = Passes::both) {
     return attend(shape, passes, bench());
   }
-  /// `lent`: elements of workspace for backward; 0: those that both directions need.
+  /// `lent`: workspace elements for backward; 0: the size that both directions need.
   static Result attend(const AttentionShape& shape, Passes passes, CudaBench& bench,
                        std::int64_t lent = 0) {
     const Stream stream = bench.stream();
@@ -120,7 +120,7 @@ TEST_F(CudnnTest, BuildsAPlanOnceAndEvictsTheLeastRecentlyUsed) {
   EXPECT_EQ(builds(), 64U);
   (void)attend(shape(4), Passes::forward);
   EXPECT_EQ(builds(), 0U);
-  (void)attend(shape(4 + 4 * 64), Passes::forward);  // the second goes
+  (void)attend(shape(4 + 4 * 64), Passes::forward);  // evicts the second plan
   EXPECT_EQ(builds(), 1U);
   (void)attend(shape(4), Passes::forward);
   (void)attend(shape(4 + 4 * 63), Passes::forward);
@@ -142,13 +142,13 @@ TEST_F(CudnnTest, OnBlackwellBackwardUsesItFromTheDeterministicVersionOn) {
 }
 
 TEST_F(CudnnTest, BackwardAddsInAnyOrderWhereTheStreamAllowsIt) {
-  constexpr AttentionShape shape{1, 132, 2, 64};  // so large that another order shows in 16 bits
+  constexpr AttentionShape shape{1, 132, 2, 64};  // another order shows even in 16 bits
   const Result fixed = attend(shape);
   bench().stream().state()->compute_with({.table = &table(), .attention_gradients = SumOrder::any});
   const Result first = attend(shape), second = attend(shape);
   EXPECT_EQ(first.y, fixed.y) << "forward is not concerned";
   EXPECT_NE(first.dqkv, second.dqkv) << "the double adds in another order in every run";
-  emulation().set_capability(100);  // whose deterministic one this version lacks
+  emulation().set_capability(100);  // this cuDNN has no deterministic backward for it
   (void)executions();
   (void)attend(kShape);
   EXPECT_EQ(executions(), 2U);
@@ -174,18 +174,18 @@ TEST_F(CudnnTest, WorksOnFewerHeadsAtATimeWhereItNeedsMoreForThem) {
   const Result whole = attend(kShape);
   EXPECT_EQ(executions(), 2U);
   set("emulated_cudnn_set_more_workspace", kernels::cuda::kCudnnSlackBytes / 4);
-  const auto alone = std::make_unique<CudaBench>();  // of the plans that there are, it has none
+  const auto alone = std::make_unique<CudaBench>();  // starts without plans
   EXPECT_EQ(attend(kShape, Passes::both, *alone), whole);
   EXPECT_EQ(executions(), 4U) << "three heads at a time, of six";
 }
 
-// How many heads go at a time changes no bit of any of them.
+// The number of heads per execution changes no bit.
 TEST_F(CudnnTest, BackwardTakesAsFewPiecesAsTheWorkspaceThatIsLentAllows) {
   const Result whole = attend(kShape);
   set("emulated_cudnn_set_more_workspace", kernels::cuda::kCudnnSlackBytes / 4);
   const auto most = table().attention_backward_workspace_elems(kShape, DType::bf16, {});
   const auto slack = static_cast<std::int64_t>(kernels::cuda::kCudnnSlackBytes / sizeof(float));
-  // This cuDNN needs a slack for four heads: the lent workspace has two, that of a plan one.
+  // The double needs one slack per four heads: a plan's workspace has one, the lent workspace two.
   for (const auto& [lent, pieces] : {std::pair{std::int64_t{0}, 2U}, std::pair{most + slack, 1U}}) {
     (void)executions();
     const auto alone = std::make_unique<CudaBench>();
@@ -194,7 +194,8 @@ TEST_F(CudnnTest, BackwardTakesAsFewPiecesAsTheWorkspaceThatIsLentAllows) {
   }
 }
 
-// With a workspace of one head a GPT's backward borrows the logits, and takes all heads at once.
+// With a workspace for one head a GPT's backward borrows the logits' memory and runs all heads at
+// once.
 TEST_F(CudnnTest, AGptThatLendsItsLogitsHoldsWhatWasPlannedAndChangesNoBit) {
   MeshRun run{.config = {.layers = 2, .hidden = 16, .heads = 2, .vocab = 4096, .seq = 128},
               .options = {.compute = DType::bf16},

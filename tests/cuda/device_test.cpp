@@ -1,4 +1,4 @@
-// What src/device/cuda promises of a device: its memory, its copies, its errors.
+// The contract of a device in src/device/cuda: memory, copies, errors.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -106,8 +106,8 @@ TEST_F(CudaDeviceTest, MemoryIsAligned) {
   }
 }
 
-// On a card that processes share, what is free changes with every one of them; what NVML says of
-// this one does not.
+// Every process changes the free memory of a shared card, but not what NVML reports for this
+// process.
 TEST_F(CudaDeviceTest, MemoryIsCountedRegardlessOfOtherProcesses) {
   constexpr std::size_t kBytes = std::size_t{64} << 20U, kOthers = std::size_t{100} << 20U;
   const DeviceUse before = use_of(device()).value();
@@ -149,7 +149,7 @@ TEST_F(CudaDeviceTest, TooMuchMemoryIsRefusedWithWhatIsFree) {
   EXPECT_THAT(text,
               HasSubstr(fmt::format("({} bytes) cannot be allocated on cuda:0, where ", kBytes)));
   EXPECT_THAT(text, HasSubstr("are free"));
-  DeviceArray<int> array{bench(), counted(10)};  // as good as before
+  DeviceArray<int> array{bench(), counted(10)};  // the device still works
   EXPECT_EQ(array.read(), counted(10));
 }
 
@@ -223,7 +223,7 @@ TEST_F(CudaDeviceTest, CopiesFromPinnedMemoryAreNotWaitedFor) {
   std::iota(values.values().begin(), values.values().end(), 0);
   DeviceArray<int> array{bench(), 1000};
   Gate gate{stream()};
-  for (int i = 0; i < 100; ++i) {  // more than can be under way through staging
+  for (int i = 0; i < 100; ++i) {  // more than staging can hold in flight
     device().copy_in(array.data(), values.values().data(), 4000, stream());
   }
   gate.open();
@@ -298,7 +298,7 @@ TEST_F(CudaDeviceTest, AnErrorNamesItsCallAndPlace) {
       thrown<DeviceError>([&] { device().fill(array.data(), 0, 4, stream()); });
   EXPECT_THAT(text, HasSubstr("cudaMemsetAsync failed: invalid argument (cudaErrorInvalidValue) at "
                               "cuda_device.cpp:"));
-  device().fill(array.data(), 0, 4, stream());  // that was of this call alone
+  device().fill(array.data(), 0, 4, stream());  // the error was of that call only
   EXPECT_EQ(array.read(), std::vector<int>{0});
 }
 
@@ -320,7 +320,7 @@ TEST_F(CudaDeviceTest, AFailedDeviceStaysFailed) {
     EXPECT_THROW((void)device().make_event(), DeviceError);
     EXPECT_THROW((void)make_cuda_device(), Error);
   }
-  EXPECT_THROW(other.get().wait(), DeviceError);  // a stream that has ended has ended
+  EXPECT_THROW(other.get().wait(), DeviceError);  // the stream stays ended
 }
 
 TEST_F(CudaDeviceTest, StreamsOfAnotherDeviceAreRefused) {

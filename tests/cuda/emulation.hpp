@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-/// What tests ask of the emulated module (tests/emulated_cuda/controls.hpp). Undone at the end.
+/// Controls of the emulated module (tests/emulated_cuda/controls.hpp). The destructor resets them.
 class Emulation {
  public:
   /// Whether the module under test is the emulated one.
@@ -31,19 +31,19 @@ class Emulation {
   Emulation(const Emulation&) = delete;
   Emulation& operator=(const Emulation&) = delete;
 
-  /// The `nth` call from now on of a function of CUDA fails with `error`.
+  /// The `nth` call of a CUDA function from now on fails with `error`.
   void fail(const char* call, int nth, int error) {
     CudaModule::get().function<void(const char*, int, int)>("emulated_cuda_fail")(call, nth, error);
   }
-  /// Before everything that a stream does, up to as much.
+  /// Longest random delay before each task of a stream.
   void set_delay_us(int most) {
     CudaModule::get().function<void(int)>("emulated_cuda_set_delay_us")(most);
   }
-  /// What other processes hold of a device.
+  /// Device memory that other processes hold.
   void set_others_bytes(std::size_t bytes) {
     CudaModule::get().function<void(std::size_t)>("emulated_cuda_set_others_bytes")(bytes);
   }
-  /// How many threads run functions of the host: 1, or 0 for one a stream.
+  /// Threads that run host functions: 1, or 0 for one per stream.
   void set_callbacks(int threads) {
     CudaModule::get().function<void(int)>("emulated_cuda_set_callbacks")(threads);
   }
@@ -57,17 +57,17 @@ class Emulation {
   void set_multiprocessors(int count) {
     CudaModule::get().function<void(int)>("emulated_cuda_set_multiprocessors")(count);
   }
-  /// How often a function of CUDA has been called.
+  /// Number of calls of a CUDA function.
   [[nodiscard]] std::uint64_t calls(const char* call) {
     return CudaModule::get().function<std::uint64_t(const char*)>("emulated_cuda_calls")(call);
   }
 
-  /// Copies between a device and memory of the host that is not page-locked.
+  /// Copies between a device and pageable host memory.
   [[nodiscard]] std::uint64_t pageable_copies() {
     return CudaModule::get().function<std::uint64_t()>("emulated_cuda_pageable_copies")();
   }
 
-  // CUDA's numbers.
+  // Values of cudaError_t.
   static constexpr int kInvalidValue = 1;
   static constexpr int kMemoryAllocation = 2;
   static constexpr int kNoDevice = 100;

@@ -6,7 +6,7 @@
 
 namespace tessera::test {
 
-/// Holds a stream up until it is opened, at the latest at its end.
+/// Blocks a stream until it is opened or destroyed.
 class Gate {
  public:
   explicit Gate(Stream stream) : stream_{stream} {

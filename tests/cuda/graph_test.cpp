@@ -52,7 +52,8 @@ class CudaGraphTest : public CudaTest {
     table().add(array(to).data(), array(from).data(), array(to).data(), kElems, on);
   }
 
-  /// Both streams, with an event each way: array 0 = 2, then doubled on `side`, then 1 more.
+  /// Uses both streams with an event in each direction: array 0 = 2, doubled on `side`, then plus
+  /// 1.
   void two_streams() {
     add(0, 1, stream());
     stream().record(event(0));
@@ -204,7 +205,7 @@ TEST_F(CudaGraphTest, EventsFromInsideCanBeAwaitedInTheNextGraph) {
   run([&] {
     stream().wait_for(event(0));
     add(0, 0, stream());
-    stream().record(event(0));  // and recorded again
+    stream().record(event(0));  // recorded a second time
     side().wait_for(event(0));
     add(0, 1, side());
   });
@@ -213,7 +214,7 @@ TEST_F(CudaGraphTest, EventsFromInsideCanBeAwaitedInTheNextGraph) {
   event(0).wait();
 }
 
-// So that the host can look at what one step gave while the next is under way.
+// Lets the host read a step's results while the next step runs.
 TEST_F(CudaGraphTest, AnEventOfAGraphIsReachedBeforeLaterGraphsEnd) {
   std::atomic<bool> open = false;
   std::atomic<bool> ran = false;
@@ -278,7 +279,7 @@ TEST_F(CudaGraphTest, AnExceptionOfTheBodyIsRethrownAndNothingRuns) {
   EXPECT_EQ(witness.use_count(), 1) << "what was to be called is kept for ever";
   EXPECT_EQ(array(0).read(), all(1.0F));
   EXPECT_EQ(*witness, 0);
-  event(0).wait();  // of work that never was
+  event(0).wait();  // its work was never launched
   stream().wait_for(event(1));
   expect_usable();
 }
@@ -344,7 +345,7 @@ TEST_F(CudaGraphTest, ChecksInsideAreEvaluatedAfterwards) {
   } catch (const ContractError& error) { EXPECT_STREQ(error.what(), "a fault within"); }
 }
 
-// Nobody can wait within a graph to look at some of them first.
+// Within a graph nothing can wait to evaluate some of the checks early.
 TEST_F(CudaGraphTest, TakesAnyNumberOfChecks) {
   for (const int bad : {-1, 5000}) {
     run([&] {
@@ -387,7 +388,7 @@ TEST_F(CudaGraphTest, AfterAnyFailedCallOfCudaEverythingStaysUsable) {
     Emulation emulation;
     int nth = 1;
     for (bool failed = true; failed; ++nth) {
-      run([&] { add(3, 1, stream()); });  // of another shape: the next one is instantiated
+      run([&] { add(3, 1, stream()); });  // another shape, so the next graph is instantiated
       emulation.fail(call, nth, Emulation::kInvalidValue);
       try {
         run([&] { two_streams(); });

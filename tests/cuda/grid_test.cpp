@@ -1,4 +1,4 @@
-// A device with more multiprocessors runs more blocks, which share the work out otherwise.
+// A device with more multiprocessors runs more blocks and divides the work differently.
 #include "cuda/emulation.hpp"
 #include "cuda/support.hpp"
 #include "kernels/values.hpp"
@@ -15,7 +15,7 @@ constexpr std::int64_t kRows = 3001;
 constexpr std::int64_t kColumns = 40;
 constexpr std::int64_t kElems = kRows * kColumns;
 
-/// What kernels of every kind of grid make of the same numbers.
+/// Results of kernels with every kind of grid, from the same inputs.
 std::vector<Bytes> results(CudaBench& bench) {
   const kernels::Table& table = kernels::table_of(DeviceKind::cuda);
   const Stream stream = bench.stream();

@@ -1,4 +1,4 @@
-// Work of the host in the order of a device's streams: Device::make_host_stream of CUDA.
+// Host work ordered with a device's streams: Device::make_host_stream of CUDA.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 
 constexpr std::chrono::seconds kPatience{20};
 
-/// A number of the host's that the device copies from.
+/// A pinned byte that the device copies from.
 class PinnedByte {
  public:
   explicit PinnedByte(Device& device)
@@ -67,7 +67,7 @@ class CudaHostStreamTest : public CudaTest {
   [[nodiscard]] Event event(std::size_t i = 0) const { return events_.at(i).get(); }
   [[nodiscard]] unsigned char& pinned() const { return *pinned_->get(); }
   void destroy_host() { host_ = {}; }
-  /// What the host has written goes to the device.
+  /// Copies the pinned byte to the device.
   void send(Stream on) { device().copy_in(array_->data(), pinned_->get(), 1, on); }
   void fill(unsigned char value, Stream on) { device().fill(array_->data(), value, 1, on); }
   [[nodiscard]] unsigned char value() { return array_->read()[0]; }
@@ -100,7 +100,7 @@ TEST_F(CudaHostStreamTest, RunsItsTasksInOrderOnAThreadOfItsOwn) {
   EXPECT_FALSE(threads.contains(std::this_thread::get_id()));
 }
 
-// A driver may have one thread for all functions of the host.
+// A driver may run all host functions on one thread.
 TEST_F(CudaHostStreamTest, FunctionsOfCudaRunWhileATaskIsHeld) {
   std::optional<Emulation> emulation;
   if (Emulation::there()) { emulation.emplace().set_callbacks(1); }
@@ -188,7 +188,7 @@ TEST_F(CudaHostStreamTest, AnotherHostStreamCanWaitForIt) {
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
 }
 
-// Far more often than the word in which the device looks needs to go round.
+// Enough rounds to wrap the word that the device polls.
 TEST_F(CudaHostStreamTest, TheDeviceAndTheHostTakeTurns) {
   std::optional<Emulation> emulation;
   if (Emulation::there()) { emulation.emplace().set_delay_us(50); }
@@ -237,7 +237,7 @@ TEST_F(CudaHostStreamTest, AnErrorSkipsLaterWorkAndNothingHangs) {
   expect_error([&] { host().rethrow(); });
   expect_error([&] { host().call([] {}); });
   EXPECT_FALSE(ran);
-  event(1).wait();  // was recorded before
+  event(1).wait();  // recorded before the error
   stream().wait_for(event(1));
   EXPECT_EQ(value(), 3);
 }
@@ -315,7 +315,7 @@ TEST_F(CudaHostStreamTest, CannotBeUsedInAGraph) {
     EXPECT_THROW(host().call([] {}), ContractError);
     EXPECT_THROW(host().tell_time([](std::int64_t) {}), ContractError);
     EXPECT_THROW(host().wait(), ContractError);
-    stream().wait_for(event(0));  // before which the graph does not start
+    stream().wait_for(event(0));  // the graph starts after it
     fill(5, stream());
   });
   EXPECT_EQ(value(), 5);

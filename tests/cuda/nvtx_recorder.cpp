@@ -9,10 +9,10 @@
 namespace tessera::test {
 namespace {
 
-// Before anything can name a range: NVTX looks for a profiler but once.
+// Runs before any range is named, because NVTX looks for a profiler only once.
 [[maybe_unused]] const int named = ::setenv("NVTX_INJECTION64_PATH", test::kNvtxRecorder, 1);
 
-/// The calling thread's.
+/// Ranges of the calling thread.
 std::vector<std::string>& recorded() {
   using Recorded = void*();
   static void* const library = dlopen(test::kNvtxRecorder, RTLD_NOW | RTLD_LOCAL);

@@ -5,8 +5,8 @@
 
 namespace tessera::test {
 
-/// Replaces a profiler: NVTX, in any loaded module, passes every range to it. Records the ranges of
-/// the calling thread while it lives.
+/// Stands in for a profiler: NVTX, in any loaded module, passes every range to it. Records the
+/// ranges of the calling thread during its lifetime.
 class NvtxRecorder {
  public:
   NvtxRecorder();

@@ -1,4 +1,4 @@
-// A single rank: what it would send to itself is already in place.
+// Collectives of a single rank: its own data is already in place.
 #include <vector>
 
 #include "cuda/emulation.hpp"
@@ -15,7 +15,7 @@ class OneRankCuda : public ::testing::Test {
   void SetUp() override {
     if (const std::string reason = no_cuda(); !reason.empty()) { GTEST_SKIP() << reason; }
   }
-  /// The device's work for `batch(view)`, and the result on 1, 2, 3 ...
+  /// Checks the device's work for `batch(view)`, and its result on 1, 2, 3 ...
   template <class MakeBatch>
   void submit(const MakeBatch& batch_of, std::uint64_t expected_work) {
     Emulation emulation;

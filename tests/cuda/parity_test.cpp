@@ -83,7 +83,7 @@ TEST_P(CudaParity, EveryStrategyGivesTheSameBits) {
   }
 }
 
-// Poisoned slots and collectives that come late and leave late: only events hold this together.
+// Slots are poisoned and collectives start and end late, so a missing event changes the result.
 TEST_P(CudaParity, DelaysAndPoisonChangeNoBit) {
   GPTRun run = on_cuda();
   run.steps = 3;
@@ -96,8 +96,8 @@ TEST_P(CudaParity, DelaysAndPoisonChangeNoBit) {
   }
 }
 
-// The host's kernels have the device's bits, and its memory what the device had; nor do bits change
-// where the device's kernels get the state from there.
+// Updates on the host, and updates on the device with state from the host, give the bits of updates
+// without offload.
 TEST_P(CudaParity, AnOffloadedOptimizerChangesNoBit) {
   GPTRun run = on_cuda();
   run.steps = 3;
@@ -106,20 +106,20 @@ TEST_P(CudaParity, AnOffloadedOptimizerChangesNoBit) {
     run.options.accumulate = accumulate;
     run.options.strategy = Strategy::zero3;
     const ToyOutcome expected = train_gpt(run);
-    // A strategy has one number of micro-batches with fp32, the other with bf16.
+    // Each strategy runs one number of micro-batches with fp32 and the other with bf16.
     int turn = run.options.compute == DType::fp32 ? 0 : 1;
     for (const Strategy strategy : all_strategies()) {
       const bool optimizer_too = turn++ % 2 == accumulate - 1;
       for (const Offload offload : {Offload::optimizer, Offload::state}) {
         const bool state = offload == Offload::state;
-        if (state ? accumulate == 1 : !optimizer_too) { continue; }  // no state depends on it
+        if (state ? accumulate == 1 : !optimizer_too) { continue; }  // once is enough for state
         GPTRun offloaded = run;
         offloaded.options.strategy = strategy;
         offloaded.options.shard_group = groups_of_one(strategy);
         offloaded.options.offload = offload;
         offloaded.options.offload_keep = accumulate == 2 ? 0.4F : 0.0F;
         offloaded.world.poison = SlotPoison::nan;
-        // State comes and goes in many small copies.
+        // State moves in many small copies, so their delays are short.
         const std::chrono::microseconds longest{state ? 30 : 300};
         offloaded.world.delays = DelayInjection{.seed = 4, .longest = longest};
         EXPECT_EQ(difference(expected, train_gpt(offloaded)), "")
@@ -129,7 +129,7 @@ TEST_P(CudaParity, AnOffloadedOptimizerChangesNoBit) {
   }
 }
 
-// Large enough for each thread to have a part.
+// The model is large enough to give each thread a part.
 TEST_P(CudaParity, HostThreadsChangeNoBit) {
   GPTRun run = on_cuda();
   run.steps = 2;
@@ -147,8 +147,8 @@ class CudaLosses : public OnCuda<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaLosses, ::testing::Values(1, 4),
                          ::testing::PrintToStringParamName());
 
-// At a rate at which the loss falls: where it jumps about, Adam makes any two orders of sums differ
-// in the third digit after fifty steps.
+// The learning rate lets the loss fall steadily. Where it jumps, two orders of summation under Adam
+// differ in the third digit after fifty steps.
 TEST_P(CudaLosses, AreThoseOfTheCpuForFiftySteps) {
   GPTRun run = gpt_run(GetParam(), DType::fp32);
   run.lr = 1e-3F;
@@ -167,8 +167,8 @@ class CudaOutputs : public OnCuda<DType> {};
 INSTANTIATE_TEST_SUITE_P(DTypes, CudaOutputs, ::testing::Values(DType::fp32, DType::bf16),
                          [](const auto& test) { return std::string{to_string(test.param)}; });
 
-// In 16 bits a product applies GELU before it rounds: what is computed again may be one rounding
-// off, for the gradient of one weight alone, and alike under every strategy.
+// In 16 bits a product applies GELU before it rounds, so a recomputed GELU may differ by one
+// rounding. This affects the gradient of only one weight, equally under every strategy.
 TEST_P(CudaOutputs, ChangeNoBitWhenRecomputedExceptGeluIn16Bits) {
   GPTRun run = gpt_run(2, GetParam());
   run.steps = 3;

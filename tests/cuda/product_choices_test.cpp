@@ -1,4 +1,4 @@
-// Recorded algorithms of cuBLASLt: training takes them, and a wrong file is refused.
+// Training uses recorded cuBLASLt algorithms and refuses an invalid file.
 #include "kernels/matmul/product_choices.hpp"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-constexpr int kPlace = 2;  // of the algorithms that the double offers
+constexpr int kPlace = 2;  // among the double's algorithms
 constexpr nn::GPTConfig kModel{.layers = 2, .hidden = 16, .heads = 2, .vocab = 257, .seq = 8};
 
 EmulatedCublasLtCounts counts() {
@@ -45,7 +45,7 @@ class RecordedProducts : public CudaTest {
         stream(), choices_.machine);
   }
 
-  /// The algorithm at `place` for each product of the training.
+  /// Chooses the algorithm at `place` for each product of the training.
   void choose(int place) {
     for (const bench::TrainingProduct& product : bench::training_products(kModel, kGPTRunBatch)) {
       const MatMul p = with_matrices(product);

@@ -1,4 +1,4 @@
-// The ranges that a profiler sees: enqueued work, by phase and unit.
+// Ranges that a profiler sees: enqueued work by phase and unit.
 #include <gmock/gmock.h>
 
 #include "cuda/nvtx_recorder.hpp"

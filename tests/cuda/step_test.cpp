@@ -1,4 +1,4 @@
-// What the host does while it enqueues a step: it waits for nothing.
+// The host enqueues a step without waiting.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -23,7 +23,7 @@ using test::Emulation;
 
 constexpr nn::GPTConfig kConfig{.layers = 2, .hidden = 10, .heads = 2, .vocab = 17, .seq = 7};
 
-/// What makes the host wait for a device: waits, and what waits besides.
+/// CUDA calls that make the host wait for a device, explicitly or implicitly.
 constexpr const char* kWaits[] = {"cudaStreamSynchronize",
                                   "cudaDeviceSynchronize",
                                   "cudaEventSynchronize",
@@ -42,7 +42,7 @@ std::uint64_t waits(Emulation& emulation) {
       [&](std::uint64_t sum, const char* call) { return sum + emulation.calls(call); });
 }
 
-/// A rank's GPT, and steps of two micro-batches.
+/// Trains a rank's GPT in steps of two micro-batches.
 class Steps {
  public:
   Steps(World& world, Strategy strategy, Offload offload = Offload::none,
@@ -80,7 +80,7 @@ class CudaStep : public ::testing::TestWithParam<std::tuple<Strategy, int>> {
     options.device = DeviceKind::cuda;
     return options;
   }
-  /// Calls that wait, of all ranks, in three steps after some that make what later ones use.
+  /// Number of waiting calls of all ranks in three steps, after warm-up steps.
   static std::uint64_t waits_of_steps(Strategy strategy, int ranks,
                                       const std::function<void(World&)>& within = {},
                                       Offload offload = Offload::none) {
@@ -129,8 +129,8 @@ TEST_P(CudaStep, WaitsForNothingWhereStateIsOnTheHost) {
   EXPECT_EQ(waits_of_steps(strategy, ranks, {}, Offload::state), 0U);
 }
 
-// Two of the norms, one of the numbers, one of the updates. A layer has two segments' norms (three
-// kernels each, were they launched apart) and nine runs to update.
+// Two kernels for the norms, one for the step's numbers, one for the updates. A layer has the norms
+// of two segments (three kernels each if launched separately) and nine runs to update.
 TEST_P(CudaStep, LaunchesFourKernelsHoweverManyLayersThereAre) {
   TESSERA_EMULATION_ONLY();
   const auto [strategy, ranks] = GetParam();
@@ -153,7 +153,7 @@ TEST_P(CudaStep, LaunchesFourKernelsHoweverManyLayersThereAre) {
   }
 }
 
-// Gradients, parameters, norms and numbers: the device copies them beside the host's own work.
+// The device copies gradients, parameters, norms and the step's numbers while the host works.
 TEST_P(CudaStep, CopiesAnOffloadedOptimizersDataFromAndToPageLockedMemoryAlone) {
   TESSERA_EMULATION_ONLY();
   const auto [strategy, ranks] = GetParam();
@@ -266,7 +266,7 @@ TEST_P(CudaStepCount, DetectsAWait) {
   EXPECT_EQ(waits_of_steps(Strategy::zero3, 2, wait), 1U);
 }
 
-/// Whether a step is one graph.
+/// The parameter: whether a step is one graph.
 class CudaReport : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {

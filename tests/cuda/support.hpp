@@ -7,17 +7,17 @@
 
 #include "kernels/backend.hpp"
 
-// Tests of what only CUDA has run against whatever module TESSERA_CUDA_MODULE names.
+// CUDA-only tests run against the module that TESSERA_CUDA_MODULE names.
 namespace tessera::test {
 
-/// A CUDA device with a compute stream to which a workspace is lent, as a rank has them.
+/// A CUDA device and a compute stream with a workspace, as a rank has them.
 class CudaBench : public DeviceBench {
  public:
   explicit CudaBench(const CudaDeviceOptions& options = {})
       : DeviceBench{make_cuda_device(options)} {}
 };
 
-/// Base of the fixtures. Skips where there is no CUDA.
+/// Base of the fixtures. Skips without CUDA.
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {

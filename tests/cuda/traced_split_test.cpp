@@ -1,4 +1,4 @@
-// What a rank that is traced records of a communicator that goes before its work.
+// The trace of a communicator that is destroyed before its work ends.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ TEST(CudaTracedSplit, RecordsOfADestroyedGroupRemainItsOwn) {
       Gate gate{whole.stream};
       whole.communicator.split(together, "all")
           ->submit(Batch{"goes"}.all_reduce(view), whole.stream);
-      // This one most likely takes its place in memory.
+      // This communicator most likely reuses the address of the destroyed one.
       const auto other = whole.communicator.split(alone, "alone");
       opened_ns = trace::now_ns();
       gate.open();

@@ -1,4 +1,4 @@
-// Snapshots of the training state beside steps on a CUDA device, and loads into its memory.
+// Snapshots of the training state during steps on a CUDA device, and loads into its memory.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -14,7 +14,7 @@
 namespace tessera::test::cuda_training_state_test {
 namespace {
 
-/// Two units whose gradients are whatever the step's number says.
+/// Two units whose gradients are a function of the step's number.
 class Filled {
  public:
   Filled(World& world, Strategy strategy, Offload offload)
@@ -56,7 +56,7 @@ class Filled {
 
 enum class Launch : std::uint8_t { plain, graph };
 
-/// The next step is given to the device while copies of the state cannot begin.
+/// Enqueues the next step while the copies of the state are blocked.
 void expect_a_snapshot_of_its_step(Strategy strategy, int ranks, Offload offload, Launch launch) {
   WholeState expected;
   WholeState copied;
@@ -73,7 +73,7 @@ void expect_a_snapshot_of_its_step(Strategy strategy, int ranks, Offload offload
         save_state(world, job.model(), expected);
         engine::TrainingState state{job.model()};
         copied.declare(state);
-        world.barrier();  // who frees memory waits for the device, and so for another's gate
+        world.barrier();  // freeing memory waits for the device, and so for another rank's gate
         {
           test::Gate gate{HostPool{world}.copy_stream(CopyLane::snapshots)};
           StateSnapshot snapshot{world, state};
@@ -113,7 +113,7 @@ TEST_F(CudaTrainingState, IsCopiedAtTheRequestedStepAndLoadsAgain) {
   }
 }
 
-// A graph starts after the copies, whose events it cannot hold.
+// A graph cannot contain the events of the copies, so it starts after them.
 TEST_F(CudaTrainingState, IsCopiedBeforeAGraphOfTheNextStep) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
     SCOPED_TRACE(to_string(strategy));

@@ -1,4 +1,4 @@
-// The rows of the head's products for any vocabulary, and the effect of the room for them.
+// Row sizes of the head's products for any vocabulary, and the effect of the room for them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ class WholeRows : public ::testing::Test {
     const EmulatedCublasLtCounts before = counts();
     (void)train_gpt(run);
     const EmulatedCublasLtCounts after = counts();
-    // A block has 4 forward and 8 backward, the head 1 and 2; two ranks.
+    // Products: a block has 4 forward and 8 backward, the head 1 and 2, on two ranks.
     EXPECT_EQ(after.products - before.products, 30U);
     EXPECT_EQ(after.uneven, before.uneven)
         << "the last: " << after.m << " x " << after.n << " x " << after.k;
@@ -101,7 +101,7 @@ TEST_F(WholeRows, PlannedMemoryIsMeasuredMemory) {
   }
 }
 
-// Elements of the table's place, and its parameters.
+// Elements of the table including its room, and its number of parameters.
 std::tuple<std::int64_t, std::int64_t> table_of(World& world, std::int64_t vocab) {
   constexpr std::int64_t hidden = 8;
   const nn::Embedding embedding{

@@ -16,7 +16,7 @@ namespace tessera::test {
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 
-/// Runs the command on CUDA devices, where there are any.
+/// Runs the command on CUDA devices. Skips if there are none.
 class CudaCommand : public CommandTest {
  protected:
   void SetUp() override {
@@ -40,7 +40,7 @@ class CudaCommand : public CommandTest {
     *(std::find(all.begin(), all.end(), "--ranks") + 1) = ranks;
     return all;
   }
-  /// Compares, expects success, and gives the JSON.
+  /// Runs `compare`, expects success, and returns its JSON.
   [[nodiscard]] Json compared(const std::string& ranks, const Words& more) {
     Words all = on_ranks(ranks, "compare", {"--json", path("out.json")});
     all.insert(all.end(), more.begin(), more.end());
@@ -48,7 +48,7 @@ class CudaCommand : public CommandTest {
     EXPECT_EQ(outcome.status, 0) << outcome.err;
     return outcome.status == 0 ? Json::parse(read_file(path("out.json"))) : Json{};
   }
-  /// Trains on one rank, expects success, and gives the losses.
+  /// Trains on one rank, expects success, and returns the losses.
   [[nodiscard]] std::vector<double> losses(const Words& more) {
     Words all = on_ranks("1", "train", {"--log", path("run.jsonl")});
     all.insert(all.end(), more.begin(), more.end());

@@ -1,4 +1,4 @@
-// A run's ledger of a device, line by line, agrees with the device.
+// Every line of a run's device ledger agrees with the device.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,7 +15,7 @@ constexpr std::int64_t kMiB = 1 << 20;
 
 class CudaLedger : public CudaCommand {
  protected:
-  /// The ranks of one device, if `ranks` ranks take the devices in turn.
+  /// The ranks of one device, if `ranks` ranks are assigned to the devices in turn.
   [[nodiscard]] static std::vector<int> ranks_on(int device, int ranks) {
     std::vector<int> all;
     const auto devices = static_cast<int>(machine().devices.size());

@@ -115,7 +115,7 @@ TEST_F(CudaRun, AGraphChangesNoBit) {
   }
 }
 
-// A step is told of when the next is under way, which nobody can tell from what is told.
+// The command reports a step while the next step runs. The log does not show this.
 TEST_F(CudaRun, TheLogHasEveryStepInOrderAsOnTheCpu) {
   const auto logged = [&](const Words& more) {
     Words all = on_ranks("1", "train",
@@ -147,8 +147,8 @@ TEST_F(CudaRun, TheLogHasEveryStepInOrderAsOnTheCpu) {
   }
 }
 
-// The host is ahead of the device by as much as a stream holds, but the log reports the device's
-// time. Each of a step's tasks is delayed, so that all steps take about as long.
+// The host runs ahead of the device by a full stream queue, but the log reports the device's time.
+// Delays of every task give all steps about the same duration.
 TEST_F(CudaRun, NoStepIsReportedShorterThanItWas) {
   if (!machine_is_emulated()) { GTEST_SKIP() << "tasks of a real device cannot be delayed"; }
   const Variable delay{"TESSERA_EMULATED_CUDA_DELAY_US", "2000"};
@@ -172,8 +172,8 @@ TEST_F(CudaRun, NoStepIsReportedShorterThanItWas) {
   }
 }
 
-// Each task of the device is delayed, but no more than a millisecond: what a span lasts is the
-// device's time, to which nothing that the host does adds.
+// Each device task is delayed by at most a millisecond. A span measures device time, which excludes
+// the host's work.
 TEST_F(CudaRun, ATraceHasASpanOfEveryUnitsForwardBackwardGatherAndReduceAndOfTheUpdate) {
   const Variable delay{"TESSERA_EMULATED_CUDA_DELAY_US", "1000"};
   const std::vector<Words> variants = {
@@ -185,7 +185,7 @@ TEST_F(CudaRun, ATraceHasASpanOfEveryUnitsForwardBackwardGatherAndReduceAndOfThe
     all.insert(all.end(), variant.begin() + 1, variant.end());
     const Outcome outcome = tessera(all);
     ASSERT_EQ(outcome.status, 0) << outcome.err;
-    // Units by kind of span, with a name for each time that it ran.
+    // Units by kind of span, one entry per run.
     std::map<std::string, std::multiset<std::string>> spans;
     const Json trace = Json::parse(read_file(path("trace.json")));
     for (const Json& event : trace.at("traceEvents")) {

@@ -1,4 +1,5 @@
-// A signal to a run on a CUDA device, whose host has the next step in hand when it learns of it.
+// A signal to a run on a CUDA device, where the host already enqueues the next step when it sees
+// the signal.
 #include "cli/running_command.hpp"
 #include "cuda_cli/cuda_command.hpp"
 

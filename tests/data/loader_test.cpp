@@ -23,7 +23,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using Tokens = std::vector<std::int32_t>;
 
-// Token i is i: a batch shows where it was read.
+// Token i has the value i, so a batch shows where it was read.
 class Counting : public TokenSource {
  public:
   explicit Counting(std::int64_t size) : size_{size} {}
@@ -49,7 +49,7 @@ TEST(TokenLoader, StepKTrainsOnTheWindowsOfTheKthGlobalBatch) {
   SamplerOptions options{.batch = 3, .ranks = kRanks, .accumulate = 2, .shuffle = Shuffle::off};
   for (options.rank = 0; options.rank < kRanks; ++options.rank) {
     TokenLoader loader{source, kSeq, options};
-    for (int step = 0; step < 5; ++step) {  // two steps an epoch: into the third
+    for (int step = 0; step < 5; ++step) {  // two steps per epoch: ends in the third epoch
       for (int micro = 0; micro < 2; ++micro) {
         const TokenBatch batch = loader.next();
         const int window = step % 2 * 12 + micro * 6 + options.rank * 3;
@@ -83,7 +83,7 @@ TEST(TokenLoader, ShuffledBatchesAreTheSamplersWindows) {
 
 TEST(TokenLoader, StartsAtAnyStep) {
   const auto source = std::make_shared<Counting>(101);
-  const SamplerOptions options{.batch = 2, .accumulate = 2};  // 5 windows of 20: one step an epoch
+  const SamplerOptions options{.batch = 2, .accumulate = 2};  // 10 windows: two steps per epoch
   TokenLoader from_start{source, 10, options};
   TokenLoader from_third{source, 10, options, 3};
   for (int micro = 0; micro < 6; ++micro) { (void)from_start.next(); }
@@ -136,7 +136,7 @@ TEST(TokenLoader, RefusesNoSourceAndStepsBeforeTheFirst) {
   EXPECT_THROW((TokenLoader{std::make_shared<Counting>(100), 4, {}, -1}), ContractError);
 }
 
-// Fails at the given read.
+// Fails after `good_reads` reads.
 class Failing final : public Counting {
  public:
   explicit Failing(int good_reads) : Counting{1000}, good_reads_{good_reads} {}
@@ -173,7 +173,7 @@ TEST(TokenLoader, CanBeDestroyedAtAnyTime) {
   }
 }
 
-// Counts reads, lets a test wait for a number of them, and remembers any beyond what was allowed.
+// Counts reads, lets a test wait until all allowed reads are done, and records reads beyond them.
 class Gauged final : public Counting {
  public:
   explicit Gauged(int allowed) : Counting{1000}, allowed_{allowed} {}
@@ -205,7 +205,7 @@ class Gauged final : public Counting {
   int allowed_;
 };
 
-// Three batches ready and a fourth in hand, without a call of `next`; never more.
+// The loader reads at most four batches ahead of `next`: three ready, one in progress.
 TEST(TokenLoader, ReadsAheadWithinABound) {
   const auto source = std::make_shared<Gauged>(4);
   TokenLoader loader{source, 8, {}};

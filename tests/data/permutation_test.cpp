@@ -8,7 +8,7 @@
 namespace tessera::permutation_test {
 namespace {
 
-// A place that two entries share leaves another one empty, so both are seen.
+// Two entries in one place leave another place empty, so checking for shared places is enough.
 bool is_permutation(std::int64_t size, std::uint64_t seed, std::uint64_t stream) {
   const Permutation permutation{size, seed, stream};
   std::vector<char> seen(static_cast<std::size_t>(size), 0);
@@ -49,8 +49,8 @@ TEST(Permutation, StaysInsideTheLargestSizes) {
   }
 }
 
-// Over 4,000 orders of 10 entries, each entry is in each place about 400 times: standard deviation
-// 19, and 5.5 of them allowed for 100 counts.
+// In 4,000 orders of 10 entries, each entry is in each place about 400 times, with a standard
+// deviation of 19. The bound for all 100 counts is 5.5 standard deviations.
 TEST(Permutation, EntriesAreInEveryPlaceEquallyOften) {
   constexpr int kOrders = 4000;
   int counts[10][10] = {};
@@ -63,7 +63,7 @@ TEST(Permutation, EntriesAreInEveryPlaceEquallyOften) {
   }
 }
 
-// A random order of n entries keeps about one in its place and about one pair of neighbours.
+// A random order of n entries keeps about one entry in its place and about one pair of neighbours.
 TEST(Permutation, NeighboursArePulledApart) {
   constexpr std::int64_t kSize = 10'000;
   const Permutation permutation{kSize, 1, 0};

@@ -59,7 +59,7 @@ TEST(DistributedSampler, WithoutShuffleStepKTakesTheKthGlobalBatch) {
   }
 }
 
-// What makes accumulation the same as a larger batch: the set of windows of a step.
+// Accumulation is equivalent to a larger batch because a step has the same set of windows.
 TEST(DistributedSampler, AStepTakesTheSameWindowsHoweverItIsCut) {
   const SamplerOptions base{.windows = 100, .batch = 24, .shuffle = Shuffle::on};
   const std::vector<SamplerOptions> cuts{{.windows = 100, .batch = 6, .ranks = 4},
@@ -72,7 +72,7 @@ TEST(DistributedSampler, AStepTakesTheSameWindowsHoweverItIsCut) {
   }
 }
 
-// Small enough to try every case, so every case is tried.
+// The cases are few enough to try all of them.
 TEST(DistributedSampler, AnEpochTakesNoWindowTwiceAndDropsLessThanAStep) {
   for (std::int64_t windows = 1; windows <= 40; ++windows) {
     for (int ranks = 1; ranks <= 4; ++ranks) {

@@ -66,7 +66,7 @@ TEST(ByteSource, TextFilesOfAFolderFollowEachOtherInByteOrderOfTheirNames) {
   folder.write("B.txt", "1");
   folder.write("a10", "b");
   folder.write("a9", "c");
-  folder.write("\xC3\xA4", "3");  // beyond ASCII: last
+  folder.write("\xC3\xA4", "3");  // not ASCII: sorts last
   EXPECT_EQ(text_of(*open_bytes(folder.path())), "1bc23");
 }
 
@@ -139,7 +139,7 @@ TEST(ByteSource, ReadsBeyondFourGigabytes) {
   const TemporaryFolder folder;
   const auto path = folder.write("sparse", "");
   const std::int64_t size = (std::int64_t{1} << 32) + 3;
-  std::filesystem::resize_file(path, static_cast<std::uintmax_t>(size));  // holes: takes no disk
+  std::filesystem::resize_file(path, static_cast<std::uintmax_t>(size));  // sparse: uses no disk
   {
     std::ofstream out{path, std::ios::binary | std::ios::in};
     out.seekp(size - 1);
@@ -267,7 +267,7 @@ TEST(CheckTokens, NamesTheFirstTokenOutsideAndItsPlace) {
   EXPECT_THROW(check_tokens(*source, 0), ContractError);
 }
 
-// The check reads in chunks: the place must be right beyond the first.
+// The check reads in chunks, and must report the right position beyond the first chunk.
 TEST(CheckTokens, FindsATokenFarIn) {
   const TemporaryFolder folder;
   std::string text(200'000, 'a');

@@ -1,4 +1,4 @@
-// What is said of the libraries that the CUDA module has loaded.
+// Messages about the libraries that the CUDA module has loaded.
 #include "device/cuda_library.hpp"
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-/// Two libraries of one name, in folders beside each other.
+/// Two libraries with the same name in sibling folders.
 class CudaLibraryTest : public ::testing::Test {
  protected:
   CudaLibraryTest() { ::unsetenv("LD_LIBRARY_PATH"); }

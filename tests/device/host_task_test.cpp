@@ -83,7 +83,7 @@ TEST(TaskQueue, IsFirstInFirstOutThroughWrapAndGrowth) {
     queue.pop()();
     EXPECT_EQ(seen, next_out++);
   };
-  // Grows by 3 - 2 tasks a round, so the ring wraps at every capacity it passes through.
+  // The queue grows by 3 - 2 tasks per round, so the ring wraps at every capacity.
   for (int round = 0; round < 200; ++round) {
     for (int i = 0; i < 3; ++i) { push(); }
     for (int i = 0; i < 2; ++i) { pop(); }

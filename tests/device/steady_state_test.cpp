@@ -15,8 +15,8 @@ std::atomic<long> allocations{0};
 
 }  // namespace
 
-// Counts every allocation of this program, whichever thread makes it. Not inlined: g++ 12 would see
-// only half of a pair and warn of a mismatch.
+// Counts every allocation of this program on any thread. Not inlined, because g++ 12 would see only
+// one half of a new/delete pair and warn of a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* const data = std::malloc(bytes)) { return data; }

@@ -85,7 +85,7 @@ TEST_F(FailingStreams, MarksRecordedAfterTheErrorAreReachedToo) {
   EXPECT_THAT([&] { caller.get().wait_for(event.get()); }, throws_kaput());
 }
 
-// Otherwise it would depend on timing whether the reader of good data sees the error.
+// Otherwise timing would decide whether the reader of good data sees the error.
 TEST_F(FailingStreams, MarksRecordedBeforeTheErrorPass) {
   enqueue(worker.get(), [] {});
   worker.get().record(event.get());
@@ -96,7 +96,7 @@ TEST_F(FailingStreams, MarksRecordedBeforeTheErrorPass) {
   EXPECT_NO_THROW(other.get().wait());
 }
 
-// The same for a wait that was enqueued before the mark was reached and runs after the error.
+// Also holds for a wait that is enqueued before the mark is reached and runs after the error.
 TEST_F(FailingStreams, MarksRecordedBeforeTheErrorPassForLateWaiters) {
   std::latch open{1};
   std::latch failed{1};

@@ -86,8 +86,8 @@ TEST_F(CpuStreams, OnlyTimedEventsThatHavePassedHaveATime) {
   EXPECT_THROW((void)end.get().seconds_since(event.get()), ContractError);
 }
 
-// More tasks than the ring first holds, pushed while the first one is held up: it must grow with
-// the tasks in place.
+// The first task blocks while more tasks are pushed than the ring initially holds, so the ring must
+// grow while it holds tasks.
 TEST_F(CpuStreams, AWorkerKeepsTheOrderOfManyWaitingTasks) {
   std::latch open{1};
   std::vector<int> order;
@@ -193,7 +193,7 @@ TEST_F(CpuStreams, RecordingAgainDoesNotMoveAnEarlierWait) {
   enqueue(other.get(), [&] { passed = true; });
   enqueue(worker.get(), [&] { open.wait(); });
   worker.get().record(event.get());  // now behind the closed latch
-  other.get().wait();                // would hang if the wait had moved along
+  other.get().wait();                // would hang if the wait had moved to the new mark
   EXPECT_TRUE(passed);
   open.count_down();
   worker.get().wait();
@@ -249,7 +249,7 @@ TEST_F(CpuStreams, DestroyingAStreamFinishesItsWork) {
   opener.join();
 }
 
-// Marks cross in both directions for many rounds: each side adds to the other's result.
+// Marks pass in both directions for many rounds; each side adds to the other's result.
 TEST_F(CpuStreams, TwoWorkersHandAValueBackAndForth) {
   const OwnedEvent back = device->make_event();
   long value = 0;

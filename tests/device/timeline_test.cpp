@@ -83,7 +83,7 @@ TEST(Timeline, ReportsEveryTicketIncludingSkippedOnes) {
   EXPECT_EQ(listener->tickets, (std::vector<std::uint64_t>{1, 2, 3}));
 }
 
-// After waiting for a mark a caller may reuse what earlier work held.
+// A caller that has waited for a mark may reuse what earlier work held.
 TEST(Timeline, IsReachedAfterTheCapturesOfATaskAreDestroyed) {
   struct Probe {
     const CpuEvent* event;

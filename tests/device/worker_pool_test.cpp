@@ -44,7 +44,7 @@ TEST(WorkerPool, EveryItemIsInOneChunkThatBeginsAtAGrain) {
   }
 }
 
-// Fewer than three threads would never get past the barrier.
+// Fewer than three threads would never pass the barrier.
 TEST(WorkerPool, ChunksRunAtTheSameTimeUnderDifferentNumbers) {
   const Machine machine{3};
   std::barrier meeting{3};
@@ -59,7 +59,7 @@ TEST(WorkerPool, ChunksRunAtTheSameTimeUnderDifferentNumbers) {
 TEST(WorkerPool, WorkersAreFewerThanTheChunks) {
   const Machine machine{8};
   for (int round = 0; round < 200; ++round) {
-    std::barrier meeting{2};  // seven helpers hurry to a chunk that the caller leaves over
+    std::barrier meeting{2};  // seven helpers compete for one chunk
     parallel_for(machine.compute(), 2, 1, [&](const Chunk& chunk) {
       EXPECT_LT(chunk.worker, 2);
       meeting.arrive_and_wait();
@@ -95,13 +95,13 @@ TEST(WorkerPool, TheFirstFailingChunkIsTheTasksError) {
     } catch (const std::runtime_error& error) { EXPECT_STREQ(error.what(), "5"); }
     EXPECT_THROW(stream.get().rethrow(), std::runtime_error);
   }
-  // The pool itself is as good as new.
+  // The pool itself still works.
   std::atomic<int> chunks{0};
   parallel_for(machine.compute(), 16, 1, [&](const Chunk&) { ++chunks; });
   EXPECT_EQ(chunks, 16);
 }
 
-// Chunks 0 to 2 fail together, on a thread each, so that none is left to begin another.
+// Chunks 0 to 2 fail together, each on its own thread, so no thread is left to begin another chunk.
 TEST(WorkerPool, TheFirstChunksFailureIsThrownAndLaterChunksAreSkipped) {
   const Machine machine{3};
   for (int round = 0; round < 50; ++round) {
@@ -145,7 +145,7 @@ TEST(WorkerPool, ASideStreamHasItsOwnThreadUntilItBorrowsOthers) {
   EXPECT_EQ(threads_of(side.get()), 2);
 }
 
-// Two streams may share the same threads: one of them must then do without.
+// Two streams may share threads. While one uses them, the other computes on its own thread only.
 TEST(WorkerPool, TwoStreamsAtOnceBothFinish) {
   const Machine machine{3};
   const OwnedStream side = machine.device->make_side_stream("side");

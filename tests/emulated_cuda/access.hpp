@@ -4,18 +4,19 @@
 
 namespace emulated_cuda {
 
-/// Devices at most: the processor has 16 protection keys, of which the first is everything's.
+/// Maximum number of devices: the processor has 16 protection keys, and the first covers all other
+/// memory.
 inline constexpr int kMostDevices = 8;
 
-/// Whether this processor can keep threads of the host from device memory. Where it cannot, they
-/// are not kept from it.
+/// Whether this processor can protect device memory from host threads. Without this, the memory is
+/// unprotected.
 [[nodiscard]] bool protects();
 
-/// The protection key of a device's memory; -1 where there are none.
+/// The protection key of a device's memory; -1 if the processor has no keys.
 [[nodiscard]] int key_of(int device);
 
-/// While it lives, the calling thread may touch the memory of the devices in `mask` (bit 0 for
-/// device 0), and of no other.
+/// During its lifetime the calling thread may touch the memory of the devices in `mask` (bit 0 for
+/// device 0) only.
 class ScopedAccess {
  public:
   explicit ScopedAccess(std::uint32_t mask);

@@ -127,7 +127,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
   return api("cudaOccupancyMaxActiveBlocksPerMultiprocessor", [&] {
     if (kernel == nullptr) { return cudaErrorInvalidDeviceFunction; }
     if (threads < 1 || threads > 1024) { return cudaErrorInvalidValue; }
-    constexpr std::size_t reserved = 1024;  // of every block
+    constexpr std::size_t reserved = 1024;  // reserved per block
     const std::size_t of_block = declared_shared_bytes(kernel) + shared_bytes + reserved;
     *blocks = std::min(
         {2048 / threads, 32, static_cast<int>((most_shared_bytes() + reserved) / of_block)});

@@ -1,4 +1,4 @@
-// What the runtime gives of the driver: the functions of it that the module asks for.
+// The driver functions that the module gets through the runtime.
 #include <cudaTypedefs.h>
 
 #include <atomic>
@@ -27,7 +27,7 @@ bool is_aligned(CUdeviceptr address) {
   return address % sizeof(std::uint32_t) == 0;
 }
 
-/// Where a device may look while the host writes.
+/// Memory that a device may read while the host writes it.
 bool is_seen_by_devices(CUdeviceptr address) {
   const auto* const data = reinterpret_cast<const void*>(address);
   return is_pinned(data) || is_allocated(data, sizeof(std::uint32_t));
@@ -45,7 +45,7 @@ void wait_until(CUdeviceptr address, std::uint32_t value) {
   }
 }
 
-/// cuStreamWaitValue32 as CUDA 12 has it.
+/// cuStreamWaitValue32 of CUDA 12.
 CUresult wait_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
   const cudaError_t status = api("cuStreamWaitValue32", [&] {
     if (!is_stream(stream)) { return cudaErrorInvalidResourceHandle; }
@@ -63,7 +63,7 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsi
     stream->push(std::move(task));
     return cudaSuccess;
   });
-  return static_cast<CUresult>(status);  // the runtime numbers these errors as the driver does
+  return static_cast<CUresult>(status);  // the runtime and the driver number these errors alike
 }
 
 void* function_called(std::string_view name) {

@@ -15,7 +15,7 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
   std::shared_ptr<const emulated_cuda::Graph> graph;
-  /// One launch runs at a time.
+  /// Serializes launches.
   std::shared_ptr<std::mutex> runs = std::make_shared<std::mutex>();
 };
 
@@ -48,8 +48,8 @@ cudaError_t end(CUstream_st& stream, cudaGraph_t* graph) {
   return cudaSuccess;
 }
 
-/// The graph for one launch; from now on its events mark this launch's moments. Call with
-/// capture_mutex() held.
+/// The graph for one launch. Its events now mark moments of this launch. Call with capture_mutex()
+/// held.
 std::shared_ptr<const Graph> with_moments(const std::shared_ptr<const Graph>& graph) {
   const auto records = [](const Graph::Node& node) { return node.kind == Graph::Kind::record; };
   if (std::ranges::none_of(graph->nodes, records)) { return graph; }
@@ -86,7 +86,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (!is_stream(stream)) { return report(cudaErrorInvalidResourceHandle); }
   const std::scoped_lock lock{capture_mutex()};
-  const cudaError_t status = end(*stream, graph);  // the capture has ended, whatever comes of it
+  const cudaError_t status = end(*stream, graph);  // the capture ends even on failure
   return api("cudaStreamEndCapture", [&] { return status; });
 }
 
@@ -120,7 +120,7 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph,
       result->result = cudaGraphExecUpdateErrorTopologyChanged;
       return cudaErrorGraphExecUpdateFailure;
     }
-    exec->graph = graph->graph;  // launches before keep theirs
+    exec->graph = graph->graph;  // earlier launches keep their graph
     return cudaSuccess;
   });
 }
@@ -132,7 +132,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     const std::scoped_lock lock{capture_mutex()};
     Task task;
     task.name = "cudaGraphLaunch";
-    task.access = Task::Access::none;  // its nodes have their own
+    task.access = Task::Access::none;  // the nodes have their own access
     task.work = [graph = with_moments(exec->graph), runs = exec->runs, draw = stream->draw()] {
       const std::scoped_lock one_at_a_time{*runs};
       run_graph(*graph, draw);

@@ -16,7 +16,7 @@ namespace {
 
 enum class Place { device, host, nowhere };
 
-/// Memory that a copy may use: all of one live allocation of a device, or the host's.
+/// Memory that a copy may use: within one live allocation of a device, or the host's.
 Place place_of(const void* data, std::size_t bytes) {
   if (data == nullptr) { return Place::nowhere; }
   if (!device_of(data)) { return Place::host; }

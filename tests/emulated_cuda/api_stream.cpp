@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kHighestPriority = -5;
 
-/// For a wait of the host: a capture that it meets is void.
+/// Checks a wait of the host, which invalidates the stream's capture.
 cudaError_t check_not_captured(CUstream_st& stream) {
   const std::scoped_lock lock{capture_mutex()};
   if (!stream.capture) { return cudaSuccess; }
@@ -51,7 +51,7 @@ cudaError_t record(CUevent_st& event, CUstream_st& stream) {
   return cudaSuccess;
 }
 
-/// At each launch of the graph the event stands for the moment when the graph comes here.
+/// At each launch the event marks the moment when the graph reaches this node.
 cudaError_t record_external(CUevent_st& event, CUstream_st& stream) {
   if (!stream.capture) { return record(event, stream); }
   if (stream.capture->invalid) { return cudaErrorStreamCaptureInvalidated; }
@@ -65,7 +65,7 @@ cudaError_t record_external(CUevent_st& event, CUstream_st& stream) {
   return cudaSuccess;
 }
 
-/// The stream takes part in the capture from here on, behind `node`.
+/// Makes the stream part of the capture, after the moment's node.
 cudaError_t join(CUstream_st& stream, const Moment& moment) {
   if (!moment.capture->active) { return cudaErrorCapturedEvent; }
   if (stream.capture && stream.capture != moment.capture) {
@@ -87,7 +87,7 @@ cudaError_t join(CUstream_st& stream, const Moment& moment) {
   return cudaSuccess;
 }
 
-/// A driver may have one thread for all of them.
+/// A driver may run all host functions on one thread.
 void run_host_function(cudaHostFn_t function, void* data) {
   static auto* const turn = new std::mutex;
   std::unique_lock lock{*turn, std::defer_lock};

@@ -110,7 +110,8 @@ void BlockRun::fiber_body(void* run) {
   }
 }
 
-/// Threads that can go on go first: so few of a block's threads are under way at once.
+/// Resumes ready threads before it starts new ones, so few threads of a block are suspended at
+/// once.
 void BlockRun::run_threads() {
   while (ready_.empty() && started_ < threads_.size()) {
     current_ = start_order_[started_++];
@@ -136,7 +137,7 @@ void BlockRun::set_thread_index() const {
                current_ / (block_.x * block_.y)};
 }
 
-/// Others run now; returns when the calling thread is ready again.
+/// Runs other threads; returns when the calling thread is ready again.
 void BlockRun::wait_for_others() {
   threads_[current_].fiber = current_fiber_;
   leave_fiber();
@@ -256,7 +257,7 @@ std::uint64_t BlockRun::result_of(unsigned warp, unsigned lane, unsigned mask) c
   return bits;
 }
 
-/// Each shuffle stays within its segment of `width` lanes, or gives the lane its own value.
+/// A shuffle stays within its segment of `width` lanes; beyond it, a lane gets its own value.
 unsigned BlockRun::source_of(const WarpCall& call, unsigned lane) const {
   const auto width = static_cast<unsigned>(call.width);
   const auto operand = static_cast<unsigned>(call.operand);

@@ -17,9 +17,9 @@ namespace emulated_cuda {
 
 /// Runs the threads of blocks, one block after another.
 ///
-/// The threads run as plain calls, one after another, on one stack, until one has to wait for
-/// others: it keeps that stack, and the next thread runs on another. So kernels without barriers
-/// cost a call a thread.
+/// Threads run as plain calls, one after another, on one stack. A thread that waits for others
+/// keeps the stack, and the next thread runs on another. A kernel without barriers costs one call
+/// per thread.
 class BlockRun {
  public:
   BlockRun(const dim3& block, const std::function<void()>& body, std::uint64_t draw);
@@ -29,7 +29,7 @@ class BlockRun {
 
   void run(uint3 block_index);
 
-  /// What block_barrier and warp_call do, called by the thread that runs.
+  /// Implement block_barrier and warp_call for the running thread.
   int barrier(int value);
   std::uint64_t call_warp(const WarpCall& call);
   /// The late copies of the running thread.
@@ -72,7 +72,7 @@ class BlockRun {
     unsigned done = 0;
   };
   std::vector<Lanes> warps_;
-  std::vector<unsigned> ready_;  // the next one last
+  std::vector<unsigned> ready_;  // the last one runs next
   std::unique_ptr<FiberSet> fibers_;
   std::vector<Fiber*> idle_;
   std::size_t fibers_made_ = 0;

@@ -1,4 +1,4 @@
-// Threads of a block: barriers, warp calls, and kernels that use them wrongly.
+// Threads of a block: barriers, warp calls, and kernels that misuse them.
 #include <set>
 
 #include "device/cuda/cuda_dynamic_shared.cuh"
@@ -23,7 +23,7 @@ __global__ void reverse(int* out) {
   numbers[threadIdx.x] = -1;
 }
 
-/// The sum of a block's values, in a fixed order: as kernels make it.
+/// The sum of a block's values in a fixed order, as kernels compute it.
 __device__ float block_sum(float value) {
   __shared__ float of_warp[32];
   for (int lanes = 16; lanes > 0; lanes /= 2) { value += __shfl_xor_sync(kAllLanes, value, lanes); }
@@ -82,7 +82,7 @@ __global__ void reads_what_nobody_wrote(int* out) {
   numbers[threadIdx.x] = 5;
 }
 
-/// What functions keep is theirs: only what blocks share is undefined at first.
+/// Returns what its own shared array holds at first.
 __device__ int called() {
   __shared__ int number;
   const int before = number;
@@ -102,11 +102,11 @@ __global__ void keeps(int* out, int at) {
   *out = static_cast<unsigned char>(array[bytes - 1]);
 }
 
-/// Every block writes its threads' numbers backward, by way of what its launch gave it.
+/// Every block writes its threads' numbers backward, through the launch's dynamic shared memory.
 template <Barriers barriers>
 __global__ void reverse_in_given(int* out) {
   auto* const numbers = static_cast<int*>(tessera::cuda::dynamic_shared());
-  out[blockIdx.x * blockDim.x + threadIdx.x] = numbers[threadIdx.x];  // -1: nothing is there
+  out[blockIdx.x * blockDim.x + threadIdx.x] = numbers[threadIdx.x];  // -1: undefined contents
   if constexpr (barriers == Barriers::all) { __syncthreads(); }
   numbers[threadIdx.x] = static_cast<int>(threadIdx.x);
   if constexpr (barriers == Barriers::all) { __syncthreads(); }

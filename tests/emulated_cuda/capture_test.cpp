@@ -1,4 +1,4 @@
-// Streams, events and captures by CUDA's rules.
+// Streams, events and captures follow CUDA's rules.
 #include <array>
 #include <atomic>
 #include <thread>
@@ -24,7 +24,7 @@ class TestEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-/// Tasks note their numbers here.
+/// Tasks record their numbers here.
 struct Log {
   std::atomic<int> next = 0;
   std::array<std::atomic<int>, 8> at{};
@@ -55,7 +55,7 @@ class EmulatedCapture : public ::testing::Test {
     check(cudaGraphLaunch(exec_, stream_), "cudaGraphLaunch");
     stream_.wait();
   }
-  /// 0 on stream_, 1 on both, joined again.
+  /// Captures task 0, then 1 on other_ in parallel with 2 on stream_, and the join.
   void capture_fork() {
     begin();
     note(stream_, 0);
@@ -113,7 +113,7 @@ TEST_F(EmulatedCapture, AStreamThatWasNotJoinedAgainIsRefused) {
   pass(stream_, other_);
   note(other_, 1);
   EXPECT_EQ(end(), cudaErrorStreamCaptureUnjoined);
-  begin();  // both are free again
+  begin();  // neither stream is in a capture any more
   note(stream_, 0);
   ASSERT_EQ(end(), cudaSuccess);
   other_.wait();
@@ -146,7 +146,7 @@ TEST_F(EmulatedCapture, TheHostCannotWaitInside) {
   EXPECT_EQ(cudaEventSynchronize(event_), cudaErrorCapturedEvent);
   EXPECT_EQ(end(), cudaErrorStreamCaptureInvalidated);
   EXPECT_EQ(cudaStreamWaitEvent(other_, event_, 0), cudaErrorCapturedEvent);
-  check(cudaEventRecord(event_, stream_), "cudaEventRecord");  // outside again
+  check(cudaEventRecord(event_, stream_), "cudaEventRecord");  // outside the capture
   EXPECT_EQ(cudaEventSynchronize(event_), cudaSuccess);
 }
 
@@ -172,7 +172,7 @@ TEST_F(EmulatedCapture, AnUpdateTakesTheSameShapeOnly) {
   EXPECT_EQ(cudaGraphExecUpdate(exec_, graph_, &info), cudaErrorGraphExecUpdateFailure);
   EXPECT_EQ(info.result, cudaGraphExecUpdateErrorTopologyChanged);
   log_.next = 0;
-  run();  // as it was
+  run();  // the unchanged graph
   EXPECT_EQ(log_.next, 4);
 }
 

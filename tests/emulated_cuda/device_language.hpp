@@ -8,12 +8,12 @@
 
 #include "emulated_cuda/block.hpp"
 
-// What nvcc adds to C++ for the code of kernels.
+// nvcc's additions to C++ for kernel code.
 
 #ifndef __launch_bounds__
 #define __launch_bounds__(...)
 #endif
-#undef __maxnreg__  // of the toolkit's: an attribute that other compilers warn of
+#undef __maxnreg__  // the toolkit's is an attribute that other compilers warn about
 #define __maxnreg__(...)
 
 extern constinit thread_local uint3 threadIdx;
@@ -35,7 +35,8 @@ inline int __syncthreads_and(int predicate) {
   return static_cast<int>(__syncthreads_count(predicate == 0 ? 1 : 0) == 0);
 }
 
-// One thread of a grid runs at a time, and hands over by calls that the compiler cannot see into.
+// One thread of a grid runs at a time, and switches to others in calls that are opaque to the
+// compiler.
 inline void __threadfence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
@@ -115,7 +116,7 @@ unsigned __match_any_sync(unsigned mask, T value) {
   return static_cast<unsigned>(emulated_cuda::voted(emulated_cuda::WarpCall::match, mask, bits));
 }
 
-// Streams run beside each other, so these are atomic among threads of the host too.
+// Streams run concurrently, so these are atomic across host threads too.
 template <class T>
 concept EmulatedAtomicInteger = std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8);
 
@@ -155,7 +156,7 @@ T atomicMin(T* at, std::type_identity_t<T> value) {
                                                       __ATOMIC_RELAXED)) {}
   return seen;
 }
-/// Counts up to `last`, then starts again at 0.
+/// Counts up to `last`, then restarts at 0.
 inline unsigned atomicInc(unsigned* at, unsigned last) {
   unsigned seen = __atomic_load_n(at, __ATOMIC_RELAXED);
   while (!__atomic_compare_exchange_n(at, &seen, seen >= last ? 0 : seen + 1, false,

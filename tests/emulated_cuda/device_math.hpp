@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
-// Functions that CUDA has and the C library lacks. Those that are correctly rounded on a GPU are so
-// here; the approximate ones (rsqrtf, __expf, ...) have other last bits.
+// CUDA functions that the C library lacks. Functions that a GPU rounds correctly are correctly
+// rounded here; approximate ones (rsqrtf, __expf, ...) differ in their last bits.
 
 template <class A, class B>
   requires std::is_arithmetic_v<A> && std::is_arithmetic_v<B>
@@ -143,7 +143,7 @@ inline int __ffs(int x) {
   return __builtin_ffs(x);
 }
 
-// Hints about caches, of which there are none.
+// Cache hints have no effect.
 template <class T>
 T __ldg(const T* from) {
   return *from;

@@ -4,17 +4,17 @@
 
 namespace emulated_cuda {
 
-/// The most that a block may have of shared memory on a device of the emulated capability.
+/// Shared memory limit of a block on a device of the emulated capability.
 [[nodiscard]] std::size_t most_shared_bytes();
 
-/// Whether a launch may give blocks of `kernel` so much, beside the arrays that it declares: 48 KiB
-/// together unless cudaFuncSetAttribute has allowed more on this device.
+/// Whether a launch may give blocks of `kernel` this many bytes in addition to its declared arrays.
+/// The limit is 48 KiB in total unless cudaFuncSetAttribute allows more on this device.
 [[nodiscard]] bool may_have_shared(const void* kernel, int device, std::size_t bytes);
-/// False: it would be more than the device has.
+/// False if this exceeds the device's limit.
 [[nodiscard]] bool allow_shared(const void* kernel, int device, std::size_t bytes);
 
-/// The shared memory that a launch gives the grid's blocks on the calling thread. It ends just
-/// before an inaccessible page.
+/// A launch's shared memory for blocks on the calling thread. It ends just before an inaccessible
+/// page.
 class DynamicShared {
  public:
   explicit DynamicShared(std::size_t bytes);
@@ -22,9 +22,9 @@ class DynamicShared {
   DynamicShared(const DynamicShared&) = delete;
   DynamicShared& operator=(const DynamicShared&) = delete;
 
-  /// Before each block: fills it with 0xFF.
+  /// Fills it with 0xFF; called before each block.
   void poison() const;
-  /// Behind each block: ends the process if something was written around it.
+  /// Ends the process if something was written around it; called after each block.
   void check_surroundings() const;
   [[nodiscard]] void* data() const noexcept { return data_; }
   [[nodiscard]] bool fences(const void* address) const noexcept;
@@ -36,7 +36,7 @@ class DynamicShared {
   std::byte* data_ = nullptr;
 };
 
-/// Whether `address` is in the pages around the running grid's.
+/// Whether `address` is in the pages around the running grid's shared memory.
 [[nodiscard]] bool is_beyond_dynamic_shared(const void* address);
 
 }  // namespace emulated_cuda

@@ -1,7 +1,7 @@
 #include "emulated_cuda/fault_handler.hpp"
 
 #include <signal.h>    // sigaction
-#include <ucontext.h>  // where the fault was
+#include <ucontext.h>  // for the fault's address
 
 #include <cstddef>
 #include <cstdio>
@@ -42,7 +42,7 @@ void handle(int signal, siginfo_t* info, void* context) {
     std::fprintf(stderr, "emulated CUDA: %s %s, at %s\n", who.empty() ? "the host" : who.c_str(),
                  what.c_str(), where.c_str());
   }
-  // The access is repeated under the handler that was installed before.
+  // The access is repeated under the previous handler.
   sigaction(signal, signal == SIGILL ? &before_ill : &before_segv, nullptr);
 }
 
@@ -59,7 +59,7 @@ void install_fault_handler() {
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-void use_signal_stack() {}  // the address sanitizer gives every thread one
+void use_signal_stack() {}  // the address sanitizer gives every thread a signal stack
 #else
 void use_signal_stack() {
   thread_local std::unique_ptr<std::byte[]> memory;

@@ -2,11 +2,12 @@
 
 namespace emulated_cuda {
 
-/// Installs a handler: an access to device memory that is not allowed is named on stderr before the
-/// process dies of it. Idempotent.
+/// Installs a handler that reports a forbidden access to device memory on stderr before the process
+/// dies. Idempotent.
 void install_fault_handler();
 
-/// Gives the calling thread a stack for signals, so that the overflow of a kernel's stack is named.
+/// Gives the calling thread a signal stack, so that the handler can report a stack overflow of a
+/// kernel.
 void use_signal_stack();
 
 }  // namespace emulated_cuda

@@ -59,8 +59,7 @@ namespace emulated_cuda {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-constexpr std::size_t kStackBytes = std::size_t{256}
-                                    << 10U;  // the system provides only the pages that are touched
+constexpr std::size_t kStackBytes = std::size_t{256} << 10U;  // only touched pages take memory
 
 }  // namespace
 
@@ -81,12 +80,12 @@ Fiber::~Fiber() {
 
 void Fiber::start(Body body, void* argument) {
 #if defined(__SANITIZE_ADDRESS__)
-  // Frames of the last use, which were never left, have marked their surroundings.
+  // Frames of the previous use never returned, so their redzones are still poisoned.
   __asan_unpoison_memory_region(memory_ + kPageBytes, kStackBytes);
 #endif
   auto* top = reinterpret_cast<std::uintptr_t*>(memory_ + kPageBytes + kStackBytes);
   *--top = 0;
-  *--top = 0;  // where the stack is aligned when emulated_cuda_begin has been returned to
+  *--top = 0;  // aligns the stack at the entry to emulated_cuda_begin
   *--top = reinterpret_cast<std::uintptr_t>(&emulated_cuda_begin);
   *--top = 0;                                           // rbp
   *--top = 0;                                           // rbx
@@ -129,7 +128,7 @@ struct FreeSets {
 };
 
 FreeSets& free_sets() {
-  static auto* const sets = new FreeSets;  // streams may outlive the statics of a process that ends
+  static auto* const sets = new FreeSets;  // streams may outlive statics at process exit
   return *sets;
 }
 

@@ -35,10 +35,10 @@ class Fiber {
 /// Switches to `to`; returns when something switches back to `from`. The C library's swapcontext
 /// would make a system call each time, for signal masks that do not change.
 void switch_context(Context& from, Context& to);
-/// The first thing that a fiber's body does.
+/// Must be the first call in a fiber's body.
 void enter_context(Context& left);
 
-/// Fibers of a block, as many as it has wanted at once; lent to one grid after another.
+/// A block's fibers, created on demand and reused by one grid after another.
 class FiberSet {
  public:
   [[nodiscard]] Fiber& at(std::size_t index);

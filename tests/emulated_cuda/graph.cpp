@@ -58,7 +58,7 @@ bool same_shape(const Graph& a, const Graph& b) {
 bool all_lead_to(const Graph& graph, std::size_t last) {
   std::vector<bool> leads(graph.nodes.size());
   leads[last] = true;
-  for (std::size_t i = last + 1; i-- > 0;) {  // what a node waits for has a smaller number
+  for (std::size_t i = last + 1; i-- > 0;) {  // a node's dependencies have smaller numbers
     if (!leads[i]) { continue; }
     for (const std::size_t before : graph.nodes[i].after) { leads[before] = true; }
   }

@@ -5,14 +5,14 @@
 
 namespace emulated_cuda {
 
-/// A thread's asynchronous copies to shared memory, in groups. None is made before it is waited
-/// for, so that what reads too early, or reuses what is still to be copied, goes wrong every time.
+/// A thread's asynchronous copies to shared memory, in groups. A copy happens only when it is
+/// waited for, so a read before that, or a reuse of the source, fails every time.
 class LateCopies {
  public:
-  /// `bytes` of 16; zeros beyond. With 0 nothing is read.
+  /// Copies `bytes` of 16, and zeros for the rest. With 0 nothing is read.
   void issue(void* to, const void* from, int bytes);
   void close();
-  /// All groups but the last `groups`.
+  /// Finishes all groups except the last `groups`.
   void finish(int groups);
   void drop();
 

@@ -9,13 +9,13 @@
 
 namespace emulated_cuda {
 
-/// Enqueues the run of a grid, each of whose threads calls `body`.
+/// Enqueues a grid; each of its threads calls `body`.
 [[nodiscard]] cudaError_t launch_grid(const cudaLaunchConfig_t& config, const void* kernel,
                                       std::function<void()> body);
 
 }  // namespace emulated_cuda
 
-/// Like the toolkit's: the arguments are copied at the launch and may change afterwards.
+/// Like the toolkit's: copies the arguments at the launch, so they may change afterwards.
 template <class... Params, class... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...),
                                Args&&... args) {

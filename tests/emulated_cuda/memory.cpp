@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kAlignment = 256;
-constexpr std::size_t kReserved = std::size_t{1} << 40U;  // addresses alone
+constexpr std::size_t kReserved = std::size_t{1} << 40U;  // address space only
 constexpr unsigned char kFresh = 0xFF;
 constexpr unsigned char kAround = 0xE5;
 
@@ -56,7 +56,7 @@ class Arena {
     open(made);
     next_ = made.end() + kPage;
     used_ += counted;
-    // Placed at the end of its pages, so that an inaccessible page follows.
+    // The allocation ends with its pages, so an inaccessible page follows.
     std::byte* const data = made.end() - rounded(bytes, kAlignment);
     const ScopedAccess access{ScopedAccess::kAll};
     std::memset(made.pages, kAround, made.page_bytes);
@@ -107,7 +107,7 @@ class Arena {
     return Taken{begin, allocation.counted};
   }
 
-  // Takes no lock for long: it is called by a signal handler, when the process is about to end.
+  // Never waits for the lock: a signal handler calls this just before the process ends.
   [[nodiscard]] std::string describe(const std::byte* data) const {
     const std::unique_lock lock{mutex_, std::try_to_lock};
     const std::string device = " of device " + std::to_string(device_);

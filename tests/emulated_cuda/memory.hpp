@@ -6,24 +6,25 @@
 
 namespace emulated_cuda {
 
-/// Memory of a device. Each allocation has its own pages between inaccessible ones, at addresses
-/// that are never reused, so that accesses beyond an allocation's end and after its release are
-/// found. Fresh memory is full of 0xFF.
+/// Allocates device memory. Each allocation has its own pages between inaccessible ones, at
+/// addresses that are never reused, so accesses beyond its end or after its release are detected.
+/// Fresh memory is full of 0xFF.
 ///
-/// Threads: any. `unit`: allocations take multiples of it from the device's memory.
+/// Threads: any. `unit`: sizes taken from the device's memory are multiples of it.
 [[nodiscard]] void* allocate_device(int device, std::size_t bytes,
-                                    std::size_t unit = 512);  // null: it is full
-/// False if `data` is no allocation's start. Ends the process if something was written around it.
+                                    std::size_t unit = 512);  // null: the device is full
+/// False if `data` is not the start of an allocation. Ends the process if something was written
+/// around it.
 [[nodiscard]] bool free_device(void* data);
 
 struct DeviceBytes {
   std::size_t free = 0;
   std::size_t total = 0;
-  std::size_t own = 0;   ///< of this process, with its context
-  bool entered = false;  ///< it has one
+  std::size_t own = 0;   ///< memory of this process, including its context
+  bool entered = false;  ///< this process has a context
 };
 [[nodiscard]] DeviceBytes device_bytes(int device);
-/// This process has a context there from now on, which takes Settings::context_bytes.
+/// Creates this process's context on the device. It takes Settings::context_bytes.
 void make_context(int device);
 
 /// Page-locked memory of the host, full of 0xFF.
@@ -31,11 +32,11 @@ void make_context(int device);
 [[nodiscard]] bool free_pinned(void* data);
 [[nodiscard]] bool is_pinned(const void* data);
 
-/// The device among whose addresses `data` is, allocated or not; nothing: it is the host's.
+/// The device whose address range contains `data`, allocated or not; empty for host memory.
 [[nodiscard]] std::optional<int> device_of(const void* data);
-/// Whether all of it lies in one live allocation of a device.
+/// Whether the whole range lies in one live device allocation.
 [[nodiscard]] bool is_allocated(const void* data, std::size_t bytes);
-/// What an allocation takes of a device.
+/// Device memory that an allocation takes.
 struct Taken {
   const void* begin = nullptr;
   std::size_t bytes = 0;

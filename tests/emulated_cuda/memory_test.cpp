@@ -1,4 +1,4 @@
-// Device memory belongs to the device: any other access is found.
+// Only a device may access its memory: any other access is detected.
 #include <cstring>
 
 #include "emulated_cuda/test_support.hpp"
@@ -100,7 +100,7 @@ TEST_F(EmulatedMemory, AKernelDiesOfAccessToFreedMemory) {
     const DeviceNumbers<int> numbers{64};
     freed = numbers.data();
   }
-  const DeviceNumbers<int> others{64};  // of other addresses
+  const DeviceNumbers<int> others{64};  // at other addresses
   EXPECT_DEATH(write(freed, 0), "a kernel .* touches device memory");
 }
 
@@ -202,7 +202,7 @@ TEST_F(EmulatedMemory, OfAPeerIsAccessibleOnceEnabled) {
     EXPECT_EQ(numbers.read(stream_)[3], 1);
     cudaLaunchConfig_t config{};
     config.gridDim = config.blockDim = dim3{1, 1, 1};
-    config.stream = other;  // of device 1, while device 0 is current
+    config.stream = other;  // a stream of device 1, while device 0 is current
     EXPECT_EQ(cudaLaunchKernelEx(&config, write_four, numbers.data()),
               cudaErrorInvalidResourceHandle);
   }

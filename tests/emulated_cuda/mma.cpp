@@ -12,7 +12,7 @@ namespace {
 
 constexpr unsigned kAllLanes = 0xFFFFFFFF;
 
-/// A lane's input to a product, and its part of the result.
+/// A lane's input to a product and its part of the result.
 struct Product {
   float* c;
   const std::uint32_t* a;
@@ -25,7 +25,7 @@ double widened(MmaType type, std::uint32_t word, unsigned half) {
   return tessera::float16{bits}.to_float();
 }
 
-/// Called once for a warp: `lanes` are addresses of its Products.
+/// Called once per warp; `lanes` are the addresses of the lanes' Products.
 template <MmaType type>
 void multiply(const std::uint64_t* lanes) {
   double a[16][16];

@@ -3,8 +3,8 @@
 #include <array>
 #include <cstdint>
 
-// What a warp does together with tensor cores, as PTX defines it (cuda_mma.cuh says where elements
-// lie). Sums of products are made in double precision and rounded once.
+// A warp's matrix products on tensor cores, as PTX defines them (cuda_mma.cuh describes the layout
+// of elements). Sums are computed in double precision and rounded once.
 namespace emulated_cuda {
 
 enum class MmaType : std::uint8_t { bf16, fp16 };

@@ -1,4 +1,4 @@
-// Products of a warp, and copies that come late, against plain loops.
+// Checks a warp's products and late copies against plain loops.
 #include <cuda_bf16.h>
 
 #include "emulated_cuda/test_support.hpp"
@@ -63,7 +63,7 @@ struct alignas(16) Four {
   int at[4];
 };
 
-/// Two groups, of which the first is waited for; of the second's 16 bytes 8 are copied.
+/// Two groups of copies: waits for the first; the second copies 8 of 16 bytes.
 template <Wait wait>
 __global__ void copy(const int* from, int* to) {
   __shared__ Four first;

@@ -5,12 +5,12 @@
 
 namespace emulated_cuda {
 
-/// The order of things that a GPU runs in any order: forward, backward or shuffled, drawn once.
+/// An order of items that a GPU may run in any order: forward, backward or shuffled, drawn once.
 class Order {
  public:
   explicit Order(std::uint64_t draw) : draw_{draw}, kind_{static_cast<Kind>(draw % 3)} {}
 
-  /// A permutation of [0, count), another at every call if shuffled.
+  /// Sets `order` to a permutation of [0, count), a new one at every call if shuffled.
   void permute(unsigned count, std::vector<unsigned>& order);
 
  private:
@@ -19,13 +19,13 @@ class Order {
   Kind kind_;
 };
 
-/// The threads of a block: a warp's lanes stay together, as on a GPU, so that calls of a warp hold
-/// up few threads at once.
+/// The order of a block's threads. A warp's lanes stay together, as on a GPU, so warp calls suspend
+/// few threads at once.
 class ThreadOrder {
  public:
   ThreadOrder(unsigned threads, std::uint64_t draw);
 
-  /// Makes a new one at every call if shuffled.
+  /// Returns the order, a new one at every call if shuffled.
   const std::vector<unsigned>& next();
   void lanes(std::vector<unsigned>& order) { order_.permute(32, order); }
 

@@ -39,7 +39,7 @@ Settings from_environment() {
   return settings;
 }
 
-std::uint64_t mixed(std::uint64_t x) {  // the finisher of splitmix64
+std::uint64_t mixed(std::uint64_t x) {  // the finalizer of splitmix64
   x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
   x = (x ^ (x >> 27U)) * 0x94D049BB133111EBULL;
   return x ^ (x >> 31U);

@@ -5,7 +5,7 @@
 
 namespace emulated_cuda {
 
-/// What the emulation is asked for, by environment variables or by a test (controls.hpp).
+/// Settings of the emulation, by environment variables or by a test (controls.hpp).
 struct Settings {
   std::uint64_t seed = 1;                           ///< TESSERA_EMULATED_CUDA_SEED
   int devices = 1;                                  ///< TESSERA_EMULATED_CUDA_DEVICES
@@ -23,7 +23,7 @@ struct Settings {
 /// Read from the environment at the first call.
 [[nodiscard]] Settings& settings();
 
-/// Pseudo-random, the same for the same seed and numbers.
+/// A pseudo-random number, a function of the seed and the arguments.
 [[nodiscard]] std::uint64_t drawn(std::uint64_t a, std::uint64_t b, std::uint64_t c = 0);
 
 }  // namespace emulated_cuda

@@ -11,7 +11,7 @@ namespace {
 
 std::atomic<std::uint64_t> streams_made = 0;
 
-/// Never destroyed: a process may end while streams are still there.
+/// Never destroyed: streams may still exist when the process ends.
 struct Handles {
   std::mutex mutex;
   std::set<const void*> all;
@@ -53,7 +53,7 @@ bool remove_handle(const void* handle) {
 void wait_for_device(int device) {
   std::vector<std::shared_ptr<Mark>> marks;
   {
-    // Other threads may enqueue during the wait: the awaited work may need theirs.
+    // The lock is not held during the wait: the awaited work may need work of other threads.
     const std::scoped_lock lock{handles().mutex};
     for (CUstream_st* const stream : handles().streams) {
       if (stream->device() != device) { continue; }

@@ -30,7 +30,7 @@ struct Capture {
 struct Moment {
   Mark mark;
   std::chrono::steady_clock::time_point time;
-  std::shared_ptr<Capture> capture;  ///< null: none
+  std::shared_ptr<Capture> capture;  ///< null: outside captures
   std::size_t node = 0;
 };
 
@@ -43,17 +43,17 @@ struct Moment {
 struct CUstream_st {
  public:
   explicit CUstream_st(int device);
-  ~CUstream_st();  // finishes them
+  ~CUstream_st();  // finishes its tasks
   CUstream_st(const CUstream_st&) = delete;
   CUstream_st& operator=(const CUstream_st&) = delete;
 
   void push(emulated_cuda::Task task);
   void wait();
-  /// Blocks while as many tasks as the emulation allows have not run yet.
+  /// Blocks while the queue holds as many tasks as the emulation allows.
   void wait_for_room();
   [[nodiscard]] bool idle();
   [[nodiscard]] int device() const noexcept { return device_; }
-  /// Another at every call: what happens here is drawn from it.
+  /// A new number at every call, the source of this stream's random choices.
   [[nodiscard]] std::uint64_t draw();
 
   // Guarded by capture_mutex().
@@ -69,7 +69,7 @@ struct CUstream_st {
   std::atomic<std::uint64_t> draws_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<emulated_cuda::Task> tasks_;  // the first one runs
+  std::deque<emulated_cuda::Task> tasks_;  // the first one is running
   bool ends_ = false;
   std::thread thread_;
 };
@@ -77,21 +77,22 @@ struct CUstream_st {
 struct CUevent_st {
   int device = 0;
   bool timed = false;
-  std::shared_ptr<emulated_cuda::Moment> moment;  ///< null: never recorded. Guarded as captures are
+  std::shared_ptr<emulated_cuda::Moment> moment;  ///< null: never recorded. Guarded like captures
 };
 
 namespace emulated_cuda {
 
-/// Gives `task` to the stream, or to the graph that is captured there.
+/// Enqueues `task` on the stream, or adds it to the stream's capture.
 [[nodiscard]] cudaError_t enqueue(cudaStream_t stream, Task task, Graph::Kind kind, int detail = 0);
 
-/// Adds a node where `stream` is in its capture, which it has. Call with capture_mutex() held.
+/// Adds a node after the stream's last one; the stream is in a capture. Call with capture_mutex()
+/// held.
 void add_node(CUstream_st& stream, Graph::Node node);
 
-/// The capture can only be ended, with an error. Call with capture_mutex() held.
+/// Invalidates the capture: it can only end, with an error. Call with capture_mutex() held.
 void invalidate(CUstream_st& stream);
 
-/// Live handles, so that others are refused as CUDA refuses them.
+/// Registry of live handles: the emulation refuses any other, as CUDA does.
 [[nodiscard]] bool is_stream(cudaStream_t stream);
 [[nodiscard]] bool is_handle(const void* handle);
 void add_handle(const void* handle);

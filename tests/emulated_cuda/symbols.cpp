@@ -20,10 +20,10 @@ namespace emulated_cuda {
 namespace {
 
 constexpr std::size_t kMostSharedBytes = std::size_t{48} << 10U;
-// Functions that kernels call keep some numbers a warp; larger arrays are kernels' own.
+// Functions that kernels call share a few numbers per warp; only kernels have larger arrays.
 constexpr std::size_t kMostOfHelper = std::size_t{4} << 10U;
 
-constexpr int kNoFile = -1;  // of what several files have, and the linker has kept once
+constexpr int kNoFile = -1;  // of functions in several files, merged by the linker
 
 struct Function {
   std::string name;
@@ -37,19 +37,19 @@ struct Variable {
   std::size_t bytes;
 };
 
-/// What the file that this code was linked into says of itself.
+/// Symbols of the file that contains this code.
 struct SymbolTable {
-  std::map<std::uintptr_t, Function> functions;  // by address from where the file was loaded
+  std::map<std::uintptr_t, Function> functions;  // by address relative to the load address
   std::vector<Variable> shared;
   std::uintptr_t loaded_at = 0;
-  std::size_t anchor_offset = 0;  // of threadIdx among the thread's variables
+  std::size_t anchor_offset = 0;  // offset of threadIdx in thread-local storage
 };
 
 bool ends_with_cu(const std::string& file) {
   return file.size() > 3 && file.compare(file.size() - 3, 3, ".cu") == 0;
 }
 
-/// Variables of functions in files of kernels, or of functions that such files share.
+/// Whether a symbol is a variable of a function in a kernel file, or of one shared by kernel files.
 bool is_shared(const std::string& name, bool of_kernels, int file) {
   const auto starts_with = [&](const char* prefix) { return name.rfind(prefix, 0) == 0; };
   if (!starts_with("_ZZ")) { return false; }
@@ -141,7 +141,7 @@ KernelShared shared_of(const void* kernel) {
   return found;
 }
 
-/// Looked for once a kernel.
+/// Cached per kernel.
 const KernelShared& known_shared_of(const void* kernel) {
   static auto* const mutex = new std::mutex;
   static auto* const known = new std::map<const void*, KernelShared>;

@@ -12,9 +12,8 @@ struct SharedArray {
   std::size_t bytes;
 };
 
-/// The `__shared__` arrays that a block of `kernel` may use, as its file's symbol table has them:
-/// the kernel's own, and small ones of the functions that it may call. Empty if the file was
-/// stripped.
+/// The `__shared__` arrays that a block of `kernel` may use, from its file's symbol table: the
+/// kernel's own, and small ones of functions that it may call. Empty if the file is stripped.
 class SharedArrays {
  public:
   explicit SharedArrays(const void* kernel);
@@ -26,7 +25,7 @@ class SharedArrays {
   std::vector<SharedArray> arrays_;
 };
 
-/// What `kernel` itself declares of them, in bytes.
+/// Bytes of shared memory that `kernel` itself declares.
 [[nodiscard]] std::size_t declared_shared_bytes(const void* kernel);
 
 /// The name of the function that begins at `code`, if the symbol table has it.

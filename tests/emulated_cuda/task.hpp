@@ -7,10 +7,10 @@
 
 namespace emulated_cuda {
 
-/// One piece of a stream's work.
+/// One task of a stream.
 struct Task {
-  /// Whose memory the work may touch: its device's and that of the peers it was given, every
-  /// device's (copies), or none (functions of the host).
+  /// Device memory that the task may touch: its device's and that of enabled peers, all devices'
+  /// (copies), or none (host functions).
   enum class Access : std::uint8_t { device_and_peers, all, none };
 
   const char* name = "";  ///< a literal
@@ -20,13 +20,13 @@ struct Task {
   const void* kernel = nullptr;
 };
 
-/// On the calling thread, after a delay that is drawn from `draw` where delays are asked for.
+/// Runs `task` on the calling thread, after a delay drawn from `draw` if delays are enabled.
 void run_task(const Task& task, std::uint64_t draw);
 
-/// `device` may now touch the memory of `peer`. False if it might already.
+/// Lets `device` touch the memory of `peer`. False if it already may.
 bool enable_peer(int device, int peer);
 
-/// Something that is reached once.
+/// A point that is reached once.
 class Mark {
  public:
   void reach();

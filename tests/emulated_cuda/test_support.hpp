@@ -15,7 +15,7 @@ using tessera::cuda::check;
 using tessera::cuda::Grid;
 using tessera::cuda::launch;
 
-/// A stream of device 0, or of another.
+/// A stream of device 0 by default.
 class TestStream {
  public:
   explicit TestStream(int device = 0) {

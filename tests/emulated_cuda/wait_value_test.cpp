@@ -1,4 +1,4 @@
-// cuStreamWaitValue32: a stream that waits for a word of the host's memory.
+// cuStreamWaitValue32: a stream waits for a word in host memory.
 #include <cudaTypedefs.h>
 
 #include <atomic>
@@ -78,7 +78,7 @@ TEST_F(EmulatedWaitValue, PassesValuesBeyondTheTarget) {
 }
 
 TEST_F(EmulatedWaitValue, ComparesCyclically) {
-  set(3);  // has gone round
+  set(3);  // the word has wrapped around
   ASSERT_EQ(wait_for(0xFFFF'FFFEU), CUDA_SUCCESS);
   stream().wait();
   set(0xFFFF'FFFEU);

@@ -31,7 +31,7 @@ void on_compute(World& world, Work work) {
   world.compute([&] { enqueue(world.compute_stream(), work); });
 }
 
-/// x(l+1) = x(l) * 0.5 + l on the way forward, the sum of x(l) * (l + 1) on the way back.
+/// Forward: x(l+1) = x(l) * 0.5 + l. Backward: the sum of x(l) * (l + 1).
 float two_passes(World& world, ActivationStore& store, float first, bool ahead) {
   auto* x = static_cast<float*>(store.open(0));
   on_compute(world, [x, first] { std::fill_n(x, kElems, first); });
@@ -106,8 +106,8 @@ TEST(ActivationStore, CopiesRunOnAThreadOfTheirOwnWhileTheComputationGoesOn) {
   run_ranks(1,
             [](World& world) {
               ActivationStore store{world, {.count = 2, .bytes = kBytes, .slots = 2}};
-              // The copy is held back until the computation after it has run: were it in the same
-              // queue, neither could go on.
+              // The copy waits until the computation after it has run. In one queue both would
+              // deadlock.
               std::atomic<bool> computed = false;
               enqueue(HostPool{world}.copy_stream(CopyLane::activations), [&computed] {
                 while (!computed) { std::this_thread::yield(); }
@@ -213,7 +213,7 @@ TEST(ActivationStore, CallsOutOfOrderAreRefused) {
     store.save(0);
     EXPECT_THAT(refused([&] { store.save(0); }), HasSubstr("already saved"));
     store.close(0);
-    // Without another save it is gone, and so are earlier saves.
+    // Closing without a save discards the data, including earlier saves.
     (void)store.open(0);
     store.close(0);
     EXPECT_THAT(refused([&] { (void)store.read(0); }), HasSubstr("was never saved"));

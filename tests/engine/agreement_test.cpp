@@ -1,4 +1,4 @@
-// Ranks compare lists of lines, and find the first line that differs.
+// Ranks compare lists of lines and find the first difference.
 #include "engine/model/agreement.hpp"
 
 #include <fmt/format.h>

@@ -11,8 +11,7 @@
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 
-// Uses that are allowed but rare, and refusals after which the model must go on as if nothing had
-// been asked.
+// Rare but allowed uses, and refusals after which the model must continue unchanged.
 namespace tessera::test::awkward_use_test {
 namespace {
 
@@ -20,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr std::chrono::seconds kDeadline{20};
 
-/// What the ranks throw; empty if nothing.
+/// The error that the ranks throw; empty if none.
 std::string failure(int ranks, const std::function<void(World&)>& body,
                     const WorldOptions& options = {.deadline = kDeadline}) {
   try {
@@ -29,8 +28,8 @@ std::string failure(int ranks, const std::function<void(World&)>& body,
   return {};
 }
 
-/// Both kinds of compute stream: a worker does not order work implicitly, as the caller's thread
-/// does.
+/// Both kinds of compute stream: unlike the caller's thread, a worker does not order work
+/// implicitly.
 class OnBothStreams : public ::testing::TestWithParam<ComputeStream> {
  protected:
   static WorldOptions world_options() {
@@ -263,7 +262,7 @@ TEST(Refusals, ShapesWhoseBytesOverflowAreRefused) {
           << elems;
     }
   }
-  // Each unit is valid alone.
+  // Each unit is valid by itself.
   EXPECT_THAT(failure(1,
                       [&](World& world) {
                         ShardedModel model{world};
@@ -390,7 +389,7 @@ TEST_P(OnBothStreams, AnInitializerThatThrowsLeavesTheModelDeclaredOnly) {
                          {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
       const Unit a = model.add_unit("a", {{"w", {9}}});
       const std::size_t before = world.memory().report().live.total();
-      // It throws by element, not by call: every rank with a shard throws, the others continue.
+      // The initializer runs on elements: every rank with a shard throws, the others continue.
       bool threw = false;
       try {
         model.materialize([](const ParameterInfo&, std::int64_t, std::span<float>) {
@@ -472,7 +471,7 @@ TEST(Report, NamesTheRateThatTheStepUsed) {
     model.optimize_with(SGD{.lr = 0.1F});
     pass(model, {a});
     model.step();
-    model.set_learning_rate(0.2F);  // of the next step
+    model.set_learning_rate(0.2F);  // for the next step
     EXPECT_EQ(model.report().lr, 0.1F);
     pass(model, {a});
     model.step();

@@ -6,17 +6,17 @@
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 
-// Bugs that other systems shipped: a norm of each shard for itself, multiplied by the number of
-// ranks, with padding or frozen parameters in it, or with a tied tensor in it twice.
+// Bugs that other systems shipped: norms per shard, norms multiplied by the number of ranks, norms
+// that include padding or frozen parameters, and norms that count a tied tensor twice.
 namespace tessera::test::clip_norm_test {
 namespace {
 
 constexpr float kClip = 2.0F;
 constexpr float kRate = 0.5F;
 
-/// Odd sizes, so that shards cut tensors and end with padding; 'b' is frozen, the head's table is
-/// the root's. Every element's gradient on rank r and micro-batch m is g + r + m: integers, whose
-/// sums are exact in any order.
+/// Odd sizes, so shards cut tensors and end with padding. 'b' is frozen; the head's table is the
+/// root's. Every element's gradient on rank r in micro-batch m is g + r + m: integers, so sums are
+/// exact in any order.
 struct Model {
   Model(World& world, const ModelOptions& options) : model{world, options} {
     root = model.add_unit("root", {{"table", {7, 3}}}, {.kind = UnitKind::root});
@@ -63,7 +63,7 @@ TEST_P(ClipNorm, UsesTheNormOfTheWholeGradientUnderEveryStrategyOnAnyRanks) {
         net.micro_batch(static_cast<float>(world.rank() + 1));
         net.model.step();
 
-        const double mean = (world.size() - 1) / 2.0 + 0.5;  // of what ranks and micro-batches add
+        const double mean = (world.size() - 1) / 2.0 + 0.5;  // mean of r + m
         const auto square = [](double x) { return x * x; };
         const double norm =
             std::sqrt(21 * square(3 + mean) + 5 * square(3 + mean) + 11 * square(5 + mean));
@@ -82,7 +82,7 @@ TEST_P(ClipNorm, UsesTheNormOfTheWholeGradientUnderEveryStrategyOnAnyRanks) {
   }
 }
 
-// A sum in bf16 would lose its small parts, more of them with more ranks.
+// A sum in bf16 would lose small terms, more of them with more ranks.
 TEST(GradientReduction, AddsInFp32UnlessToldOtherwiseAlsoForBf16Parameters) {
   constexpr int ranks = 8;
   const auto reduced = [](const ModelOptions& options) {

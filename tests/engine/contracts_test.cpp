@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// What `body` throws when it is run on `ranks` ranks; empty if nothing.
+/// The error that `body` throws on `ranks` ranks; empty if none.
 template <class Expected>
 std::string refusal(int ranks, const std::function<void(World&)>& body,
                     const WorldOptions& options = {}) {
@@ -92,7 +92,7 @@ TEST(Declaration, AnAliasCannotFreezeWhatItsOwnerTrains) {
   EXPECT_EQ(tie(false, false), "");
 }
 
-// The rules themselves: options_test.
+// options_test checks the rules themselves.
 TEST(Declaration, TheFirstCallThatCanKnowRefusesOptions) {
   std::string call;
   const auto refused = [&](ModelOptions options, UnitOptions own = {}, OptimizerOptions rule = {}) {
@@ -174,7 +174,7 @@ TEST(Scopes, UnknownNamesAreAnsweredWithTheKnownOnes) {
   });
 }
 
-// Whatever the strategy, also where the memory happens to stay.
+// Holds for every strategy, even where the memory stays in place.
 TEST(Scopes, ATensorUsedAfterItsScopeIsNamedByCategoryAndUnit) {
   const auto use_late = [](Strategy strategy) {
     return refusal<ContractError>(2, [&](World& world) {
@@ -197,7 +197,7 @@ TEST(Scopes, ATensorUsedAfterItsScopeIsNamedByCategoryAndUnit) {
               HasSubstr("reduce tensor of unit 'fc'"));
 }
 
-// Through a pointer that was kept, which no type can see: poison does, when the slot is used next.
+// Types cannot detect a write through a kept pointer. Poison detects it at the slot's next use.
 TEST(Scopes, AWriteThroughAKeptPointerIsNamedByCategoryAndUnit) {
   const std::string refused =
       refusal<ContractError>(1,
@@ -260,7 +260,7 @@ TEST(Scopes, MoreOpenBlocksThanSlotsAreRefusedWithTheNamesOfTheHolders) {
   EXPECT_THAT(text, HasSubstr("'fc2'"));
   EXPECT_THAT(text, HasSubstr("'fc'"));
   EXPECT_THAT(text, HasSubstr("prefetch"));
-  // They can be if each has a slot.
+  // Both can be open if each has a slot.
   run_ranks(2, [](World& world) {
     Small small{world, {.strategy = Strategy::zero3, .prefetch = 1}};
     const auto p = small.model.forward(small.unit);

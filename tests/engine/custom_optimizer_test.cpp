@@ -1,4 +1,4 @@
-// Optimizers of a user's own, against shard views.
+// Custom optimizers, which work on shard views.
 #include "tessera/optim/custom_optimizer.hpp"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// The library's SGD with momentum, as a user would write it.
+/// The library's SGD with momentum, written as a custom optimizer.
 CustomOptimizer own_momentum(float momentum = 0.9F) {
   return {.name = "own momentum",
           .states = 1,
@@ -66,7 +66,7 @@ TEST(CustomOptimizer, SixteenBitGradientsAndStochasticRoundingMatchTheBuiltIns) 
   EXPECT_EQ(difference(expected, run_toy(run)), "");
 }
 
-// What is enqueued before the update, here the gradient, is there when it runs.
+// Work enqueued before the update, here the gradient, is done when the update runs.
 TEST(CustomOptimizer, RunsInStreamOrderOnAComputeStreamOfItsOwn) {
   std::thread::id updater;
   float seen = 0.0F;
@@ -96,7 +96,7 @@ TEST(CustomOptimizer, RunsInStreamOrderOnAComputeStreamOfItsOwn) {
   EXPECT_EQ(seen, 0.5F);
 }
 
-// Every element of every trainable parameter comes once a step over all ranks, gaps never.
+// Over all ranks, each step updates every element of every trainable parameter once, and no gaps.
 TEST(CustomOptimizer, PiecesCoverEveryTrainableParameterOnce) {
   std::mutex mutex;
   std::map<std::string, std::vector<int>> seen;

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr int kRows = 2;
 
-/// What `call` throws.
+/// The error that `call` throws.
 template <class Kind, class Call>
 std::string refusal(const Call& call) {
   try {
@@ -35,7 +35,7 @@ struct Held {
   Evaluation evaluation;
 };
 
-/// A training run, with an evaluation before each step or without.
+/// A training run, with or without an evaluation before each step.
 struct Case {
   Strategy strategy = Strategy::ddp;
   int ranks = 1;
@@ -47,8 +47,8 @@ struct Case {
 
 struct Outcome {
   std::map<std::string, std::vector<float>> parameters;
-  std::vector<double> losses;     // rank 0's, by micro-batch
-  std::vector<double> evaluated;  // rank 0's, of the rows of the micro-batches that follow
+  std::vector<double> losses;     // rank 0's, per micro-batch
+  std::vector<double> evaluated;  // rank 0's, on the rows of the next micro-batches
   std::size_t peak = 0;           // rank 0's
   ModelStateBytes state;
 };
@@ -71,7 +71,7 @@ Outcome train(const Case& c) {
                   .shard_group = half_of(c.ranks, c.strategy),
                   .accumulate = c.accumulate},
                  {.batch = kRows, .declared_order = c.declared}};
-    if (c.passes > 0) { (void)evaluate(toy, 1000, c.passes); }  // before there is an optimizer
+    if (c.passes > 0) { (void)evaluate(toy, 1000, c.passes); }  // before the optimizer exists
     toy.model().optimize_with(AdamW{.lr = 0.02F}, {.clip_norm = 0.5F});
     std::vector<double> losses;
     std::vector<double> evaluated;
@@ -109,7 +109,7 @@ TEST_P(EvaluationOf, BetweenStepsItChangesNoBitAndNoByteOfTheTraining) {
       EXPECT_EQ(with.parameters, without.parameters) << to_string(strategy);
       EXPECT_EQ(with.losses, without.losses) << to_string(strategy);
       EXPECT_EQ(with.peak, without.peak) << to_string(strategy);
-      // Two passes over the rows of the two micro-batches that follow.
+      // The two passes use the rows of the next two micro-batches.
       EXPECT_EQ(with.evaluated, with.losses) << to_string(strategy);
     }
   }
@@ -333,7 +333,7 @@ TEST(Evaluation, ItsMemoryIsReportedAsItsOwnPhase) {
   });
 }
 
-// A worker's stream needs events that the caller's thread makes superfluous.
+// A worker's stream needs events; the caller's thread does not.
 TEST(Evaluation, OnAStreamOfItsOwnItReadsWhatTheLastStepHasWritten) {
   for (const Strategy strategy : all_strategies()) {
     for (const std::uint64_t seed : {1U, 2U}) {

@@ -1,4 +1,4 @@
-// GradientInit::first_write: the first kernel of a gradient overwrites it; nothing reads it before.
+// GradientInit::first_write: a gradient's first kernel overwrites it; nothing reads it earlier.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ std::vector<ParameterSpec> specs() {
           {.name = "sometimes", .shape = {3}}};
 }
 
-/// A kernel that writes all of a gradient. No value is exact in 16 bits.
+/// Enqueues a kernel that writes a whole gradient. No value is exact in 16 bits.
 void write_all(const BackwardScope& scope, const char* name, std::int64_t elems, float seed) {
   const Write how = scope.write(name);
   float* const to = scope.grad(name);
@@ -44,8 +44,8 @@ void write_all(const BackwardScope& scope, const char* name, std::int64_t elems,
   });
 }
 
-/// The table is written by two scopes, as a head's and an embedding's; the latter is of a unit that
-/// has it as an alias. Some micro-batches leave out a gradient.
+/// Two scopes write the table, as a head and an embedding do. One of the two units has it as an
+/// alias. Some micro-batches skip a gradient.
 void micro_batch(ShardedModel& model, Unit unit, Unit tied, int number) {
   const float seed = static_cast<float>(3 * number + model.world().rank());
   {
@@ -58,7 +58,7 @@ void micro_batch(ShardedModel& model, Unit unit, Unit tied, int number) {
   }
   const auto scope = model.backward(unit);
   write_all(scope, "table", kElems, seed + 0.5F);
-  float* const added = scope.grad("added");  // by a kernel that can only add
+  float* const added = scope.grad("added");  // written by a kernel that can only add
   enqueue(scope.stream(), [=] { added[number] += seed + 0.25F; });
   if (number == 1) { write_all(scope, "sometimes", 3, seed); }
 }
@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, FirstWrite, ::testing::ValuesIn(all_strateg
 
 using Exported = std::map<std::string, std::vector<float>>;
 
-/// Parameters after three steps whose gradients hold that at first.
+/// Parameters after three steps whose gradients initially hold `content`.
 Exported trained(const Case& of, GradientInit content) {
   Exported all;
   run_ranks(of.ranks,
@@ -194,7 +194,7 @@ TEST(FirstWriteMisuse, IsRefusedByName) {
             "");
 }
 
-// A scope that closes leaves alone what another, which is open, is about to write.
+// A closing scope does not touch a gradient that another open scope will write.
 TEST(FirstWriteMisuse, NamesTheScopeThatDoesNotTakeASharedGradient) {
   run_ranks(1, [&](World& world) {
     ShardedModel model{world};

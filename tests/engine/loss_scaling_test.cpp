@@ -168,7 +168,7 @@ TEST(LossScaling, MicroBatchesBeforeTheOptimizerAreRefused) {
   }
 }
 
-// Planned as it is measured; the meta device has no numbers that could be wrong.
+// The plan equals the measurement. The meta device has no values that could be non-finite.
 TEST(LossScaling, IsPlanned) {
   const auto job = [](World& world) {
     ToyModel toy{world,

@@ -1,4 +1,4 @@
-// The option master_weights across ranks, and its names. What refuses it: options_test.
+// The option master_weights across ranks, and its names. options_test checks its refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// A model on meshes: parts of parameters along tensor, units at places along pipe.
+// A model on meshes, with parts of parameters along tensor and units at places along pipe.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ constexpr int kMicroBatches = 2;
 constexpr int kSteps = 3;
 constexpr float kNothing = -1000.0F;
 
-/// What one job ends with: every element of every parameter, and what steps reported.
+/// The result of a job: every element of every parameter, and the reports of its steps.
 struct Result {
   std::map<std::string, std::vector<float>> parameters;
   std::vector<double> norms;
@@ -49,14 +49,14 @@ float value_of(ConstValues values, std::int64_t at) {
                                      : values.as<float>()[at];
 }
 
-/// A gradient that is a small whole number, so that sums in any order have the same bits.
+/// A gradient that is a small integer, so sums have the same bits in any order.
 float gradient_of(std::uint32_t id, std::int64_t element, int sample, bool of_alias) {
   const std::int64_t mixed =
       std::int64_t{7} * id + 3 * element + std::int64_t{5} * sample + (of_alias ? 11 : 0);
   return static_cast<float>(mixed % 13 - 6);
 }
 
-/// Three units whose parameters are cut along columns and rows, whole, in parts, frozen and tied
+/// Three units. Their parameters are cut along columns or rows, whole, in parts, frozen, or tied
 /// from the last place along pipe to the first. No size divides another.
 class MeshModel {
  public:
@@ -105,7 +105,7 @@ class MeshModel {
     model_.step(tells ? static_cast<const double*>(loss_.data()) : nullptr);
   }
 
-  /// Puts what this rank has into `to`; the rest is kNothing.
+  /// Copies this rank's elements to `to`; the rest is kNothing.
   void collect(Result& to) {
     for (const Unit unit : units_) {
       if (!is_mine(unit)) { continue; }
@@ -130,7 +130,8 @@ class MeshModel {
   [[nodiscard]] StepReport report() const { return model_.report(); }
 
  private:
-  /// The owner of a tie is at its alias's place too, where the alias's scope opens it.
+  /// Whether this rank has the unit. An alias's scope also opens the tie's owner at the alias's
+  /// place.
   [[nodiscard]] bool is_mine(Unit unit) const {
     const int last = mesh_.size("pipe") - 1;
     const int place = unit == units_[0] ? 0 : unit == units_[1] ? last / 2 : last;
@@ -165,7 +166,7 @@ class MeshModel {
   Buffer loss_;
 };
 
-/// Ranks that have the same element have the same value.
+/// Expects ranks that share an element to have the same value.
 void merge(const std::vector<float>& values, const std::string& name, Result& to) {
   std::vector<float>& known = to.parameters[name];
   known.resize(values.size(), kNothing);
@@ -197,7 +198,7 @@ Result train(const Case& from) {
   return result;
 }
 
-/// The result of one rank that goes through all samples.
+/// The result of one rank with all samples.
 Result alone(const Case& from) {
   const int data_ranks = MeshShape{from.mesh}.data_ranks();
   Result result = train(
@@ -290,7 +291,7 @@ TEST(MeshModel, RefusesToTieParametersThatAreCutDifferently) {
   EXPECT_THAT(text, HasSubstr("'b.w' is tied to 'a.w', but the two are cut differently"));
 }
 
-/// A rank along tensor that has no element of the only trained parameter decides as the others do.
+/// A rank along tensor without elements of the only trained parameter decides like the others.
 TEST(MeshModel, ChecksWholeParametersOnRanksWithoutAPart) {
   const std::vector<ModelOptions> some{
       {.compute = DType::bf16, .master_weights = MasterWeights::remainder},
@@ -339,11 +340,11 @@ TEST(MeshModel, NamesTheSameOriginOfNaNOnRanksWithoutAPart) {
 
 TEST(MeshModel, NamesTheFirstUnitOfAPassWhoseValuesAreNotFinite) {
   struct Origin {
-    bool parameters;  // not finite, or else only the gradients
-    bool whole;       // each rank declares the order of all units, or else of its own
+    bool parameters;  // parameters are not finite; false: only gradients
+    bool whole;       // each rank declares the order of all units; false: of its own units
     const char* told;
   };
-  // Without an order of all units, the first is the first in the order of declaration.
+  // Without an order of all units, the order of declaration decides which unit is first.
   for (const Origin& c : {Origin{true, true, "in the parameters of unit 'first' on rank 0"},
                           Origin{false, true, "in the gradients of unit 'last' on rank 1"},
                           Origin{true, false, "in the parameters of unit 'last' on rank 1"},

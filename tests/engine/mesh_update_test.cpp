@@ -1,4 +1,4 @@
-// Updates of parameters that `tensor` cuts: which elements of the whole a rank has.
+// Updates of parameters cut along `tensor`: which elements of the whole a rank has.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 namespace tessera::test::mesh_update_test {
 namespace {
 
-/// One step of a model of `weight` on `mesh`, with equal gradients.
+/// Runs one step of a model of `weight` on a mesh, with equal gradients.
 template <class Then>
 void step(const ModelOptions& options, const ParameterSpec& weight, const Optimizer& optimizer,
           const OptimizerOptions& update, const Then& then) {
@@ -57,7 +57,7 @@ TEST(UpdateOnAMesh, PassesEachElementOnceWithItsPlaceInTheWhole) {
   EXPECT_THAT(counts, testing::Each(1));
 }
 
-// The parts of both ranks are equal, and half of the elements round up: not the same ones.
+// Both ranks' parts are equal. Half of the elements of each round up, but different ones.
 TEST(UpdateOnAMesh, RoundsStochasticallyByAKeyThatNoOtherElementHas) {
   const ParameterSpec weight{.name = "w", .shape = {2, 512}, .cut = TensorCut{}};
   const SGD half_a_unit{.lr = 1.0F / 512, .momentum = 0.0F};

@@ -1,4 +1,4 @@
-// What is done between the steps of an offloaded optimizer.
+// Operations between the steps of an offloaded optimizer.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace tessera::test::offload_test {
 namespace {
 
-// Right after the step, while the host still updates.
+// They run right after the step, while the host still updates.
 TEST(Offload, EvaluationsAndExportsSeeTheUpdatedParameters) {
   for (const Strategy strategy : all_strategies()) {
     for (const DType compute : {DType::fp32, DType::bf16}) {
@@ -64,7 +64,7 @@ TEST(Offload, EvaluationsAndExportsSeeTheUpdatedParameters) {
   }
 }
 
-// A masters' first values are the initializer's in full, not rounded ones.
+// Masters start with the initializer's values, not with rounded ones.
 TEST(Offload, MastersStartFromTheInitializerInFull) {
   for (const Initializer& initial :
        {Initializer{init::normal(7, 0.3F)},
@@ -94,8 +94,8 @@ TEST(Offload, MastersStartFromTheInitializerInFull) {
   }
 }
 
-/// The masters after some steps of `units` units, of which every second step uses the first alone,
-/// with streams that come late.
+/// The masters after some steps of `units` units with delayed streams. Every second step uses only
+/// the first unit.
 std::vector<float> masters_of(Offload offload, int units) {
   std::vector<float> all;
   const WorldOptions late{
@@ -130,7 +130,7 @@ std::vector<float> masters_of(Offload offload, int units) {
   return all;
 }
 
-// One byte too few: whichever allocation is refused, the earlier ones are released.
+// With one byte too few, an allocation fails and the earlier ones are released.
 TEST(Offload, AnOptimizerThatRunsOutOfMemoryLeavesNothingBehind) {
   for (const Offload offload : {Offload::none, Offload::optimizer, Offload::state}) {
     std::size_t taken = 0;
@@ -161,12 +161,13 @@ TEST(Offload, AnOptimizerThatRunsOutOfMemoryLeavesNothingBehind) {
   }
 }
 
-// The next step overwrites its gradients with zeros, and does not gather its parameters before.
+// The next step overwrites the unit's gradients with zeros and does not gather its parameters
+// before.
 TEST(Offload, AUnitThatAStepLeavesOutIsUpdatedByTheGradientsOfTheStepBefore) {
   EXPECT_EQ(masters_of(Offload::none, 2), masters_of(Offload::state, 2));
 }
 
-// There are fewer pieces than slots, so no slot in use delays the next piece.
+// With fewer pieces than slots, no slot in use delays the next piece.
 TEST(Offload, StateIsFetchedOnceThatOfThePreviousStepIsStored) {
   EXPECT_EQ(masters_of(Offload::none, 1), masters_of(Offload::state, 1));
 }

@@ -12,15 +12,14 @@
 
 #include "tessera/tessera.hpp"
 
-// docs/optimizer-formulas.md: the formulas of the page, as a reader writes them down, against
-// what training does.
+// Checks training against the formulas in docs/optimizer-formulas.md, written as a reader would.
 namespace tessera::test::optimizer_formulas_test {
 namespace {
 
 constexpr int kSteps = 6;
 constexpr int kRanks = 2;
 constexpr int kMicroBatches = 2;
-constexpr float kRate = 0.0173F;  // of the second half, by set_learning_rate
+constexpr float kRate = 0.0173F;  // set by set_learning_rate for the second half
 
 float gradient_of(std::int64_t rank, std::int64_t step, std::int64_t micro_batch, std::int64_t i) {
   const std::int64_t n = (i * 37 + rank * 11 + step * 5 + micro_batch * 3) % 101 - 50;
@@ -37,14 +36,14 @@ struct Element {
   float v = 0;
 };
 
-/// What the page says is the same for all elements of a step.
+/// Values that are the same for all elements of a step.
 struct Step {
-  float f;  // average, clip and loss scale
+  float f;  // factor for average, clip and loss scale
   float lr;
   std::int64_t t;
 };
 
-// b^t as the page says: squared again and again.
+// b^t by repeated squaring, as on the page.
 double power(double b, std::int64_t t) {
   double result = 1.0;
   while (t > 0) {
@@ -132,7 +131,7 @@ Formula lion(const Lion& rule) {
   };
 }
 
-/// Every micro-batch of a rank is added to its gradient, then the ranks' in their order.
+/// Adds a rank's micro-batches to its gradient, then the ranks' gradients in rank order.
 float summed_gradient(int step, std::int64_t i) {
   float sum = 0;
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -244,14 +243,14 @@ TEST(OptimizerFormulas, LionMatchesThePage) {
   check(rule, lion(rule));
 }
 
-// The page's order matters: another reading of the same formula has other bits.
+// The page's order of operations matters: another order gives other bits.
 TEST(OptimizerFormulas, AnotherOrderOfAdamWsOperationsHasOtherBits) {
   const AdamW rule{
       .lr = 0.031F, .beta1 = 0.87F, .beta2 = 0.963F, .eps = 1e-7F, .weight_decay = 0.21F};
   const Formula other = [&](Element& e, float summed, float wd, const Step& step) {
     Element page = e;
     adam_w(rule)(page, summed, 0.0F, step);
-    const float decayed = e.w - step.lr * wd * e.w;  // the decay first
+    const float decayed = e.w - step.lr * wd * e.w;  // decays first
     e = {decayed + (page.w - e.w), page.m, page.v};
   };
   EXPECT_NE(trained(rule, Strategy::zero3).at("weight"),

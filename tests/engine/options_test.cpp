@@ -1,5 +1,5 @@
-// The rules of options, each with its one text: those that need no unit, and those that read the
-// declared units. Nothing is run.
+// The rules of options and their messages: rules without units, and rules on the declared units.
+// Nothing is trained.
 #include "engine/rules/options.hpp"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ using ::testing::StartsWith;
 constexpr Strategy kZero3 = Strategy::zero3;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// What `call` throws; empty if nothing.
+/// The error that `call` throws; empty if none.
 template <class Expected, class Call>
 std::string refusal(const Call& call) {
   try {
@@ -176,7 +176,8 @@ TEST(OptionRules, AUnitsOptionIsNamedWithTheUnit) {
               StartsWith("the dtype of 'a.w' is fp64, which is not supported"));
 }
 
-/// What `check_units` says of two units of 100 elements, each a shard of 128 padded ones on a rank.
+/// The result of `check_units` on two units of 100 elements, each padded to a shard of 128 on one
+/// rank.
 std::string units_of(const ModelOptions& options, const ParameterSpec& last = {"w", {100}},
                      const UnitOptions& own = {}) {
   const LayoutOptions layout{options.compute, options.gradient, options.reduce};

@@ -1,4 +1,4 @@
-// Parameters with their own rate and decay.
+// Parameter groups with their own rate and decay.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,8 +22,8 @@ auto named(const std::string& name) {
   return [name](const ParameterInfo& info) { return is_of(info, name); };
 }
 
-/// Two matrices and a bias in one unit, whose gradients are a fixed function of place and step, so
-/// that nothing but the optimizer makes parameters differ.
+/// Two matrices and a bias in one unit. Gradients are a fixed function of index and step, so only
+/// the optimizer makes parameters differ.
 struct Trainer {
   explicit Trainer(World& world, const ModelOptions& options = {}) : model{world, options} {
     unit = model.add_unit("unit", {{"a", {kElems, 1}}, {"b", {kElems, 1}}, {"bias", {3}}});
@@ -71,7 +71,7 @@ const std::vector<ParameterGroup> kGroups{
     {.name = "slow", .contains = named("b"), .lr_scale = 0.25F, .weight_decay = 0.5F},
     {.name = "biases", .contains = named("bias"), .lr_scale = 2.0F}};
 
-// Nothing is clipped, so that each group trains as if its optimizer were the only one.
+// Without clipping each group trains as if its optimizer were the only one.
 TEST(ParameterGroups, EachTrainsAsUnderItsOwnOptimizer) {
   const float lr = 0.01F;
   for (const Strategy strategy : all_strategies()) {

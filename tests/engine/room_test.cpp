@@ -1,4 +1,4 @@
-// Room behind a parameter: what kernels may read and write there, and who never sees it.
+// Room behind a parameter: what kernels may read and write there, and where it never appears.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,13 +39,13 @@ void filled(const ParameterInfo& /*parameter*/, std::int64_t first, std::span<fl
   std::iota(out.begin(), out.end(), 1.0F + static_cast<float>(first));
 }
 
-/// Whether all of the room is zero.
+/// Whether the whole room is zero.
 template <class T>
 bool is_empty(const T* table) {
   return std::all_of(table + kElems, table + kRoom, [](T value) { return value == T{}; });
 }
 
-// A product of whole rows adds zeros there, or writes them.
+// A product of whole rows adds or writes zeros in the room.
 void pass(ShardedModel& model, Unit unit, GradientInit content) {
   {
     const auto scope = model.forward(unit);

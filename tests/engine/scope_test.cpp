@@ -11,7 +11,7 @@
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 
-// Scopes that hooks open and close: moved into tables, ended by calls, on other threads.
+// Scopes that hooks open and close: moved into tables, closed by calls, used on other threads.
 namespace tessera::test::scope_test {
 namespace {
 
@@ -22,7 +22,7 @@ struct Outcome {
   StepReport report;
 };
 
-/// Calls `work` on a new thread, and waits for it.
+/// Runs `work` on a new thread and waits for it.
 template <class Work>
 void elsewhere(const Work& work) {
   std::thread thread{work};
@@ -32,7 +32,7 @@ void elsewhere(const Work& work) {
 /// How a program opens and closes its units.
 enum class Hooks { braces, table, threads };
 
-/// Three units whose gradient is their parameters times 3, in two steps.
+/// Trains two steps of three units whose gradient is three times their parameters.
 Outcome train(Hooks hooks, const ModelOptions& options, const WorldOptions& world_options) {
   Outcome outcome;
   run_ranks(
@@ -99,7 +99,7 @@ TEST(MovableScopes, GiveTheBitsOfBracesUnderEveryStrategyFromAnyThread) {
   }
 }
 
-/// What `program` is refused with on one rank; empty if it is not.
+/// The refusal of `program` on one rank; empty if there is none.
 std::string refusal(const std::function<void(ShardedModel&, Unit)>& program) {
   try {
     run_ranks(1, [&](World& world) {
@@ -132,7 +132,7 @@ TEST(MovableScopes, RefuseUsesAfterTheirEnd) {
                 ForwardScope scope = model.forward(a);
                 const ForwardScope taken = std::move(scope);
                 EXPECT_TRUE(taken.is_open());
-                (void)scope.stream();  // NOLINT(bugprone-use-after-move): what it refuses
+                (void)scope.stream();  // NOLINT(bugprone-use-after-move): the refused use
               }),
               HasSubstr(kEnded));
 }
@@ -141,7 +141,7 @@ TEST(MovableScopes, EndTheScopeTheyReplace) {
   EXPECT_EQ(refusal([](ShardedModel& model, Unit a) {
               ForwardScope scope = model.forward(a);
               ForwardScope other = std::move(scope);
-              scope = std::move(other);  // NOLINT(bugprone-use-after-move): it is given a new one
+              scope = std::move(other);  // NOLINT(bugprone-use-after-move): assigned again
               EXPECT_TRUE(scope.is_open());
               const ConstTensor early = scope["w"];
               scope.close();
@@ -174,7 +174,7 @@ TEST(MovableScopes, CloseThrowsTheErrorThatADestructorWouldKeep) {
     (void)model.forward(a);
     BackwardScope scope = model.backward(a);
     float* const gradient = scope.grad("w");
-    gradient[10] = 1.0F;  // beyond its end
+    gradient[10] = 1.0F;  // beyond the gradient's end
     EXPECT_THROW(scope.close(), ContractError);
   });
 }
@@ -228,7 +228,8 @@ TEST(Addresses, StayWhereTheModelPromisesIt) {
         const bool g = model.stays_in_place(unit, StateTensor::gradients);
         EXPECT_EQ(p, root || c.block_parameters) << what;
         EXPECT_EQ(g, root || c.block_gradients) << what;
-        // What is not promised moves here: the test would not see a promise of nothing.
+        // Tensors without the promise move in this test; otherwise it would not detect a missing
+        // promise.
         EXPECT_EQ(stay(parameters[unit.index()]), p) << what << " " << unit.index();
         EXPECT_EQ(stay(gradients[unit.index()]), g) << what << " " << unit.index();
       }

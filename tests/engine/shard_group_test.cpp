@@ -1,4 +1,4 @@
-// The ranks that share a copy of the model states.
+// Shard groups: the ranks that share a copy of the model states.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

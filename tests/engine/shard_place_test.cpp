@@ -1,4 +1,4 @@
-// What each rank of a mesh owns of a segment.
+// The part of a segment that each rank of a mesh owns.
 #include "engine/plan/shard_place.hpp"
 
 #include <gtest/gtest.h>
@@ -26,15 +26,15 @@ UnitLayout random_layout(std::mt19937& random, int ranks) {
   return UnitLayout::make(specs, {.align_elems = align}, ranks);
 }
 
-/// What a rank owns of `segment`, place by place.
+/// The places of all ranks of `mesh`.
 std::vector<ShardPlace> places(const MeshShape& mesh) {
   std::vector<ShardPlace> all;
   for (int rank = 0; rank < mesh.ranks(); ++rank) { all.emplace_back(mesh, rank); }
   return all;
 }
 
-/// Expects the ranks along `shard` to divide the segment, whatever other ranks there are, and the
-/// ranks along the other dimensions to own the same part.
+/// Expects the ranks along `shard` to partition the segment, and the ranks along the other
+/// dimensions to own the same part.
 void expect_partition(const MeshShape& mesh, const SegmentLayout& segment) {
   const std::vector<ShardPlace> all = places(mesh);
   const MeshGroups shards = mesh.along({"shard"});
@@ -48,7 +48,7 @@ void expect_partition(const MeshShape& mesh, const SegmentLayout& segment) {
       cut.push_back(kept);
       for (const Piece& piece : segment.pieces(kept)) { pieces += piece.elems; }
     }
-    // The places are in order and without a gap, so they are one range; Ranges refuses an overlap.
+    // The parts are in order without gaps, so they form one range. Ranges refuses overlaps.
     ASSERT_EQ(Ranges{cut}, (Range{0, segment.padded_elems()}));
     std::int64_t elems = 0;
     for (const Placement& placement : segment.placements()) { elems += placement.elems; }

@@ -1,4 +1,4 @@
-// Over which channels the states of a model move, and which meshes a model can be given.
+// Channels for a model's states, and the meshes that a model accepts.
 #include "engine/plan/sharding.hpp"
 
 #include <gmock/gmock.h>
@@ -121,7 +121,7 @@ TEST(MeshOfAModel, ThatDiffersOnOneRankIsNamed) {
                     HasSubstr("zero3 on mesh shard 2 x replicate 2"), HasSubstr("on rank 2")));
 }
 
-// The ranks of a group agree on an order of units that the other group has not.
+// The ranks of a group agree on an order of units that differs from the other group's.
 TEST(Sharding, AGroupInAnotherOrderIsAnErrorThatNamesTheUnits) {
   const std::string text = refusal<Error>(4, [](World& world) {
     ShardedModel model{world, {.strategy = Strategy::hybrid, .shard_group = 2}};

@@ -10,8 +10,8 @@
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/run.hpp"
 
-// After a limit of consecutive skipped steps the run stops, and reports where the first non-finite
-// value arose.
+// At a limit of consecutive skipped steps the run stops and reports the origin of the first
+// non-finite value.
 namespace tessera::test::skipped_steps_test {
 namespace {
 
@@ -21,13 +21,13 @@ using ::testing::HasSubstr;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// What three units compute in one micro-batch of one rank: the output of each, and its gradient.
+/// Outputs and gradients of three units in one micro-batch of one rank.
 struct Numbers {
   std::array<float, 3> output{1.0F, 1.0F, 1.0F};
   std::array<float, 3> gradient{1.0F, 1.0F, 1.0F};
 };
 
-/// A trainer of units 'a', 'b' and 'c' whose numbers are given.
+/// Trains units 'a', 'b' and 'c' with given values.
 class Trainer {
  public:
   Trainer(World& world, const ModelOptions& options, float parameter_of_b = 1.0F)
@@ -63,7 +63,7 @@ class Trainer {
 constexpr int kRanks = 3;
 using NumbersOf = std::function<Numbers(int rank, int step, int micro_batch)>;
 
-/// Steps until NumericError, at most 10: its message, which is the same on every rank.
+/// Runs up to 10 steps until NumericError. Returns its message, equal on every rank.
 std::string stop(const ModelOptions& options, const NumbersOf& numbers_of,
                  float parameter_of_b = 1.0F) {
   std::array<std::string, kRanks> texts;
@@ -182,7 +182,7 @@ TEST_P(Stop, LeavesAUsableModel) {
     const Numbers bad{.gradient = {kNan, 1.0F, 1.0F}};
     trainer.micro_batch(bad);
     EXPECT_NO_THROW(trainer.model().step());
-    for (int again = 0; again < 2; ++again) {  // with each further one
+    for (int again = 0; again < 2; ++again) {  // every further step throws too
       trainer.micro_batch(bad);
       EXPECT_THROW(trainer.model().step(), NumericError);
       EXPECT_EQ(trainer.model().report().skipped_in_a_row, 2 + again);
@@ -195,7 +195,7 @@ TEST_P(Stop, LeavesAUsableModel) {
   });
 }
 
-// The caller of run_ranks gets the same type, with a rank.
+// run_ranks throws the same type, with a rank.
 TEST(StopOfAJob, IsANumericErrorOfTheLowestRank) {
   try {
     run_ranks(2, [](World& world) {
@@ -227,7 +227,7 @@ TEST(StopOfAJob, SaysThatTheOriginWasNotLookedForIfTheOptimizerCameLate) {
   });
 }
 
-// The pointer is unreadable, which shows that nothing reads it.
+// The pointer is invalid, so any read would crash.
 TEST(Watch, ChecksNothingUnlessTheNextSkippedStepIsTheLast) {
   run_ranks(2, [](World& world) {
     ShardedModel model{world, {.max_skips = 4}};
@@ -250,8 +250,8 @@ TEST(Watch, ChecksNothingUnlessTheNextSkippedStepIsTheLast) {
 
 constexpr nn::GPTConfig kConfig{.layers = 3, .hidden = 12, .heads = 2, .vocab = 23, .seq = 8};
 
-/// Trains a GPT until it stops. Of the parameters of `unit` whose names end with `ending`, one
-/// element is `value`.
+/// Trains a GPT until it stops. One element of the parameters of `unit` whose names end with
+/// `ending` is `value`.
 std::string stop_of_gpt(const ModelOptions& options, const std::string& unit,
                         const std::string& ending, float value) {
   std::string text;

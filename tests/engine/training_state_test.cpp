@@ -1,5 +1,5 @@
-// The training state as logical tensors: each element belongs to one rank, and a model on other
-// ranks or with another strategy continues from it as if nothing had happened.
+// The training state as logical tensors. Each element belongs to one rank, and a model on other
+// ranks or with another strategy continues from it bit for bit.
 #include "engine/model/training_state.hpp"
 
 #include <gmock/gmock.h>
@@ -89,7 +89,7 @@ std::vector<Case> cases() {
   };
 }
 
-/// A strategy on some mesh. Those in groups add gradients in another order than the others.
+/// A strategy on a mesh. Ways in groups add gradients in a different order.
 struct Way {
   std::string name;
   Strategy strategy;
@@ -175,11 +175,11 @@ class TrainingStates : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Cases, TrainingStates, ::testing::ValuesIn(cases()),
                          [](const auto& tested) { return std::string{tested.param.name}; });
 
-/// A run of five steps, and its state after three.
+/// A run of five steps, with its states after three and five.
 struct Course {
   WholeState third;
   WholeState fifth;
-  std::vector<StepReport> reports;  // of the last two
+  std::vector<StepReport> reports;  // of the last two steps
 };
 
 TEST_P(TrainingStates, ContinueToTheBitWhateverStrategyWroteThem) {
@@ -205,7 +205,7 @@ TEST_P(TrainingStates, ContinueToTheBitWhateverStrategyWroteThem) {
       WholeState fifth;
       std::vector<StepReport> reports;
       run_ranks(ranks, [&](World& world) {
-        Job job{world, GetParam(), reader, 6};  // has been another model
+        Job job{world, GetParam(), reader, 6};  // starts with other parameters
         (void)job.train(1);
         job.evaluate();
         load_state(job.model(), course.third);
@@ -222,7 +222,7 @@ TEST_P(TrainingStates, ContinueToTheBitWhateverStrategyWroteThem) {
   }
 }
 
-// A snapshot is of its step, although the steps after it have begun.
+// A snapshot contains the state of its step even though later steps have begun.
 TEST_P(TrainingStates, AreCopiedAsOfTheRequest) {
   const WorldOptions late{.delays =
                               DelayInjection{.seed = 3, .longest = std::chrono::microseconds{400}}};
@@ -252,7 +252,7 @@ TEST_P(TrainingStates, AreCopiedAsOfTheRequest) {
   }
 }
 
-// ------------------------------------------------------------------------------------- what is had
+// ---------------------------------------------------------------------------------------- contents
 
 std::map<StateKind, int> kinds_of(ShardedModel& model) {
   std::map<StateKind, int> kinds;
@@ -261,7 +261,7 @@ std::map<StateKind, int> kinds_of(ShardedModel& model) {
   return kinds;
 }
 
-// 11 parameters: the table, three of three blocks, of which one is frozen, and the head's bias.
+// 11 parameters: the table, three per block (one frozen) in three blocks, and the head's bias.
 TEST(TrainingStateOfAModel, HasTheModelsTensors) {
   using Kinds = std::map<StateKind, int>;
   run_ranks(2, [](World& world) {
@@ -332,7 +332,7 @@ TEST(TrainingStateOfAModel, IsRefusedWithinAStepAndBeforeThereIsAny) {
   });
 }
 
-// An event of a snapshot that is gone is not waited for.
+// Nothing waits for an event of a destroyed snapshot.
 TEST(TrainingStateOfAModel, LeavesNoPendingWorkWhenDestroyed) {
   run_ranks(1, [](World& world) {
     ToyModel toy{world, {}, {}};

@@ -9,15 +9,15 @@
 #include "support/toy_model.hpp"
 #include "tessera/tessera.hpp"
 
-// Ranks that have unequal numbers of samples, some none, and units that only some ranks use: they
-// train as one rank does that has all of the samples. docs/recipes.md shows how.
+// Ranks with unequal numbers of samples (some with none) and units that only some ranks use train
+// like one rank with all samples. docs/recipes.md shows how.
 namespace tessera::test::unequal_ranks_test {
 namespace {
 
 constexpr std::int64_t kWidth = 5;
 constexpr std::size_t kExperts = 2;
 
-/// The numbers of the samples that each rank has in each step: [rank][step].
+/// Sample numbers of each rank in each step: [rank][step].
 using Samples = std::vector<std::vector<std::vector<int>>>;
 
 float input(std::int64_t sample, std::int64_t k) {
@@ -32,7 +32,7 @@ struct Outcome {
   std::map<std::string, std::vector<float>> parameters;
 };
 
-/// y = x w of one of two experts, which the sample's number chooses.
+/// Trains y = x w, with one of two experts chosen by the sample's number.
 class Trainer {
  public:
   Trainer(World& world, const ModelOptions& options) : world_{world}, model_{world, options} {
@@ -43,7 +43,7 @@ class Trainer {
     model_.optimize_with(SGD{.lr = 0.25F, .momentum = 0.5F});
   }
 
-  /// Each rank gets its remaining number of steps, and all end after the same step.
+  /// Ranks may have different numbers of steps; all end after the same step.
   Outcome train(const std::vector<std::vector<int>>& samples) {
     Outcome outcome;
     World& world = world_;
@@ -64,8 +64,8 @@ class Trainer {
   }
 
  private:
-  /// Returns the mean loss over `samples`, and adds `weight` times its gradient. All ranks open
-  /// all experts.
+  /// Returns the mean loss over `samples` and adds `weight` times its gradient. Every rank opens
+  /// every expert.
   double forward_backward(const std::vector<int>& samples, double weight) {
     std::vector<float> y(samples.size());
     for (std::size_t e = 0; e < kExperts; ++e) {
@@ -144,8 +144,8 @@ TEST(UnequalRanks, WithUnequalNumbersOfSamplesTrainAsOneRankWithAllOfThem) {
   expect_the_training_of_one_rank({
       {{0, 1, 2}, {3, 4, 5}, {6, 7}, {8, 9, 10}, {11}},
       {{12, 13}, {14}, {15, 16}},
-      {{17, 18, 19}, {}, {20}},  // none in a step between others
-      {},                        // and a rank that never has one
+      {{17, 18, 19}, {}, {20}},  // no samples in one step
+      {},                        // no samples at all
   });
 }
 

@@ -1,4 +1,4 @@
-// A rank of a model on a mesh is lost: every rank learns of it, with its place in the mesh.
+// When a rank of a model on a mesh is lost, every rank learns its place in the mesh.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ TEST(MeshFailure, NamesTheLostRankByItsPlaceToAll) {
   }
 }
 
-/// What rank 3, which is `odd`, does otherwise than the others, and what the job ends with.
+/// A call that differs on rank 3 (the `odd` one), and the job's error.
 struct Difference {
   std::function<void(World&, ShardedModel&, bool odd)> act;
   std::string text;

@@ -1,5 +1,5 @@
-// A rank is lost at each point of a training program, while its peers' gathers and reductions are
-// in flight. The cause is reported soon, and (under address sanitizer) nothing reads freed memory.
+// A rank is lost at each point of a training program while its peers' gathers and reductions are in
+// flight. The cause is reported soon, and under address sanitizer nothing reads freed memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,7 +67,8 @@ void train(World& world, const ModelOptions& options, int point) {
     for (int micro = 0; micro < options.accumulate; ++micro) {
       run_passes(model, units, loss, step);
     }
-    // An export waits for the host: without it the update is still to come where a rank is lost.
+    // An export waits for the host. Without exports the update is still pending when a rank is
+    // lost.
     const bool exports = options.offload == Offload::none;
     if (exports) { model.export_state(StateTensor::gradients, sink_that_throws_at(9)); }
     model.step();
@@ -112,7 +113,7 @@ TEST_P(ModelFailure, LosingARankAtAnyPointEndsTheJobWithItsCause) {
   }
 }
 
-// The host's updates, and copies to it and back, are under way when a rank goes.
+// Host updates and copies in both directions are in flight when a rank is lost.
 TEST_P(ModelFailure, LosingARankWithStateOnTheHostEndsTheJobWithItsCause) {
   const int group = GetParam() == Strategy::hybrid ? 2 : 0;
   using Way = std::pair<Offload, float>;

@@ -1,6 +1,6 @@
-// A rank is lost at a random moment while its peers are in the middle of collectives. Buffers are
-// on the heap and die with the rank: under address sanitizer this also shows that no peer reads
-// them afterwards.
+// A rank is lost at a random moment while its peers are in collectives. Its buffers are on the heap
+// and die with it, so under address sanitizer the test also shows that no peer reads them
+// afterwards.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@ constexpr int kRanks = 4;
 constexpr int kSteps = 20;
 constexpr std::int64_t kPartElems = 20'000;
 
-/// Where the failing rank throws, drawn again for each round.
+/// Where the failing rank throws, drawn for each round.
 struct Moment {
   int rank;
   int step;
@@ -40,7 +40,8 @@ struct Moment {
   }
 };
 
-/// Gathers and reduces in flight on both channels, buffers made and destroyed in each step.
+/// Keeps gathers and reductions in flight on both channels. Creates and destroys buffers in each
+/// step.
 void work(World& world, const Moment& moment) {
   const Channel gather = world.gather_channel();
   const Channel reduce = world.reduce_channel();

@@ -1,5 +1,6 @@
-// The whole folder of a checkpoint: a manifest, which is given its checksum, and two files, opened,
-// read and verified, as a state and as weights alone. Zero bytes and a mark divide the input.
+// A whole checkpoint folder: a manifest, to which the target adds the checksum, and two files. They
+// are opened, read and verified, as a state and as weights only. Zero bytes and a mark divide the
+// input.
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kMark{"\0|", 2};
 
-/// The folder of a step, in memory where the machine has such a file system.
+/// A step's folder, on a file system in memory if the machine has one.
 class StepFolder {
  public:
   StepFolder()

@@ -1,5 +1,5 @@
-// The manifest of a checkpoint, read, written and read again. The first byte says whether the text
-// is given the checksum that belongs to it: no mutant would find it.
+// A checkpoint's manifest, read, written and read again. The first byte selects whether the target
+// adds the matching checksum, which no mutant would find.
 #include <string>
 
 #include "checkpoint/checksum.hpp"

@@ -42,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::string text;
     try {
       text = fuzz::text_of_part(made, rest);
-    } catch (const ContractError&) { return; }  // bytes that no manifest is written with
+    } catch (const ContractError&) { return; }  // bytes that no manifest contains
     const CheckpointPart part = parse_part("input", text);
     fuzz::check(part);
     const std::string again = format_part(part);

@@ -1,5 +1,5 @@
-// What arrives over a connection of the control path, cut into frames: the same ones however it
-// arrives. The first byte is in what pieces, the second how much a frame may hold.
+// Bytes on a connection of the control path give the same frames in any pieces. The first byte is
+// the size of the pieces, the second the size limit of a frame.
 #include <algorithm>
 #include <vector>
 
@@ -14,7 +14,7 @@ struct Arrived {
   bool accepted = true;
 };
 
-// Feeds a coordinator with arbitrary bytes.
+// Feeds arbitrary bytes to a coordinator's reader.
 Arrived arrive(std::string_view bytes, std::size_t piece, std::size_t most_bytes) {
   Arrived all;
   FrameReader reader{most_bytes};

@@ -1,5 +1,5 @@
-// The payloads of frames, and the messages with which MPI processes report a failure to each other.
-// The first byte selects which.
+// Payloads of frames, and messages in which MPI processes report a failure. The first byte selects
+// the kind.
 #include <string>
 
 #include "comm/control/failure_message.hpp"
@@ -9,7 +9,7 @@
 namespace tessera::fuzz {
 namespace {
 
-// What was read, written and read again says the same.
+// A payload that is read, written and read again is unchanged.
 template <class Decode>
 void check(std::string_view payload, const Decode& decode) {
   const std::string again = encode(decode(payload));
@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         break;
     }
   });
-  // A message of MPI that is none is no error: its sender has failed.
+  // An invalid message of MPI is no error: its sender has failed.
   if (which == 6) { fuzz::check_failure(bytes); }
   return 0;
 }

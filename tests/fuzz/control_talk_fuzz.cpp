@@ -1,5 +1,5 @@
-// Messages of four ranks to the coordinator after they have joined, and its answers: whatever one
-// rank sends, the others can read their answers.
+// Messages of four joined ranks to the coordinator, and its answers. Whatever one rank sends, the
+// others can read their answers.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -19,7 +19,7 @@ void check_ranks(const std::vector<int>& ranks) {
         "ranks that are named are of the job");
 }
 
-// Feeds a rank with arbitrary bytes.
+// Checks that ranks can read a frame that the coordinator sends them.
 void check_told(const std::vector<int>& ranks, const Frame& frame) {
   check_ranks(ranks);
   holds(std::ranges::is_sorted(ranks), "ranks are told in order");
@@ -63,7 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   bool telling = false;
   const RankNames names;
   JobTalk talk{fuzz::kRanks, names, [&](const std::vector<int>& ranks, const Frame& frame) {
-                 // A rank's failure to read must not count as the speaker's mistake.
+                 // A rank's failure to read must not count as the sender's error.
                  telling = true;
                  fuzz::check_told(ranks, frame);
                  telling = false;
@@ -74,7 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const int rank = input.byte() % fuzz::kRanks;
     Frame frame = fuzz::frame_of(input);
     bool& is_broken = broken[static_cast<std::size_t>(rank)];
-    if (is_broken) { continue; }  // its connection is closed
+    if (is_broken) { continue; }  // the rank's connection is closed
     is_broken = fuzz::refuses<CommError, ContractError>([&] { talk.hear(rank, frame); });
     fuzz::holds(!telling, "ranks can read what they are told");
     now += std::chrono::milliseconds{15};

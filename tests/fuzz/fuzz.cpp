@@ -44,7 +44,7 @@ std::uint8_t Input::byte() noexcept {
 }
 
 std::string_view Input::text() noexcept {
-  const std::size_t said = byte();  // first: it is no part of the text
+  const std::size_t said = byte();  // read before the text
   const std::size_t bytes = std::min(said, rest_.size());
   const std::string_view taken = rest_.substr(0, bytes);
   rest_.remove_prefix(bytes);

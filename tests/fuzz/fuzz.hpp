@@ -10,9 +10,9 @@
 
 #include "tessera/base/error.hpp"
 
-/// A target defines this function: one input, one call. Refusing an input as the parser's contract
-/// says is normal; any other exception, a broken property (`holds`) or a sanitizer's report ends
-/// the process, which is a finding.
+/// Every target defines this function, called once per input. A refusal by the parser's contract is
+/// normal. Any other exception, a broken property (`holds`) or a sanitizer report ends the process:
+/// a finding.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace tessera::fuzz {
@@ -25,14 +25,15 @@ namespace tessera::fuzz {
 /// Ends the process with `property` unless `ok`.
 void holds(bool ok, const char* property);
 
-/// Ends the process unless `what` says something.
+/// Ends the process if `what` is empty.
 void is_message(std::string_view what);
 
-/// And unless it is a line: a stranger's file makes neither pages of it nor commands to a terminal.
+/// Like is_message, and requires one short line without control characters: a foreign file must not
+/// put pages of text or terminal commands into an error.
 void is_line(std::string_view what);
 
-/// Calls `work`. True if it throws one of `Errors`, with a message, and a line where a file or the
-/// user is to blame; others go through.
+/// Calls `work`. True if it throws one of the given errors, with a message; errors of files or
+/// users must be one line. Other errors propagate.
 template <class Error, class... Errors, class Work>
 bool refuses(Work&& work) {
   try {
@@ -52,14 +53,14 @@ bool refuses(Work&& work) {
   return false;
 }
 
-/// Takes small values from the front of an input, and zeros where it has ended.
+/// Takes small values from the front of an input, and zeros after its end.
 class Input {
  public:
   Input(const std::uint8_t* data, std::size_t size) noexcept : rest_{text_of(data, size)} {}
 
   [[nodiscard]] bool empty() const noexcept { return rest_.empty(); }
   [[nodiscard]] std::uint8_t byte() noexcept;
-  /// A byte for its length, then that many bytes, or those that are left.
+  /// Reads a length byte, then that many bytes or as many as remain.
   [[nodiscard]] std::string_view text() noexcept;
   [[nodiscard]] std::string_view rest() noexcept { return std::exchange(rest_, {}); }
 
@@ -67,7 +68,7 @@ class Input {
   std::string_view rest_;
 };
 
-/// A file in memory whose bytes are the input's, for parsers that open a path.
+/// A file in memory with the input's bytes, for parsers that open a path.
 class MemoryFile {
  public:
   MemoryFile();

@@ -1,4 +1,4 @@
-// What launchers write into the environment of a job's processes: NAME=VALUE, one a line.
+// The environment that launchers give a job's processes: one NAME=VALUE per line.
 #include <map>
 #include <optional>
 #include <string>

@@ -1,4 +1,4 @@
-// A machine's profile, read, written and read again; and the times that are worked out from it.
+// A machine profile, read, written and read again, and the times computed from it.
 #include <vector>
 
 #include "fuzz/fuzz.hpp"
@@ -9,13 +9,13 @@ namespace {
 
 void check_times(const MachineProfile& profile) {
   for (const KernelSample& sample : profile.kernels) {
-    refuses<ConfigError>([&] {  // no FLOPs of its dtype
+    refuses<ConfigError>([&] {  // the profile has no FLOPs of the dtype
       const KernelSeconds seconds = kernel_seconds(sample.work, profile);
       holds(!(seconds.alone < 0) && !(seconds.shared < 0), "no kernel takes less than no time");
     });
   }
   for (const char* const name : {"all_gather", "all_reduce"}) {
-    refuses<ConfigError>([&] {  // more ranks than the levels hold
+    refuses<ConfigError>([&] {  // more ranks than the profile's levels hold
       const CollectiveSeconds seconds =
           collective_seconds({.name = name, .bytes = 4096}, {0, 1, 2, 3, 9}, profile);
       holds(!(seconds.latency < 0) && !(seconds.moving < 0),

@@ -98,7 +98,7 @@ seed("checkpoint_manifest", "no_checksum", b"\0" + manifests["two"])
 
 
 
-# ---- parts: what stands before the manifest, a zero byte, the manifest
+# ---- parts: the text before the manifest, a zero byte, the manifest
 def part(ranges, number=0, count=2, body="two", **changes):
     fields = {"save": "one save", "part": number, "parts": count,
               "ranges": [{"file": file, "first_byte": first, "bytes": size}

@@ -1,5 +1,5 @@
-// Texts that ranks exchange with each other: calls, splits, numbers, cores, ledgers, batches. The
-// first byte is which of them, the rest one text a rank.
+// Texts that ranks exchange: calls, splits, numbers, cores, ledgers, batches. The first byte
+// selects the kind; the rest is one text per rank.
 #include <vector>
 
 #include "comm/batch_code.hpp"

@@ -1,5 +1,4 @@
-// Where there is no libFuzzer: runs a target over the inputs in the files and folders that are
-// named.
+// Without libFuzzer: runs a target on the inputs in the given files and folders.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -35,7 +34,7 @@ int main(int count, char** arguments) {
         std::fprintf(stderr, "cannot read %s\n", file.c_str());
         return 2;
       }
-      // Named before it runs: what ends the process names no input.
+      // Printed before the run, because a crash does not name its input.
       std::printf("%s\n", file.c_str());
       std::fflush(stdout);
       LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());

@@ -9,7 +9,8 @@
 namespace tessera::fuzz {
 namespace {
 
-// The end of a tensor: one without bytes may have any number of elements, if its dtype is unknown.
+// Reads the end of a tensor. A tensor of unknown dtype may have any number of elements without
+// bytes.
 void read_last(SafetensorsReader& reader, const std::string& name, const Shape& shape) {
   constexpr std::int64_t kMostElems = 1 << 16;
   std::vector<float> values(static_cast<std::size_t>(std::min(shape.elems(), kMostElems)));

@@ -1,5 +1,5 @@
-// The JSON header of a safetensors file, and where it puts the tensors: the first two bytes are how
-// many bytes of data the file has behind it.
+// The JSON header of a safetensors file and the positions of its tensors. The first two bytes are
+// the number of data bytes after the header.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace tessera::fuzz {
 namespace {
 
-// Side by side, from the end of the header to the end of the file.
+// Expects the tensors to fill the file from the end of the header without gaps.
 void check_places(const SafetensorsEntries& entries, std::uint64_t begin, std::uint64_t end) {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> places;
   for (const auto& [name, entry] : entries) {
@@ -26,7 +26,7 @@ void check_places(const SafetensorsEntries& entries, std::uint64_t begin, std::u
   holds(begin == end, "the tensors fill the file");
 }
 
-// The writer's header for the same names and shapes reads back as them.
+// The writer's header for these names and shapes reads back unchanged.
 void check_round_trip(const SafetensorsEntries& entries) {
   std::vector<HeaderTensor> declared;
   std::uint64_t bytes = 0;

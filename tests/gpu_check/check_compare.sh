@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What scripts/gpu_check.sh --compare says of two runs, and of documents that are none.
+# Tests the output of scripts/gpu_check.sh --compare for two runs and for invalid documents.
 #
 #   check_compare.sh SCRATCH
 set -euo pipefail
@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 source tests/gpu_check/made_up_machine.sh
 
-# changed FILE CODE: the document, changed by Python; `part` has its parts, by name.
+# changed FILE CODE: prints the document, changed by Python code; `part` has its parts by name.
 changed() {
   "$python" -c '
 import json, sys
@@ -18,7 +18,7 @@ exec(sys.argv[2])
 json.dump(document, sys.stdout)' "$@"
 }
 
-# compared OLD NEW [OPTION...]: in the output.
+# compared OLD NEW [OPTION...]: writes the comparison to the output.
 compared() {
   "$python" scripts/gpu_check/compare.py "${@:3}" "$1" "$2" >"$scratch/output" 2>&1 ||
     fail "status $? of compare.py"
@@ -35,7 +35,8 @@ row_not() { ! grep -qE -- "$1" "$scratch/output" || fail "there is a line '$1'";
 faster_and_slower() {
   check 0 -- kernels sanitize
   cp "$scratch/gpu.json" "$scratch/old.json"
-  # Both move, a bar is missed, and what is run in between is left alone. No status comes of it.
+  # One figure is slower and misses its bar, one is faster, the others are the same. The comparison
+  # does not change the status.
   check 3 FAKE_ADAMW=3000 FAKE_PRODUCT=1.050 -- --compare "$scratch/old.json" kernels
   row '^\| slower \| kernels: AdamW, fp32 gradients \(500000000 parameters\) \| 4000 GB/s \| 3000 GB/s \| 0.750 \|'
   row '^\| faster \| kernels: c_fc dW / plain cuBLASLt' '\| 0.986 \| 1.05 \| 1.065 \|'
@@ -45,16 +46,16 @@ faster_and_slower() {
   row 'differs by at most 3 % is the same'
   has '^## Compared'
   has '^\| slower \| kernels: AdamW, fp32'
-  # The rows that moved come first.
+  # Rows that changed are first.
   [[ $(grep -E '^\| (slower|faster|the same) ' "$scratch/output" | head -n 2 | grep -c slower) == 2 ]] ||
     fail "the slower are not the first"
 
-  # The document compared with may be the document that is replaced.
+  # The old document may be the file that the run replaces.
   KEEP=1 check 0 FAKE_ADAMW=3900 -- --compare "$scratch/gpu.json" --noise 1.5 kernels
   row '^\| faster \| kernels: AdamW, fp32 gradients ' '3000 GB/s \| 3900 GB/s'
   row '^\| slower \| kernels: c_fc dW / '
   row 'at most 1.5 % is the same'
-  # A later call without --compare says nothing of it.
+  # A later call without --compare prints no comparison.
   KEEP=1 check 0 -- --resume kernels
   has_not '^## Compared'
 }
@@ -79,8 +80,8 @@ rules() {
   check 0 -- kernels train memory sanitize
   cp "$scratch/gpu.json" "$old"
 
-  # What is within the noise is the same, for what speeds and times are; bytes and counts are exact.
-  # More seconds are slower, more bytes larger.
+  # Speeds and times within the noise are the same; bytes and counts are compared exactly. More
+  # seconds are slower, more bytes larger.
   changed "$old" '
 figure["train"]["GPT-2 on 4 ranks, zero3, a step"]["value"] = 0.2
 figure["train"]["GPT-2 on 4 ranks, ddp, a step"]["value"] = 0.103
@@ -103,7 +104,7 @@ figure["sanitize"]["memcheck, errors"]["value"] = 2' >"$new"
   compared "$old" "$new" --noise 0
   row '^\| slower \| train: GPT-2 on 4 ranks, ddp, a step'
 
-  # What only one has is listed, as are a part's and what the machines differ in.
+  # Lists figures and parts of only one document, and differences of the machines.
   changed "$old" '
 figure["kernels"]["squared norm, bf16"]["name"] = "a | new one"
 document["parts"].remove(part["train"])
@@ -122,20 +123,20 @@ part["memory"]["bars"][0]["verdict"] = "NOT met"' >"$new"
   compared "$new" "$old"
   row '^- train: now only'
 
-  # What is kept of older runs can be compared.
+  # Stored documents of older runs can be compared.
   for old in docs/benchmarks/gpu-*.json; do
     compared "$old" "$old"
     row '^Of [1-9][0-9]+ figures that both have: [0-9]+ the same\.'
   done
 
-  # Nobody knows whether two cards that no one names are one.
+  # Cards without a name cannot be identified as the same.
   changed "$scratch/gpu.json" 'part["kernels"]["machine"]["device"] = "no nvidia-smi"' >"$new"
   compared "$new" "$new"
   row '^- kernels: neither says which GPU it was on'
   row_not '^\| the same \| kernels'
 }
 
-# refused TEXT ARGUMENT...: status 2 and a text, before any program is called or anything is written.
+# refused TEXT ARGUMENT...: status 2 and TEXT, before any program runs or any file is written.
 refused() {
   local text=$1
   shift
@@ -162,14 +163,14 @@ hostile() {
   refused "--compare needs a file" --compare ""
   refused "no percentage" --compare "$good" --noise lots
   refused "--noise is for --compare" --noise 2
-  # Nor is what is not such a document replaced by one.
+  # A file that is no such document is not replaced either.
   check_replaced "$bad"
 
   "$python" tests/gpu_check/hostile_documents.py "$good" "$scratch/bad" >"$scratch/output" 2>&1 ||
     fail "a document is not refused as it should be"
 }
 
-# What stands where gpu.json would be written, and is none, is left as it is.
+# A file at the place of gpu.json that is no such document stays unchanged.
 check_replaced() {
   cp "$1" "$scratch/gpu.json"
   KEEP=1 refused "would be replaced"

@@ -1,4 +1,4 @@
-# Runs scripts/gpu_check.sh against the emulated module and reads the page and the figures that it writes. Needs
+# Runs scripts/gpu_check.sh against the emulated module and checks its page and figures. Needs
 # SOURCE_DIR, BUILD_DIR, WORK_DIR.
 cmake_minimum_required(VERSION 3.22)
 
@@ -6,7 +6,7 @@ file(REMOVE_RECURSE ${WORK_DIR})
 set(script ${SOURCE_DIR}/scripts/gpu_check.sh)
 set(options --emulated --build ${BUILD_DIR} --work ${WORK_DIR}/work --out ${WORK_DIR})
 
-# Runs the script with `arguments`, wants `wanted` as its status, and reads the page.
+# Runs the script with the other arguments, expects status `wanted`, and reads the page.
 function(check wanted)
   execute_process(COMMAND ${script} ${options} ${ARGN}
     RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE out)
@@ -57,7 +57,7 @@ check(0 --compare ${WORK_DIR}/gpu.json nccl)
 page_has("| met | NCCL, a job of one process" "| accepted |" "| 2 processes: all pass |"
   "2 of 2 named it |" "has left in the middle of the run")
 
-# What the programs print has its figures, with their sizes, and is compared with itself.
+# The programs' output gives figures with their sizes; the run is compared with itself.
 page_has("On an emulated device" "- nccl: now only"
   "| the same | kernels: AdamW, fp32 gradients (1000 parameters) |"
   "| the same | kernels: wte forward (8 x 128 x "
@@ -71,7 +71,7 @@ if(NOT parts EQUAL 10 OR NOT nccl STREQUAL "ms")
   message(FATAL_ERROR "gpu.json has ${parts} parts, not 10, or no time of NCCL:\n${figures}")
 endif()
 
-# What there was no time for is in the page, and takes nothing else from it.
+# The page lists parts without time, and keeps everything else.
 set(ENV{PART_SECONDS} 0)
 check(4 train)
 page_has("No time was left" "there was no time for it" "| AdamW, fp32 gradients |" "2 of 2 named it |")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What scripts/gpu_check.sh makes of what it sees: verdicts, failures, batches, refusals, figures, its
+# Tests the results of scripts/gpu_check.sh: verdicts, failures, batches, refusals, figures and
 # status.
 #
 #   check_verdicts.sh SCRATCH
@@ -27,17 +27,17 @@ all_is_well() {
   has 'commit some commit'
   has_not '^\| (NOT met|refused|not measured) '
   [[ $(calls 'tessera train .*--model gpt2 .*--batch 64') == 3 ]] || fail "not one search and two measurements at batch 64"
-  # The figures are a literal list, but for what a clock says.
+  # The figures are a fixed list, except for measured times.
   figures_of "$scratch/gpu.json" | sed 's/ [0-9]* | ms / MS | ms /' |
     diff tests/gpu_check/figures.txt - >>"$scratch/output" || fail "the figures are others"
 
-  # What has been measured is no figure of a later call that has no time for it.
+  # A later call without time does not repeat earlier figures.
   KEEP=1 check 4 PART_SECONDS=4 --
   has_not '^\| (met|NOT met|refused|measured) '
   [[ -z $(figures_of "$scratch/gpu.json") ]] || fail "there are figures of what was not measured"
 }
 
-# Parts that are cut halfway and resumed say what they say in one go.
+# An interrupted and resumed part gives the results of one run.
 verdicts_of() { grep -E '^\| (met|NOT met|not measured|measured|refused) ' "$scratch/gpu.md"; }
 resumed() {
   check 0 -- "$@"
@@ -65,7 +65,7 @@ no_time_at_all() {
   has_not '^\| (met|NOT met|refused|measured) |\*\*'
 }
 
-# What needs several GPUs is measured where there are some, each option beside none.
+# Parts for several GPUs run on machines with several GPUs. Each option is compared with none.
 several_gpus() {
   check 0 -- multi
   for each in bandwidth 'zero3 and hybrid beside ddp' 'gathers that run' channel-priority max-ctas windows; do
@@ -80,7 +80,7 @@ several_gpus() {
   [[ $(calls 'train .*--strategy zero3 .*--nccl-windows') == 4 ]] || fail "not every rank has the option"
   [[ $(calls '^tessera_cuda_bench nccl --max-ctas 8$') == 4 ]] || fail "the benchmark has not the option"
   [[ $(calls 'hybrid --steps 12 .*--shard-group 2') == 4 ]] || fail "hybrid has no two groups"
-  # A library without it is named, and takes nothing from the others.
+  # A library without an option is named; the other options are still measured.
   check 1 FAKE_GPUS=3 FAKE_REFUSES=--nccl-windows -- multi
   has '^\| not measured ' 'windows' 'status 2: error: --nccl-windows: NCCL 2.26.5 is too old'
   has '^\| measured ' 'max-ctas'
@@ -95,7 +95,7 @@ predicted() {
   has '^\| --recompute gelu \| this build has no such option'
 }
 
-# A bar that is missed is no failure.
+# A missed bar is no failure.
 missed_bars() {
   check 3 FAKE_ADAMW_RATIO=0.85 FAKE_PRODUCT=0.96 FAKE_ADAMW=3800 FAKE_MOVED=0.79 -- kernels
   has '^\| NOT met ' 'AdamW, fp32' '0.85' 'tessera_cuda_bench adamw'
@@ -120,7 +120,7 @@ missed_bars() {
   has '^\| NOT met ' 'unattributed'
 }
 
-# What the kernel kills for memory is a failure, as is what is not there; nothing of it is judged.
+# A program killed for memory is a failure, and so is a missing one. Neither gets a verdict.
 killed_or_missing() {
   rm -r "$scratch/build/tests"
   check 1 FAKE_KILLED=tessera_cuda_bench -- kernels nccl
@@ -129,7 +129,7 @@ killed_or_missing() {
   has_not '^\| (met|NOT met) '
 }
 
-# A named build that has no trainer of the examples is told of, and fails nothing.
+# The page reports a build without the example trainer, which is no failure.
 without_trainer() {
   rm -r "$scratch/build/cuda_trainer"
   check 0 -- test
@@ -137,7 +137,7 @@ without_trainer() {
   has_not 'part build compiles it'
 }
 
-# The largest batches are found exactly, and compared at the largest that fits both.
+# The search finds the largest batches exactly. Both are compared at the largest that fits both.
 batches() {
   check 0 FAKE_OURS_FITS=23 FAKE_THEIRS_FITS=41 FAKE_THEIRS=1000 -- train
   has '^\| met ' 'fits both' 'both at batch 23'
@@ -147,7 +147,7 @@ batches() {
   has '^\| met ' 'own largest' 'tessera 1000 at batch 41, PyTorch 900.0 at batch 1'
 }
 
-# A crash is none of memory's, and no smaller batch is tried.
+# A crash does not count as out of memory, so no smaller batch is tried.
 crash() {
   check 1 FAKE_CRASHES_AT=64 -- train
   has '^\| not measured ' 'fits both' 'it failed, status 1 at batch 64'
@@ -158,7 +158,7 @@ crash() {
   has '^\| measured ' 'gpt2-xl' 'zero1'
 }
 
-# NCCL that takes one rank a card alone is no failure; what it says is in the page.
+# NCCL's limit of one rank per card is no failure; the page has its message.
 refusals() {
   check 0 FAKE_NCCL_SAYS="Duplicate GPU detected : rank 0 and 1" FAKE_NCCL_NEVER=1 -- nccl
   has '^\| refused ' 'several processes' 'Duplicate GPU detected : rank 0 and 1'
@@ -171,17 +171,17 @@ refusals() {
   has '^\| NOT met ' 'killed' '0 of 2 named it'
 }
 
-# A test that fails is one, however often the program names it.
+# A failing test counts once, however often the program names it.
 failing_test() {
   check 1 FAKE_FAILING_TEST=test_cuda_comm -- test
   has '^\| NOT met ' 'ranks that are threads' '1 passed, 0 skipped, 1 failed'
   has '\*\*1 failed\*\*'
-  # Of the kernels' tests the cases of CUDA are run alone.
+  # Only the CUDA cases of the kernel tests run.
   [[ $(calls '^test_kernels --gtest_filter=[^ ]*Suite\.\*/cuda ') == 2 ]] || fail "not CUDA's kernels"
   [[ $(calls '^test_kernels ') == 3 ]] || fail "more of the kernels' tests is run"
 }
 
-# A tool that hangs takes nothing from the others.
+# A tool that hangs does not affect the others.
 sanitizers() {
   check 4 PART_SECONDS=14 FAKE_HANGS=memcheck -- sanitize
   has '^\| not measured ' 'memcheck' 'no time for it, or for its end: [23] s'
@@ -191,7 +191,7 @@ sanitizers() {
   KEEP=1 check 0 -- --resume sanitize
   has '^\| met ' 'memcheck'
   [[ $(calls compute-sanitizer) == 1 ]] || fail "not the tool alone that had not ended is run again"
-  # What a tool has found stands, whatever else it or the program says; a refusal is none of these.
+  # A tool's findings count whatever else it or the program prints; a refusal is no finding.
   check 1 FAKE_SANITIZER=differs -- sanitize
   has '^\| NOT met ' 'memcheck' 'status 9; ERROR SUMMARY: 2 errors'
   has '^\| NOT met ' 'racecheck' 'status 1; ERROR SUMMARY: 0 errors'
@@ -199,7 +199,7 @@ sanitizers() {
   has '^\| NOT met ' 'synccheck' 'status 0; no summary'
 }
 
-# What there is no time for is done by the next call, and nothing else.
+# The next call runs only the parts that had no time.
 next_call() {
   check 0 -- kernels
   KEEP=1 check 4 PART_SECONDS=4 -- train
@@ -208,7 +208,7 @@ next_call() {
   KEEP=1 check 0 -- --resume kernels train
   [[ $(calls tessera_cuda_bench) == 0 ]] || fail "a part that was done has been run again"
   has '^\| met ' 'fits both'
-  # On another machine the page itself, and its figures, are what is left.
+  # A run on another machine keeps the page and its figures.
   figures_of "$scratch/gpu.json" >"$scratch/before"
   rm -rf "$scratch/work"
   KEEP=1 check 0 FAKE_DEVICE="another card" -- sanitize

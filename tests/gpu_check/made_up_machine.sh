@@ -1,8 +1,8 @@
-# A machine that is made up, for the tests of scripts/gpu_check.sh that source this: fake/program.sh
-# under the names of all programs. A test is a number of scenarios, functions that run in folders of
-# their own, several at a time since they wait for deadlines.
+# A fictitious machine for the tests of scripts/gpu_check.sh, which source this file:
+# fake/program.sh under the names of all programs. A test is a list of scenarios: functions that run
+# in separate folders, several at a time because they wait for deadlines.
 #
-# The test's script has one argument, the folder for all of this.
+# The test's script takes one argument, the folder for all files.
 
 root=$1
 rm -rf "$root"
@@ -27,7 +27,8 @@ fail() {
   exit 1
 }
 
-# check STATUS [VARIABLE=VALUE...] -- ARGUMENT...: runs the script of a fresh folder, unless KEEP is set.
+# check STATUS [VARIABLE=VALUE...] -- ARGUMENT...: runs the script, in a fresh folder unless KEEP is
+# set, and expects STATUS.
 check() {
   local wanted=$1 variables=() status=0
   shift
@@ -51,7 +52,7 @@ has_not() { ! grep -qE -- "$1" "$scratch/gpu.md" || fail "the page has '$1'"; }
 says() { grep -qF -- "$1" "$scratch/output" || fail "the output has no '$1'"; }
 calls() { grep -cE -- "$1" "$FAKE_CALLS" || true; }
 
-# The figures in a gpu.json, a line each.
+# Prints the figures of a gpu.json, one per line.
 figures_of() {
   "$python" -c '
 import json, sys
@@ -61,7 +62,7 @@ for part in json.load(open(sys.argv[1]))["parts"]:
 ' "$1"
 }
 
-# scenario NAME: in a folder, $scratch, of its own; in a process of its own, too.
+# scenario NAME: runs in a separate process and in a separate folder, $scratch.
 scenario() {
   local began=$SECONDS
   scratch=$root/$1
@@ -71,7 +72,7 @@ scenario() {
   echo "$1: $((SECONDS - began)) s" >"$root/$1.passed"
 }
 
-# run_scenarios NAME...: the status is 1 if one of them failed, after what those that failed printed.
+# run_scenarios NAME...: prints the output of failed scenarios; status 1 if any failed.
 run_scenarios() {
   local name running=0 status=0
   for name in "$@"; do

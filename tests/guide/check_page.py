@@ -57,7 +57,7 @@ def commands(content):
 def missing_line(shown, printed):
     """Returns the first line of `shown` that `printed` lacks at its place, or nothing."""
     at = 0
-    anywhere = True  # a build prints before what it is asked for
+    anywhere = True  # a build prints other lines first
     for line in shown:
         if line == "...":
             anywhere = True
@@ -114,7 +114,7 @@ def main():
     given = parser.parse_args()
 
     given.folder = given.folder.resolve()
-    # Once it is known to be of an earlier run.
+    # Emptied only after the check that an earlier run made it.
     repository.claim(given.folder, "guide", ROOT, given.build)
     shutil.rmtree(given.folder)
     repository.claim(given.folder, "guide")

@@ -1,5 +1,6 @@
-# Installs the build tree into an empty folder, builds the C trainers against the copy as a project in C
-# alone, and compares their losses. Needs BUILD_DIR, SOURCE_DIR, WORK_DIR, CC, GENERATOR, PYTHON.
+# Installs the build tree into an empty folder, builds the C trainers against the copy as a project
+# in pure C, and compares their losses. Needs BUILD_DIR, SOURCE_DIR, WORK_DIR, CC, GENERATOR,
+# PYTHON.
 cmake_minimum_required(VERSION 3.22)
 include(${SOURCE_DIR}/tests/support/run.cmake)
 
@@ -14,7 +15,7 @@ run(${PYTHON} -B ${SOURCE_DIR}/tests/c/compare_trainers.py ${WORK_DIR}/build/c_p
   ${WORK_DIR}/build/c_trainer)
 message("${output}")
 
-# A component that is not there is refused.
+# A missing component is refused.
 file(WRITE ${WORK_DIR}/missing/CMakeLists.txt "cmake_minimum_required(VERSION 3.22)
 project(missing LANGUAGES C)
 find_package(tessera REQUIRED COMPONENTS c nothing)

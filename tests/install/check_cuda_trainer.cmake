@@ -1,6 +1,6 @@
-# Builds examples/cuda_trainer.cu against an installed copy, as a project of its own, and runs what of
-# it needs no GPU: its plan, and every call that it makes of Tessera's on the emulated module, where
-# that is given. Needs BUILD_DIR, SOURCE_DIR, WORK_DIR, CXX, NVCC, PYTHON, GENERATOR, ARCHITECTURES and
+# Builds examples/cuda_trainer.cu against an installed copy, as a separate project, and runs the
+# parts that need no GPU: its plan and, if MODULE names the emulated module, all of its Tessera
+# calls. Needs BUILD_DIR, SOURCE_DIR, WORK_DIR, CXX, NVCC, PYTHON, GENERATOR, ARCHITECTURES and
 # MODULE (may be empty).
 cmake_minimum_required(VERSION 3.22)
 include(${SOURCE_DIR}/tests/support/run.cmake)

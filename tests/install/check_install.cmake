@@ -1,4 +1,4 @@
-# Installs the build tree into an empty folder, builds a stranger's project against the copy, and
+# Installs the build tree into an empty folder, builds an external project against the copy, and
 # runs it. Needs BUILD_DIR, SOURCE_DIR, WORK_DIR, CXX, GENERATOR, READELF, VERSION.
 cmake_minimum_required(VERSION 3.22)
 include(${SOURCE_DIR}/tests/libraries/read_run_path.cmake)
@@ -8,7 +8,7 @@ file(REMOVE_RECURSE ${WORK_DIR})
 set(prefix ${WORK_DIR}/prefix)
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${prefix})
 
-# The copy must stand alone: neither the sources nor the build tree may be named in it.
+# The copy must not name the sources or the build tree.
 file(GLOB_RECURSE package_files ${prefix}/*.cmake)
 foreach(file ${package_files})
   file(READ ${file} text)
@@ -36,7 +36,7 @@ function(build_stranger compiler folder)
 endfunction()
 build_stranger(${CXX} ${WORK_DIR}/build)
 
-# What was not installed is refused with what to do.
+# The refusal of a missing component says how to build it.
 execute_process(COMMAND ${CMAKE_COMMAND} -DCOMPONENTS=mosaic ${WORK_DIR}/build
   RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE output)
 string(REGEX REPLACE "[ \n]+" " " output "${output}")
@@ -45,7 +45,7 @@ if(status EQUAL 0 OR NOT output MATCHES
   message(FATAL_ERROR "a component that is not installed: ${output}")
 endif()
 
-# And what one compiler has installed, a program that the other has compiled can use.
+# A program built by another compiler can use the installed copy.
 execute_process(COMMAND ${CXX} --version OUTPUT_VARIABLE version)
 if(version MATCHES "clang")
   set(others g++)
@@ -61,7 +61,7 @@ else()
   message("not tried with another compiler than ${CXX}: there is none of ${others}")
 endif()
 
-# The copy can be moved, and built with from a Makefile.
+# The copy can be moved, and used with pkg-config.
 find_program(pkg_config NAMES pkg-config NO_CACHE)
 if(pkg_config)
   file(RENAME ${prefix} ${WORK_DIR}/moved)
@@ -84,7 +84,7 @@ if(NOT output STREQUAL "tessera ${VERSION}\n")
   message(FATAL_ERROR "the installed command calls itself: ${output}")
 endif()
 
-# The CUDA module is there too, and the installed command takes that one.
+# The CUDA module is installed too, and the installed command uses it.
 if(EXISTS ${BUILD_DIR}/lib/libtessera_cuda.so)
   file(GLOB_RECURSE module ${prefix}/libtessera_cuda.so)
   run(${prefix}/bin/tessera doctor)
@@ -92,7 +92,7 @@ if(EXISTS ${BUILD_DIR}/lib/libtessera_cuda.so)
   if(NOT module OR NOT line OR NOT CMAKE_MATCH_1 STREQUAL module)
     message(FATAL_ERROR "installed was the module '${module}', and the command says:\n${output}")
   endif()
-  # It loads what the build was configured with, as the one of the build does.
+  # Like the build's module it loads the libraries that the build was configured with.
   if(output MATCHES "; built with ")
     message(FATAL_ERROR "the installed module has loaded other libraries:\n${output}")
   endif()

@@ -1,5 +1,5 @@
 # Installs the library and its component torch into an empty folder, and builds and runs an example
-# against the copy, as a project of its own. Needs BUILD_DIR, SOURCE_DIR, WORK_DIR, CXX, GENERATOR,
+# against the copy, as a separate project. Needs BUILD_DIR, SOURCE_DIR, WORK_DIR, CXX, GENERATOR,
 # READELF, PYTHON.
 cmake_minimum_required(VERSION 3.22)
 include(${SOURCE_DIR}/tests/support/run.cmake)
@@ -12,7 +12,7 @@ set(configure ${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/install/torch_stranger -G 
   -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix
   -DSOURCES=${SOURCE_DIR}/examples/torch)
 
-# Nothing of where it was built is named.
+# The package names no folder of the build.
 file(GLOB package_files ${WORK_DIR}/prefix/lib*/cmake/tessera/*torch*.cmake
   ${WORK_DIR}/prefix/lib*/*/cmake/tessera/*torch*.cmake)
 list(LENGTH package_files count)
@@ -29,7 +29,7 @@ foreach(file ${package_files})
   endforeach()
 endforeach()
 
-# Where libtorch is not, the message says what is missing and what to do.
+# Without libtorch the message says what is missing and what to do.
 execute_process(COMMAND ${configure} -B ${WORK_DIR}/without -DTESSERA_TORCH_ROOT=/nonexistent
   RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(status EQUAL 0 OR NOT output MATCHES "libtorch was not found" OR

@@ -24,7 +24,7 @@ def part(text, name):
 
 
 def code(text):
-    # Indentation, comments, and lines that hold nothing but braces are no difference.
+    # Ignores indentation, comments, and lines with only braces.
     lines = [re.sub(r"\s*//.*", "", line).strip() for line in text.splitlines()]
     return [line for line in lines if re.search(r"\w", line)]
 

@@ -1,4 +1,4 @@
-// Checks the layers of the design: what includes what, and what may be in one place only.
+// Checks the layers of the design: allowed includes, and features that are restricted to one place.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ const std::filesystem::path kRoot = test::kSourceDir;
 const std::vector<std::string> kFolders = {"include", "src",   "kernels",
                                            "bench",   "tools", "examples"};
 
-// Lowest first: each layer uses the ones before it and itself. The headers of C use nothing, and
-// are used; tessera.hpp is the header that includes the others.
+// Lowest first: each layer uses itself and earlier ones. The C headers are at the bottom;
+// tessera.hpp is the header that includes the others.
 const std::vector<std::string> kLayers = {
     "c.h",  "dlpack.h", "base",      "trace",  "device",      "kernels",  "memory",     "shard",
     "comm", "world",    "optim",     "engine", "pipeline",    "profile",  "checkpoint", "data",
@@ -37,17 +37,17 @@ std::string layer_of(std::string path) {
   return path.substr(0, path.find('/'));
 }
 
-/// What `line` includes in quotes; empty if nothing.
+/// The quoted include of `line`; empty if none.
 std::string quoted_include(const SourceLine& line) {
   static const std::regex include{R"re(^\s*#\s*include\s+"([^"]+)")re"};
   std::smatch match;
   return std::regex_search(line.text, match, include) ? match[1].str() : "";
 }
 
-/// What is wrong with an include of `line`; empty if nothing is.
+/// The error in the include of `line`; empty if none.
 std::string fault_of(const SourceLine& line) {
   const std::string target = quoted_include(line);
-  if (target.find('/') == std::string::npos) { return ""; }  // from its own folder
+  if (target.find('/') == std::string::npos) { return ""; }  // from the file's own folder
   const auto from = height(layer_of(line.file));
   const auto to = height(layer_of(target));
   if (!from) { return "is in no layer of the table"; }
@@ -64,7 +64,7 @@ std::vector<SourceLine> all_lines() {
   return lines;
 }
 
-/// Files with a line in which `pattern` is found.
+/// Files with a line that matches `pattern`.
 std::set<std::string> files_with(const std::string& pattern) {
   const std::regex regex{pattern};
   std::set<std::string> files;
@@ -95,8 +95,8 @@ TEST(Layers, TheTestSeesAnEdgeUpward) {
   EXPECT_EQ(fault("src/engine/a.cpp", "engine/b.hpp"), "");
 }
 
-/// Whether `line` includes a private header in a place that is written against installed ones
-/// alone: public headers, the layers of nn and c, examples, tools.
+/// Whether `line` includes a private header where only installed ones are allowed: in public
+/// headers, the layers nn and c, examples and tools.
 bool includes_private(const SourceLine& line) {
   const std::string target = quoted_include(line);
   const std::string layer = layer_of(line.file);
@@ -107,7 +107,7 @@ bool includes_private(const SourceLine& line) {
       line.file.rfind("src/" + layer + "/", 0) == 0 && target.rfind(layer + "/", 0) == 0;
   const bool of_tools = layer == "tools" &&
                         (target.rfind("tools/", 0) == 0 || target.rfind("bench/support/", 0) == 0);
-  // `tessera checkpoint` reads what the library writes.
+  // `tessera checkpoint` reads the library's files.
   const bool of_format = line.file.rfind("tools/checkpoint/", 0) == 0 &&
                          (target.rfind("checkpoint/", 0) == 0 || target == "base/shown.hpp" ||
                           target == "kernels/support/master_parts.hpp");
@@ -139,11 +139,11 @@ TEST(Layers, TheTestSeesAPrivateHeader) {
   EXPECT_FALSE(refused("src/engine/step.cpp", "kernels/table.hpp"));
 }
 
-/// The folders of the engine, lowest first: each uses the ones before it.
+/// The folders of the engine, lowest first: each uses earlier ones.
 const std::vector<std::string> kEngine = {"rules", "plan", "unit", "model"};
 
-/// What is wrong with an include of a line of the engine; empty if nothing is. Within `model`,
-/// declaration, pass and step do not know each other.
+/// The error in an include of the engine; empty if none. Within `model`, declaration, pass and step
+/// do not include each other.
 std::string engine_fault_of(const SourceLine& line) {
   const auto folder_of = [](const std::string& path) {
     const std::string prefix = "engine/";
@@ -200,7 +200,7 @@ TEST(Layers, PublicHeadersNeedTheStandardLibraryOnly) {
   }
 }
 
-// The library itself is built, installed and used without libtorch.
+// The library builds, installs and runs without libtorch.
 TEST(Layers, OnlyTheAdapterIncludesLibtorch) {
   const std::set<std::string> files = files_with(R"(^\s*#\s*include\s+<(torch|ATen|c10)/)");
   EXPECT_GE(files.size(), 5U);
@@ -230,9 +230,9 @@ TEST(Layers, ResidentMemoryIsReadInOnePlace) {
             (std::set<std::string>{"src/base/resident.cpp", "src/profile/ledger.cpp"}));
 }
 
-// Files are written whole (AtomicFile), or as part of a checkpoint, a lock or a log: no code opens
-// an existing file for writing. `bench` writes a plain file beside a save, and `train` renames a
-// damaged checkpoint.
+// Files are written as a whole (AtomicFile), or as part of a checkpoint, a lock or a log. No code
+// opens an existing file for writing. `bench` writes a plain file for comparison with a save, and
+// `train` renames a damaged checkpoint.
 TEST(Layers, FilesAreMadeInFewPlaces) {
   EXPECT_EQ(files_with(R"(\bO_CREAT\b|\bofstream\b|::rename(at)?\s*\(|fopen\([^;]*"[wa])"),
             (std::set<std::string>{"bench/support/checkpoints.cpp", "src/base/atomic_file.cpp",
@@ -249,7 +249,8 @@ TEST(Layers, CudaNcclAndMpiStandInFilesNamedAfterThem) {
   }
 }
 
-// Its rules are only there: code that fails a job calls its rank's control plane.
+// Only the control plane has the rules of failure: code that fails a job calls its rank's control
+// plane.
 TEST(Layers, TheFailureOfAJobIsKeptInTheControlPlane) {
   const std::set<std::string> files = files_with(R"(comm/control/(failure_state|wait_graph)\.hpp)");
   EXPECT_GE(files.size(), 5U);
@@ -262,7 +263,7 @@ TEST(Layers, NothingChoosesACommunicatorByItsName) {
   EXPECT_TRUE(files_with(R"re(name\(\)\s*[=!]=\s*"(local|mpi|nccl|simulated)")re").empty());
 }
 
-// So that .ci/run may compile them for one.
+// Lets .ci/run compile them for one architecture.
 TEST(Layers, KernelsAreTheSameForEveryGpu) {
   EXPECT_TRUE(files_with(R"(__CUDA_ARCH__|NV_IF_TARGET)").empty());
 }
@@ -274,8 +275,8 @@ TEST(Layers, NothingFromTheEngineUpAsksForABackend) {
     const auto from = height(layer_of(line.file));
     if (!from || *from < *height("engine")) { continue; }
     EXPECT_FALSE(std::regex_search(line.text, conditional)) << line.where();
-    // The command and the C interface parse the user's name of a device, and set what depends on
-    // it. A user's own CUDA kernels need a CUDA device. libtorch has its own names for devices.
+    // The command and the C interface parse device names and set options that depend on them.
+    // Custom CUDA kernels need a CUDA device. libtorch has its own device names.
     const std::string layer = layer_of(line.file);
     if (layer == "tools" || layer == "c" || layer == "torch" || line.file.ends_with(".cu")) {
       continue;
@@ -284,7 +285,7 @@ TEST(Layers, NothingFromTheEngineUpAsksForABackend) {
   }
 }
 
-/// The lines, without blanks around, of a file.
+/// The lines of a file without leading blanks.
 std::set<std::string> trimmed_lines(const std::filesystem::path& path) {
   std::set<std::string> lines;
   std::ifstream file{path};
@@ -295,7 +296,7 @@ std::set<std::string> trimmed_lines(const std::filesystem::path& path) {
   return lines;
 }
 
-/// Expects every line of `language` in `page` to stand in one of the programs; how many there are.
+/// Expects every line of `language` in `page` in one of the programs. Returns the number of lines.
 int check_snippets(const char* page, const std::vector<const char*>& programs,
                    const std::string& language = "cpp") {
   std::set<std::string> compiled;
@@ -322,8 +323,8 @@ TEST(Layers, SnippetsOfTheReadmeArePiecesOfCompiledPrograms) {
       20);
 }
 
-/// What a translation keeps: blocks of code, `code` in the text, targets of links and numbers, in
-/// their order, and the levels of headings.
+/// Parts that a translation keeps, in order: blocks of code, `code` in the text, link targets,
+/// numbers and the levels of headings.
 std::vector<std::string> kept_by_a_translation(const char* page) {
   std::vector<std::string> kept;
   std::ifstream file{kRoot / page};
@@ -348,7 +349,7 @@ std::vector<std::string> kept_by_a_translation(const char* page) {
 TEST(Layers, KoreanReadmeHasTheCommandsNumbersAndHeadingsOfTheEnglishOne) {
   std::vector<std::string> english = kept_by_a_translation("README.md");
   std::vector<std::string> korean = kept_by_a_translation("README.ko.md");
-  // Words change places in a sentence, and each page points to the other.
+  // A translation may reorder words, so the parts are sorted; each page links to the other.
   std::erase(english, "](README.ko.md)");
   std::erase(korean, "](README.md)");
   std::sort(english.begin(), english.end());

@@ -1,4 +1,4 @@
-// No type of a namespace is defined in two places: programs that link both would have either.
+// No type of a namespace is defined twice: a program that links both would get either definition.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -15,8 +15,8 @@ namespace {
 
 using test::SourceLine;
 
-/// Maps full names of types that other sources can name to the lines of their definitions. It
-/// relies on the formatting: the contents of a namespace are not indented.
+/// Maps full names of externally visible types to the lines of their definitions. Relies on the
+/// formatting: the contents of a namespace are not indented.
 std::map<std::string, std::vector<std::string>> definitions(const std::vector<SourceLine>& lines) {
   static const std::regex opening{R"(^(?:inline )?namespace ?([\w:]*) \{$)"};
   static const std::regex type{

@@ -1,4 +1,4 @@
-// docs/peers.md says which behaviour of peers holds, and names the tests: they exist.
+// The tests that docs/peers.md names exist.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -20,8 +20,8 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>{file}, {}};
 }
 
-/// Every "Suite.Name" of TEST, TEST_F and TEST_P under `folder`, and "Suite/Text" for the texts in
-/// quotes of a file with such a suite, which its cases are called by.
+/// Every "Suite.Name" of TEST, TEST_F and TEST_P under `folder`. For TEST_P also "Suite/Text" for
+/// every quoted text of the file, since these texts name the cases.
 std::set<std::string> tests_under(const fs::path& folder) {
   static const std::regex test{R"(\nTEST(_F|_P)?\(\s*(\w+),\s*(\w+)\s*\))"};
   static const std::regex quoted{R"re("(\w+)")re"};
@@ -42,7 +42,7 @@ std::set<std::string> tests_under(const fs::path& folder) {
   return found;
 }
 
-/// The names of tests that a page has: `Suite.Name` and `Suite/Case`.
+/// The test names on a page: `Suite.Name` and `Suite/Case`.
 std::set<std::string> named_in(const std::string& page) {
   static const std::regex name{R"(`([A-Z]\w+[./][A-Z]\w+)`)"};
   std::set<std::string> names;

@@ -10,7 +10,7 @@ namespace tessera::test {
 
 /// A line of a source file, for messages.
 struct SourceLine {
-  std::string file;  ///< from the root of the repository
+  std::string file;  ///< path from the root of the repository
   int number = 0;
   std::string text;
 

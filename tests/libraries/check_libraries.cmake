@@ -1,10 +1,10 @@
-# Several libraries of the same names on one machine: in a toolkit, in the system's folders, in
-# Python's wheels, and where the program happens to run. What is found is of one place, and is what a
-# module loads, built and installed. Needs SOURCE_DIR, WORK_DIR, CXX, GENERATOR, READELF.
+# One machine has libraries of the same names in a toolkit, in system folders, in Python wheels and
+# in the working directory. The search takes header and library from one place, and the built and
+# the installed module load that library. Needs SOURCE_DIR, WORK_DIR, CXX, GENERATOR, READELF.
 cmake_minimum_required(VERSION 3.22)
 include(${SOURCE_DIR}/tests/libraries/read_run_path.cmake)
 
-# Runs a command, and wants `wanted` as its status.
+# Runs a command and expects status `wanted`.
 function(run wanted)
   execute_process(COMMAND ${ARGN} WORKING_DIRECTORY ${WORK_DIR}/here
     RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE out)
@@ -15,8 +15,8 @@ function(run wanted)
   set(output "${out}" PARENT_SCOPE)
 endfunction()
 
-# A library, called lib<name>.so.<number>, which says that it is from `place`. LINK: it has the name
-# that linkers look for too.
+# Makes a library lib<name>.so.<number> that reports `place`. LINK adds the name that linkers look
+# for.
 function(make_library folder name number place)
   file(MAKE_DIRECTORY ${folder})
   set(soname lib${name}.so.${number})
@@ -28,7 +28,7 @@ function(make_library folder name number place)
   endif()
 endfunction()
 
-# `NAME_<part> number` for each, as in headers.
+# Writes `#define <name>_<part> <number>` for each part, as in version headers.
 function(make_version_header file name parts version)
   string(REPLACE "." ";" numbers ${version})
   set(text "")
@@ -51,7 +51,7 @@ set(packages ${WORK_DIR}/venv/lib/python3.11/site-packages)
 set(wheels ${packages}/nvidia)
 set(frontend ${WORK_DIR}/frontend)
 file(MAKE_DIRECTORY ${WORK_DIR}/here)
-# The toolkit's cuBLASLt, beside which others have put what they had.
+# The toolkit's cuBLASLt, with other libraries that someone copied into its folder.
 make_library(${toolkit}/lib64 cublasLt 13 toolkit LINK)
 make_library(${toolkit}/lib64 nccl 2 toolkit LINK)
 make_library(${toolkit}/lib64 cudnn 9 toolkit LINK)
@@ -73,7 +73,7 @@ function(configure wanted name)
   run(${wanted} ${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/libraries -B ${WORK_DIR}/${name} -G ${GENERATOR}
     -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Debug -DSOURCE_DIR=${SOURCE_DIR}
     -DTOOLKIT=${toolkit} -DSYSTEM=${system} -DFRONTEND=${frontend} ${ARGN})
-  string(REGEX REPLACE "[ \n]+" " " text "${output}")  # warnings are broken into lines
+  string(REGEX REPLACE "[ \n]+" " " text "${output}")  # warnings have line breaks
   set(output "${text}" PARENT_SCOPE)
 endfunction()
 
@@ -86,8 +86,8 @@ function(output_has)
   endforeach()
 endfunction()
 
-# Builds and installs what has been configured as `name`: wants these folders first in the run path of
-# either, and what the module says.
+# Builds and installs the configuration `name`. Expects the other arguments as the run path of both
+# modules, and `said` as their output.
 function(check_loaded name said)
   run(0 ${CMAKE_COMMAND} --build ${WORK_DIR}/${name})
   run(0 ${CMAKE_COMMAND} --install ${WORK_DIR}/${name} --prefix ${WORK_DIR}/${name}/prefix)
@@ -103,8 +103,8 @@ function(check_loaded name said)
   endforeach()
 endfunction()
 
-# Wheels: found with their headers, though the system has the name that linkers look for, and loaded,
-# though the toolkit's folder has others.
+# Wheels are found with their headers even though the system has the linker's name, and loaded even
+# though the toolkit's folder has other copies.
 configure(0 wheel -DPACKAGES=${packages})
 output_has("NCCL 2.28.9 and cuDNN 9.19.0")
 if(output MATCHES "two installations")
@@ -112,31 +112,32 @@ if(output MATCHES "two installations")
 endif()
 check_loaded(wheel "cuBLASLt: toolkit, NCCL: wheel, cuDNN: wheel"
   ${wheels}/nccl/lib ${wheels}/cudnn/lib ${toolkit}/lib64)
-# The user's last word.
+# LD_LIBRARY_PATH overrides the run path.
 set(ENV{LD_LIBRARY_PATH} ${WORK_DIR}/here)
 run(0 ${WORK_DIR}/wheel/program ${WORK_DIR}/wheel/libmodule.so)
 output_has("cuBLASLt: toolkit, NCCL: here, cuDNN: here")
 set(ENV{LD_LIBRARY_PATH} "")
 
-# The system's, where there are no wheels: once more both of one place.
+# Without wheels the system's libraries are found, again with their own headers.
 configure(0 system -DPACKAGES=)
 output_has("NCCL 2.28.3 and cuDNN 9.16.0")
 check_loaded(system "cuBLASLt: toolkit, NCCL: system, cuDNN: system" ${system}/lib ${toolkit}/lib64)
 
-# One of each place, named by hand: the other goes with it.
+# One library is set explicitly, the other is still found in the wheels.
 configure(0 mixed -DPACKAGES=${packages} -DTESSERA_NCCL_LIBRARY=${system}/lib/libnccl.so)
 output_has("NCCL 2.28.3 and cuDNN 9.19.0")
 check_loaded(mixed "cuBLASLt: toolkit, NCCL: system, cuDNN: wheel"
   ${wheels}/cudnn/lib ${system}/lib ${toolkit}/lib64)
 
-# What cannot be loaded together is refused, and a header that has another library is told of.
+# Libraries that cannot be loaded together are refused, and a header of another installation is
+# reported.
 configure(1 apart -DPACKAGES= -DTESSERA_NCCL_LIBRARY=${toolkit}/lib64/libnccl.so
   -DTESSERA_NCCL_INCLUDE=${system}/include)
 output_has("NCCL: the headers in ${system}/include and the library ${toolkit}/lib64/libnccl.so are of two"
   "no run path leads to all of ${toolkit}/lib64/libcublasLt.so.13, ${toolkit}/lib64/libnccl.so.2, "
   "configure with libraries of one installation")
 
-# So is a linker stub: it has the name that linkers look for, and nothing else.
+# A linker stub is refused too: it has only the name that linkers look for.
 set(toolkit ${WORK_DIR}/stubs)
 make_library(${toolkit}/lib64 cublasLt 13 stub)
 file(RENAME ${toolkit}/lib64/libcublasLt.so.13 ${toolkit}/lib64/libcublasLt.so)

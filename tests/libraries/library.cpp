@@ -1,4 +1,4 @@
-// A library that says where it is from: FUNCTION and PLACE are given by check_libraries.cmake.
+// A library that reports its place. check_libraries.cmake sets FUNCTION and PLACE.
 extern "C" const char* FUNCTION();
 
 const char* FUNCTION() {

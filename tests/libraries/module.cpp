@@ -1,4 +1,4 @@
-// Linked to three libraries, as the CUDA module is, and says where each is from.
+// Like the CUDA module, links to three libraries. Reports the place of each.
 #include <cstdio>
 
 extern "C" {

@@ -1,4 +1,4 @@
-// Opens the module that it is given, as the library does, and lets it speak.
+// Opens the given module, as Tessera does, and prints its report.
 #include <dlfcn.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-# The run path of `file`, as a list; empty if it has none. Fails where one of its entries is empty: the
-# loader takes that for the current folder. Needs READELF.
+# Returns the run path of `file` as a list, empty if it has none. Fails if an entry is empty,
+# because the loader would use the current folder. Needs READELF.
 function(read_run_path file result)
   execute_process(COMMAND ${READELF} -d ${file} RESULT_VARIABLE status OUTPUT_VARIABLE dynamic
     ERROR_VARIABLE problem)

@@ -1,4 +1,4 @@
-// A library that NVTX takes for a profiler's: it notes what ranges each thread has named.
+// NVTX loads this library as a profiler. It records the ranges of each thread.
 #include <nvtx3/nvToolsExt.h>
 
 #include <string>
@@ -10,7 +10,7 @@ constexpr std::size_t kMost = 10'000;
 
 std::vector<std::string>& recorded() {
   thread_local std::vector<std::string> calls;
-  if (calls.size() >= kMost) { calls.clear(); }  // for threads whose calls no test reads
+  if (calls.size() >= kMost) { calls.clear(); }  // limits memory on threads that no test reads
   return calls;
 }
 
@@ -31,7 +31,7 @@ void* tessera_nvtx_recorded() {
   return &recorded();
 }
 
-/// What NVTX calls when it has opened this library.
+/// NVTX calls this after it has opened the library.
 int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table) {
   const auto* const callbacks =
       static_cast<const NvtxExportTableCallbacks*>(get_table(NVTX_ETID_CALLBACKS));

@@ -1,4 +1,4 @@
-// The double of cuBLASLt: its products, and that it refuses what the library refuses.
+// The double of cuBLASLt: it computes products, and refuses the arguments that the library refuses.
 #include <cublasLt.h>
 
 #include <random>
@@ -8,7 +8,7 @@
 namespace emulated_cuda::test::cublaslt_test {
 namespace {
 
-/// A product C (m x n) = A (m x k) B (k x n) in fp32, column-major, with what may be changed.
+/// A product C (m x n) = A (m x k) B (k x n) in fp32, column-major, with adjustable descriptors.
 struct Product {
   Product(std::uint64_t m, std::uint64_t n, std::uint64_t k) {
     const auto stride = [](std::uint64_t rows) { return static_cast<std::int64_t>(rows); };
@@ -100,7 +100,8 @@ TEST(EmulatedCublasLt, RoundsAProductBeforeItIsAddedTo16Bits) {
   EXPECT_EQ(c.read(stream), std::vector<std::uint16_t>{one});
 }
 
-// D = A B + C, where C is another matrix and stays, and sums of A's rows that overwrite.
+// D = A B + C, where C is another matrix and unchanged, and sums of A's rows that overwrite their
+// output.
 TEST(EmulatedCublasLt, AddsAnotherMatrixAndSumsRows) {
   const TestStream stream;
   DeviceNumbers<float> a{6}, b{6}, c{4}, d{4}, sums{2};

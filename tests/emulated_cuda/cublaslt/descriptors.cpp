@@ -13,7 +13,7 @@ using emulated_cuda::store;
 
 namespace {
 
-/// INVALID_VALUE if there is nothing to read or its size is not the attribute's.
+/// INVALID_VALUE if `from` is null or the size is not the attribute's.
 template <class T>
 cublasStatus_t assign(T& member, const void* from, size_t bytes) {
   if (from == nullptr || bytes != sizeof(T)) { return CUBLAS_STATUS_INVALID_VALUE; }

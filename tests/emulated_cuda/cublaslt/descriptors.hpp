@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-// What the double of cuBLASLt keeps in the library's opaque structures.
+// Contents of the library's opaque structures in the double of cuBLASLt.
 namespace emulated_cuda {
 
 struct LtLayout {
@@ -24,7 +24,7 @@ struct LtOperation {
   cublasOperation_t transpose_a = CUBLAS_OP_N;
   cublasOperation_t transpose_b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  void* bias = nullptr;  ///< written where it is the gradient of one
+  void* bias = nullptr;  ///< an output if it is a bias gradient
   void* aux = nullptr;
   std::int64_t aux_stride = 0;
 };
@@ -39,7 +39,7 @@ struct LtPreference {
   std::uint32_t d_alignment = 256;
 };
 
-/// How a product is summed, and the memory that this takes.
+/// The order of summation of a product, and the memory that it takes.
 struct LtAlgorithm {
   static constexpr std::uint64_t kMark = 0x416c676f7269;
   std::uint32_t a_alignment = 0;
@@ -47,13 +47,13 @@ struct LtAlgorithm {
   std::uint32_t c_alignment = 0;
   std::uint32_t d_alignment = 0;
   std::uint32_t vector_alignment = 0;  ///< of bias and aux
-  std::int32_t splits = 1;             ///< of k, whose sums lie in the workspace
-  bool races = false;                  ///< the splits are added in the order in which they are done
+  std::int32_t splits = 1;             ///< parts of k, with their sums in the workspace
+  bool races = false;                  ///< splits are added in order of completion
   std::uint32_t place = 0;             ///< among those that the heuristic offers
   std::uint64_t workspace_bytes = 0;
 };
 
-/// Writes `value` where the library would have it, with a mark that says what it is.
+/// Stores `value` in the opaque structure, with a mark of its type.
 template <class T, class Opaque>
 void store(Opaque* to, const T& value) {
   static_assert(sizeof(std::uint64_t) + sizeof(T) <= sizeof(Opaque));
@@ -63,7 +63,7 @@ void store(Opaque* to, const T& value) {
   std::memcpy(bytes + sizeof(T::kMark), &value, sizeof(T));
 }
 
-/// False if no T has been stored there.
+/// False if `from` holds no T.
 template <class T, class Opaque>
 [[nodiscard]] bool load(const Opaque* from, T& value) {
   if (from == nullptr || from->data[0] != T::kMark) { return false; }

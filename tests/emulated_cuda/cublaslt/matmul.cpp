@@ -11,10 +11,10 @@
 #include "emulated_cuda/stream_task.hpp"
 #include "tessera/base/half.hpp"
 
-// A product is summed in tiles of k whose width is that of the alignments that the caller has
-// named, and in several splits where the workspace allows it: as in the library, who asks
-// otherwise gets other bits, and who lets splits race gets other bits from call to call. Of the
-// three algorithms that are offered the later ones have wider tiles.
+// A product is summed in tiles of k, whose width follows from the caller's alignments, and in
+// several splits if the workspace allows it. As in the library, other alignments or workspaces give
+// other bits, and racing splits give other bits in every call. Later ones of the three offered
+// algorithms have wider tiles.
 namespace emulated_cuda {
 namespace {
 
@@ -36,7 +36,7 @@ bool has_bias(const Problem& p) {
          p.operation.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
 
-/// Writes the sums of A's rows, a number for each row of D.
+/// Whether the product also writes the sums of A's rows, one value per row of D.
 bool sums_rows(const Problem& p) {
   return p.operation.epilogue == CUBLASLT_EPILOGUE_BGRADA;
 }
@@ -75,7 +75,7 @@ cublasStatus_t read(Problem& p, cublasLtMatmulDesc_t operation, cublasLtMatrixLa
   return fits ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/// The library's table for sums in fp32, and its rules for bias and aux.
+/// Checks the library's table for sums in fp32 and its rules for bias and aux.
 bool is_supported(const Problem& p) {
   const cudaDataType_t factor = p.a.type;
   const bool factors = factor == CUDA_R_32F || factor == CUDA_R_16BF || factor == CUDA_R_16F;
@@ -112,7 +112,7 @@ void count(const Problem& p, const LtAlgorithm& algorithm) {
   ++counts.by_place[algorithm.place];
   if (even) { return; }
   ++counts.uneven;
-  counts.m = p.n();  // as they are where rows are columns
+  counts.m = p.n();  // as in row-major order
   counts.n = p.m();
   counts.k = p.k;
 }
@@ -148,7 +148,7 @@ LtAlgorithm choose(const Problem& p, const LtPreference& preference) {
   return chosen;
 }
 
-/// The number that lies at `data`, whatever its type.
+/// Element `i` of `data` as fp32.
 float value_at(cudaDataType_t type, const void* data, std::int64_t i) {
   switch (type) {
     case CUDA_R_16BF:
@@ -230,7 +230,7 @@ void add_terms(const Call& call, const std::vector<float>& a, const std::vector<
   }
 }
 
-/// Column j of op(A) op(B); its splits are added from the `first_split` on.
+/// Column j of op(A) op(B). The sum of its splits starts at `first_split`.
 std::vector<float> column_of(const Call& call, const std::vector<float>& a,
                              const std::vector<float>& b, std::int64_t j, unsigned first_split) {
   const std::int64_t m = call.problem.m();
@@ -263,7 +263,7 @@ float gelu_slope(float x) {
   return 0.5F * (1.0F + tanh) + 0.5F * x * (1.0F - tanh * tanh) * inner;
 }
 
-/// Bias and GELU, on the number that becomes element (i, j) of D.
+/// Applies bias and GELU to the value of element (i, j) of D.
 float finished(const Call& call, std::int64_t i, std::int64_t j, float value) {
   const LtOperation& operation = call.problem.operation;
   const cudaDataType_t type = call.problem.d.type;
@@ -277,7 +277,7 @@ float finished(const Call& call, std::int64_t i, std::int64_t j, float value) {
   return gelu(value);
 }
 
-/// Like the library, it overwrites D and rounds to its type.
+/// Like the library, overwrites the output and rounds to D's type.
 void write_sums_of_rows(const Call& call, const std::vector<float>& a) {
   const std::int64_t m = call.problem.m();
   std::vector<float> sums(static_cast<std::size_t>(m));
@@ -312,7 +312,7 @@ void run(const Call& call) {
   }
 }
 
-/// Whether all alignments are those that the algorithm was selected for.
+/// Whether all addresses have the alignments that the algorithm was selected for.
 bool is_aligned(const Call& call) {
   const LtAlgorithm& need = call.algorithm;
   const auto lies = [](const void* data, std::uint32_t alignment) {

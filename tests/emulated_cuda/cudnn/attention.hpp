@@ -19,8 +19,8 @@ struct AttentionCall {
   cudnn_frontend::graph::AttentionOptions options;
   std::vector<Array> tensors = {};  ///< q, k, v, y, statistics; backward: dy, dq, dk, dv
 
-  /// In double precision; outputs are rounded. Where the deterministic algorithm is not asked for,
-  /// backward adds up in another order at every run.
+  /// Computes in double precision and rounds the outputs. Without the deterministic algorithm,
+  /// backward adds in another order in every run.
   void run() const;
 };
 

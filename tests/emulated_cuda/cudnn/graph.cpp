@@ -1,4 +1,4 @@
-// What may be built, and what is taken of the device for it, as cuDNN and its frontend have it.
+// Which graphs can be built, and the device memory that they take, as in cuDNN and its frontend.
 #include <algorithm>
 #include <array>
 #include <cstring>

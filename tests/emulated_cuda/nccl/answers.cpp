@@ -32,7 +32,7 @@ void add(const std::vector<std::byte>& from, std::size_t at, std::size_t bytes,
 
 }  // namespace
 
-/// What a rank brings to a call of all ranks.
+/// A rank's part in a call of all ranks.
 struct Answers::Share {
   const Call* call;
   const std::vector<std::byte>* data;
@@ -45,7 +45,7 @@ bool Answers::append(std::size_t rank, std::vector<std::byte>& out) const {
   return true;
 }
 
-/// Appends what `rank` gets of its call number `i`.
+/// Appends the result of `rank` in its call number `i`.
 bool Answers::answer(std::size_t rank, std::size_t i, std::vector<std::byte>& out) const {
   const Call& call = parts_[rank].calls[i];
   if (call.kind == Kind::send) { return true; }
@@ -74,7 +74,7 @@ bool Answers::answer(std::size_t rank, std::size_t i, std::vector<std::byte>& ou
   }
 }
 
-/// NCCL's results are undefined where some ranks' buffers are registered and others' are not.
+/// NCCL's results are undefined if only some ranks pass registered buffers.
 void Answers::check_alike(const Call& a, std::size_t rank_a, const Call& b,
                           std::size_t rank_b) const {
   if (a.registered == b.registered) { return; }
@@ -84,7 +84,7 @@ void Answers::check_alike(const Call& a, std::size_t rank_a, const Call& b,
                         std::to_string(job_ranks_[first ? rank_b : rank_a]) + " does not");
 }
 
-/// Every rank's part in what is call `i` of `rank`. False if they differ.
+/// Finds every rank's part in the collective that is call `i` of `rank`. False if the calls differ.
 bool Answers::find_shares(std::size_t rank, std::size_t i, std::vector<Share>& shares) const {
   const auto& mine = parts_[rank].collectives;
   const auto number = static_cast<std::size_t>(std::ranges::find(mine, i) - mine.begin());
@@ -99,7 +99,7 @@ bool Answers::find_shares(std::size_t rank, std::size_t i, std::vector<Share>& s
   return true;
 }
 
-/// The `n`-th that `rank` receives of a peer is the `n`-th that the peer sends it.
+/// The n-th receive from a peer gets the peer's n-th send to `rank`.
 bool Answers::receive(std::size_t rank, std::size_t i, std::vector<std::byte>& out) const {
   const Call& call = parts_[rank].calls[i];
   std::size_t before = 0;
@@ -120,8 +120,7 @@ bool Answers::receive(std::size_t rank, std::size_t i, std::vector<std::byte>& o
   return false;
 }
 
-/// Adds in rank order, so that results can be compared to the bit, or in reverse, as a test
-/// asks.
+/// Adds in rank order, so results can be compared bit by bit, or in reverse if a test asks for it.
 void Answers::reduce(const std::vector<Share>& shares, std::size_t at,
                      std::vector<std::byte>& out) {
   const Call& call = *shares.front().call;

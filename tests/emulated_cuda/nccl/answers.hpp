@@ -8,25 +8,25 @@
 
 namespace emulated_nccl {
 
-/// What one rank brings to a group of calls.
+/// One rank's part in a group of calls.
 struct Part {
   std::vector<Call> calls;
-  std::vector<std::vector<std::byte>> data;  // of each call
-  std::vector<std::size_t> collectives;      // which of them are all ranks'
-  std::optional<SplitAsk> split = {};        // instead of calls
-  std::optional<WindowAsk> window = {};      // likewise
-  bool connects = false;                     // likewise
+  std::vector<std::vector<std::byte>> data;  // data of each call
+  std::vector<std::size_t> collectives;      // indices of the calls that all ranks make
+  std::optional<SplitAsk> split = {};        // set instead of calls
+  std::optional<WindowAsk> window = {};      // set instead of calls
+  bool connects = false;                     // set instead of calls
 };
 
-/// What ranks are given for a group of calls that all of them make. It ends the process where some
-/// ranks' buffers are registered and others' are not.
+/// The results of a group of calls that all ranks make. Ends the process if only some ranks pass
+/// registered buffers.
 class Answers {
  public:
   /// Indexed by rank. `job_ranks` are the numbers that messages use.
   Answers(const std::vector<Part>& parts, const std::vector<int>& job_ranks) noexcept
       : parts_{parts}, job_ranks_{job_ranks} {}
 
-  /// Appends what `rank` gets of its calls. False if ranks differ.
+  /// Appends the results of `rank`. False if the ranks' calls differ.
   [[nodiscard]] bool append(std::size_t rank, std::vector<std::byte>& out) const;
 
  private:

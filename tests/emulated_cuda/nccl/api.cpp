@@ -1,4 +1,4 @@
-// The functions of NCCL that the module uses, between processes of one machine: README.md.
+// The NCCL functions that the module uses, between processes of one machine: README.md.
 #include <unistd.h>
 
 #include <array>
@@ -17,7 +17,7 @@
 
 using namespace emulated_nccl;
 
-/// What a handle points to.
+/// The target of a handle.
 struct ncclComm {
   explicit ncclComm(std::shared_ptr<Comm> comm_) : comm{std::move(comm_)} {
     const auto bytes = tessera::environment("TESSERA_EMULATED_NCCL_TAKES");
@@ -28,7 +28,7 @@ struct ncclComm {
   ~ncclComm() { (void)cudaFree(taken); }
 
   std::shared_ptr<Comm> comm;
-  void* taken = nullptr;  // of the device's memory
+  void* taken = nullptr;  // device memory
 };
 
 namespace {
@@ -47,7 +47,7 @@ ncclResult_t end_group() {
   return whole.comm ? whole.comm->enqueue(whole.works, whole.stream) : ncclSuccess;
 }
 
-/// Whether NCCL would move the data straight from and to the rank's own buffers.
+/// Whether NCCL would move data directly between the rank's buffers, without staging.
 bool is_direct(const Comm& comm, const Work& work) {
   const std::size_t item = size_of(work.call.type);
   const std::size_t from = sent(work.call, comm.rank(), comm.ranks()) * item;
@@ -56,7 +56,7 @@ bool is_direct(const Comm& comm, const Work& work) {
          (to == 0 || is_registered(&comm, work.to, to));
 }
 
-/// One communicator and one stream a group: the module needs no more.
+/// A group has one communicator and one stream, which is all that the module needs.
 ncclResult_t add(ncclComm_t handle, cudaStream_t stream, Work work) {
   if (handle == nullptr || size_of(work.call.type) == 0) { return ncclInvalidArgument; }
   if (!handle->comm->started()) { return ncclInvalidUsage; }
@@ -111,7 +111,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   if (rank < 0 || rank >= ranks || config == nullptr) { return ncclInvalidArgument; }
-  if (config->blocking != 0) { return ncclInvalidUsage; }  // not what this double is for
+  if (config->blocking != 0) { return ncclInvalidUsage; }  // the double is nonblocking only
   if (!take_limits(config->minCTAs, config->maxCTAs)) { return ncclInvalidArgument; }
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) { return ncclUnhandledCudaError; }

@@ -22,11 +22,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Questions that a group's launch takes, which a thread of NCCL's own does.
+/// Number of state queries that see a group's launch in progress on NCCL's thread.
 constexpr int kLaunching = 3;
 constexpr auto kForEver = 5s;
 
-/// Work that a graph holds; `at_end` is called when it does no more.
+/// Work held by a graph. Calls `at_end` when the graph releases it.
 class InGraph {
  public:
   InGraph(std::shared_ptr<std::atomic<int>> count, std::function<void()> at_end)
@@ -162,7 +162,7 @@ ncclResult_t Comm::split_off(const SplitAsk& ask, ncclComm_t* made) {
   if (line_.send(&kSplits, sizeof kSplits, goes_on) != Line::End::done ||
       line_.send(&ask, sizeof ask, goes_on) != Line::End::done ||
       line_.receive(&answer, sizeof answer, goes_on) != Line::End::done) {
-    // As for a call: nothing tells NCCL that a peer is gone.
+    // As in a call, nothing tells NCCL that a peer is gone.
     if (!faults_.notices_loss) { wait_for_abort(); }
     return ncclRemoteError;
   }
@@ -198,19 +198,19 @@ ncclResult_t Comm::enqueue(std::vector<Work> works, cudaStream_t stream) {
     return ncclInternalError;
   }
   if (connected_ || ranks_ == 1) { return give(std::move(works), stream); }
-  connected_ = true;  // or it fails
+  connected_ = true;  // on failure the communicator fails too
   state_ = ncclInProgress;
   own_thread_works_ = true;
   std::thread{[self = shared_from_this(), works = std::move(works), stream]() mutable {
     ncclResult_t result = self->meet_peers();
     if (result == ncclSuccess) { result = self->give(std::move(works), stream); }
-    self->state_ = result == ncclInProgress ? ncclSuccess : result;  // the rest is its launch
+    self->state_ = result == ncclInProgress ? ncclSuccess : result;  // only the launch is left
     self->own_thread_works_ = false;
   }}.detach();
   return ncclInProgress;
 }
 
-/// NCCL connects to peers only when they are needed.
+/// NCCL connects to peers lazily.
 ncclResult_t Comm::meet_peers() {
   const auto goes_on = [this] { return !aborted_; };
   std::byte here{};
@@ -316,7 +316,7 @@ void Comm::run(std::uint64_t ticket, const std::vector<Work>& works) {
   end_turn_locked();
 }
 
-/// No launch runs the group any more, if none has.
+/// Skips the group's turn if no launch has run it.
 void Comm::pass(std::uint64_t ticket) {
   const std::scoped_lock lock{mutex_};
   if (ticket > turn_) { passed_.insert(ticket); }
@@ -346,7 +346,8 @@ void Comm::move(const std::vector<Work>& works) {
   }
 }
 
-/// A lost peer is noticed, or the kernel waits for it until the communicator is aborted.
+/// Waits for the abort if a peer is lost, as a kernel does. Sets the error first if the double
+/// notices losses.
 bool Comm::check(Line::End end) {
   if (end == Line::End::lost) {
     if (faults_.notices_loss) { state_ = ncclRemoteError; }

@@ -18,25 +18,25 @@
 
 namespace emulated_nccl {
 
-/// What the job calls this process, also where its rank in a communicator is another.
+/// This process's rank in the job, which may differ from its rank in a communicator.
 [[nodiscard]] int own_rank();
 
-/// What a test asks of the double, by environment variables that only say it to one rank of the job
-/// where they end with ":RANK".
+/// Faults that a test requests by environment variables. A value that ends with ":RANK" applies to
+/// one rank of the job only.
 struct Faults {
   bool init_fails = false;   ///< TESSERA_EMULATED_NCCL_INIT=fails
   bool init_hangs = false;   ///< TESSERA_EMULATED_NCCL_INIT=hangs
   bool split_fails = false;  ///< TESSERA_EMULATED_NCCL_SPLIT=fails
   bool split_hangs = false;  ///< TESSERA_EMULATED_NCCL_SPLIT=hangs
-  /// TESSERA_EMULATED_NCCL_SPLIT_FAILS_AT=K: split number K
+  /// TESSERA_EMULATED_NCCL_SPLIT_FAILS_AT=K: number of the failing split
   std::optional<std::uint64_t> split_fails_at;
-  std::optional<std::uint64_t> fails_at;   ///< TESSERA_EMULATED_NCCL_FAILS_AT=K: in group number K
+  std::optional<std::uint64_t> fails_at;   ///< TESSERA_EMULATED_NCCL_FAILS_AT=K: at group K
   bool notices_loss = false;               ///< TESSERA_EMULATED_NCCL_LOSS=noticed
-  std::optional<std::uint64_t> blocks_at;  ///< TESSERA_EMULATED_NCCL_BLOCKS_AT=K: enqueuing group K
+  std::optional<std::uint64_t> blocks_at;  ///< TESSERA_EMULATED_NCCL_BLOCKS_AT=K: at group K
   bool abort_hangs = false;                ///< TESSERA_EMULATED_NCCL_ABORT=hangs
 };
 [[nodiscard]] Faults faults();
-/// What the variable says to this process.
+/// The variable's value for this process.
 [[nodiscard]] std::string setting(const char* name);
 
 /// A call with its addresses.
@@ -46,8 +46,7 @@ struct Work {
   void* to = nullptr;
 };
 
-/// One rank's part in a communicator. Shared with the work that is enqueued, which may outlive the
-/// handle.
+/// One rank's part in a communicator. Enqueued work shares it and may outlive the handle.
 class Comm : public std::enable_shared_from_this<Comm> {
  public:
   Comm(int rank, int ranks, int device);
@@ -61,14 +60,14 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
   /// Connects on a separate thread.
   void start(const std::string& name);
-  /// Splits on a separate thread, and is in progress until then: `made` gets a handle at the end,
-  /// unless the rank is in no group.
+  /// Splits on a separate thread; the communicator is in progress until the end. `made` then gets a
+  /// handle, unless the rank is in no group.
   void split(const SplitAsk& ask, ncclComm_t* made);
-  /// Announces a window to the peers when idle, on its own thread. It is in progress until all
-  /// ranks have reached it; then `there` is called.
+  /// Announces a window to the peers on its own thread, when idle. The communicator is in progress
+  /// until all ranks reach this call; then `there` is called.
   void register_window(const WindowAsk& ask, std::function<void()> there);
-  /// Its own thread has ended: nothing is written to what a split has been given any more, and
-  /// nothing is enqueued any more.
+  /// Waits until the communicator's thread ends. After this it neither writes a split's handle nor
+  /// enqueues work.
   void wait_for_own_thread() const;
   /// Enqueues a group of calls on `stream`. The first group first connects to the peers, on a
   /// separate thread, and is in progress until all ranks have arrived.
@@ -77,15 +76,15 @@ class Comm : public std::enable_shared_from_this<Comm> {
   [[nodiscard]] ncclResult_t state();
   /// Work that waits for peers continues without them.
   void end() noexcept { aborted_ = true; }
-  /// The same; does not return where a test asks for that.
+  /// Like `end`; does not return if a test asks it to hang.
   void abort() noexcept;
-  /// Waits until no graph holds its work any more, as NCCL does at the end of a communicator. Ends
-  /// the process where that takes too long: NCCL would wait for ever.
+  /// Waits until no graph holds its work, as NCCL does at the end of a communicator. Ends the
+  /// process on timeout, where NCCL would wait forever.
   void wait_for_graphs() const;
-  /// Waits until no other communicator on the device has started work that was not aborted, as NCCL
-  /// does when it frees memory. Like wait_for_graphs, ends the process if that takes too long.
+  /// Waits until no other communicator has started, unaborted work on the device, as NCCL does when
+  /// it frees memory. Ends the process on timeout, like wait_for_graphs.
   void wait_for_device() const;
-  /// Whether groups that it was given, outside of graphs, have not ended yet.
+  /// Whether enqueued groups outside of graphs are unfinished.
   [[nodiscard]] bool busy() const noexcept { return under_way_ > 0 && !aborted_; }
   [[nodiscard]] bool aborted() const noexcept { return aborted_; }
   [[nodiscard]] bool started() const noexcept { return state_ == ncclSuccess; }
@@ -109,19 +108,19 @@ class Comm : public std::enable_shared_from_this<Comm> {
   const Faults faults_;
   std::atomic<bool> aborted_ = false;
   std::atomic<ncclResult_t> state_ = ncclInProgress;
-  std::atomic<int> launching_ = 0;  // number of questions still to be answered with "in progress"
+  std::atomic<int> launching_ = 0;  // number of queries still to answer with "in progress"
   std::shared_ptr<std::atomic<int>> in_graphs_ = std::make_shared<std::atomic<int>>(0);
   std::atomic<int> under_way_ = 0;  // groups outside of graphs
-  std::atomic<int> running_ = 0;    // groups on the device, those of graphs too
+  std::atomic<int> running_ = 0;    // groups on the device, including those of graphs
   std::atomic<bool> own_thread_works_ = false;
   bool connected_ = false;
-  void* memory_ = nullptr;  // of the device: TESSERA_EMULATED_NCCL_COMM_BYTES
+  void* memory_ = nullptr;  // device memory: TESSERA_EMULATED_NCCL_COMM_BYTES
   Line line_;
   std::uint64_t tickets_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t turn_ = 0;          // groups run in the order in which they were given
-  std::set<std::uint64_t> passed_;  // of graphs that went without a launch
+  std::uint64_t turn_ = 0;          // groups run in the order in which they were enqueued
+  std::set<std::uint64_t> passed_;  // turns of graphs destroyed without a launch
 };
 
 /// The state behind a handle.

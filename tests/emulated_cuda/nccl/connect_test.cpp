@@ -1,4 +1,4 @@
-// The double of NCCL connects as NCCL does: when the first batch of a communicator needs it.
+// The double of NCCL connects lazily like NCCL: at a communicator's first batch.
 #include <latch>
 
 #include "emulated_cuda/nccl/nccl_ranks.hpp"
@@ -94,7 +94,7 @@ TEST_F(EmulatedNcclConnect, AnAbortEndsTheWaitForARankThatNeverJoins) {
   });
 }
 
-// A graph that is not launched takes its place in the order of batches along.
+// A graph that is never launched gives up its place in the order of batches.
 TEST_F(EmulatedNcclConnect, NothingWaitsForBatchesOfAGraphThatIsNotLaunched) {
   run([&](int rank, ncclComm_t& comm) {
     Sum sum{rank};

@@ -23,7 +23,7 @@ inline ncclResult_t state_of(ncclComm_t comm) {
   return result;
 }
 
-/// The outcome of the operation that `comm` has in progress.
+/// Waits for the operation in progress on `comm` and returns its result.
 inline ncclResult_t settle(ncclComm_t comm) {
   ncclResult_t result = ncclInProgress;
   while (result == ncclInProgress) {
@@ -33,7 +33,7 @@ inline ncclResult_t settle(ncclComm_t comm) {
   return result;
 }
 
-/// Ranks of one communicator of the double of NCCL: threads, with a device each.
+/// Ranks of one communicator of NCCL's double: threads with a device each.
 class NcclRanks : public ::testing::Test {
  protected:
   static constexpr int kRanks = 4;
@@ -44,7 +44,7 @@ class NcclRanks : public ::testing::Test {
   }
   void TearDown() override { emulated_cuda_set_devices(1); }
 
-  /// `body` may end the communicator itself, and then sets it to null.
+  /// `body` may end the communicator, and must then set it to null.
   static void run(const std::function<void(int rank, ncclComm_t& comm)>& body) {
     ncclUniqueId id{};
     ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);

@@ -15,7 +15,7 @@
 namespace emulated_nccl {
 namespace {
 
-// What a GPU recommends.
+// Granularity that a GPU recommends.
 constexpr std::size_t kGranularity = std::size_t{2} << 20;
 constexpr std::size_t kCrowd = std::size_t{8} << 20;
 
@@ -32,7 +32,7 @@ struct Range {
 
 struct All {
   std::mutex mutex;
-  std::map<const void*, void*> allocations;  // with bytes taken by others since
+  std::map<const void*, void*> allocations;  // with the memory that others took during the call
   std::map<void*, Range> ranges;             // by handle
   std::uintptr_t handles = 0;
   EmulatedNcclCounts counts = {};
@@ -112,7 +112,7 @@ ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
   return ncclSuccess;
 }
 
-// Does not wait: work that is still enqueued finds the memory gone.
+// Does not wait: work still enqueued finds the memory freed.
 ncclResult_t ncclMemFree(void* data) {
   {
     const std::scoped_lock lock{all().mutex};
@@ -144,7 +144,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t handle, void* data, size_t bytes,
   return ncclSuccess;
 }
 
-// NCCL makes no symmetric window of another owner's memory.
+// NCCL accepts only memory of ncclMemAlloc for symmetric windows.
 ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void* data, size_t bytes,
                                     ncclWindow_t* window, int flags) {
   const std::shared_ptr<Comm> comm = comm_of(handle);

@@ -29,7 +29,7 @@ class Root {
     if (!meet()) { return; }
     while (group()) {}
     if (faults().notices_loss) { return; }
-    // Ranks wait for those that are gone until their communicators are aborted, as NCCL's may.
+    // Ranks wait for lost ranks until their communicators are aborted, as they may in NCCL.
     for (Line& line : lines_) {
       std::byte byte{};
       while (line.receive(&byte, 1, always) == Line::End::done) {}
@@ -39,7 +39,7 @@ class Root {
  private:
   [[nodiscard]] int ranks() const { return static_cast<int>(lines_.size()); }
 
-  /// True once all ranks are here and may proceed.
+  /// Waits for all ranks. True if they may proceed.
   bool meet() {
     std::map<std::string, int> gpus;
     ncclResult_t verdict = ncclSuccess;
@@ -64,8 +64,8 @@ class Root {
     return verdict == ncclSuccess;
   }
 
-  /// One group of calls of all ranks. False if a rank is gone or the ranks differ: then no rank
-  /// gets anything, as with kernels that wait for each other.
+  /// Serves one group of calls of all ranks. False if a rank is gone or the ranks differ. Then no
+  /// rank gets a result, as with kernels that wait for each other.
   bool group() {
     std::vector<Part> parts(lines_.size());
     for (std::size_t rank = 0; rank < lines_.size(); ++rank) {
@@ -135,7 +135,7 @@ class Root {
     return parts[0].window.has_value();
   }
 
-  /// All ranks have come. False if one is gone.
+  /// Tells all ranks that everyone has arrived. False if one is gone.
   [[nodiscard]] bool connect() {
     return std::ranges::all_of(lines_, [](Line& line) {
       constexpr std::byte kHere{1};
@@ -143,7 +143,7 @@ class Root {
     });
   }
 
-  /// The ranks of a colour form a communicator, in the order of their keys. False if a rank is
+  /// Makes a communicator of each colour's ranks, in the order of their keys. False if a rank is
   /// gone.
   [[nodiscard]] bool split(const std::vector<Part>& parts) {
     std::map<int, std::vector<std::pair<int, std::size_t>>> groups;  // by colour: keys and ranks
@@ -170,8 +170,8 @@ class Root {
 
   Line listener_;
   const std::string name_;
-  std::vector<Line> lines_;     // by rank
-  std::vector<int> job_ranks_;  // likewise, for messages
+  std::vector<Line> lines_;     // indexed by rank
+  std::vector<int> job_ranks_;  // indexed by rank, for messages
   int splits_ = 0;
 };
 

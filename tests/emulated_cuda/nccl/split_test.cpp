@@ -6,17 +6,17 @@
 namespace emulated_cuda::test::split_test {
 namespace {
 
-/// Ranks that are threads, with a device each.
+/// Ranks are threads with a device each.
 class EmulatedNcclSplit : public NcclRanks {
  protected:
-  /// What `rank` is given where every rank of `comm` gives its number.
+  /// The result of `rank` in an all-gather of rank numbers over `comm`.
   static std::vector<int> gathered(ncclComm_t comm, int rank, std::size_t ranks) {
     const TestStream stream{rank};
     (void)cudaSetDevice(rank);
     const DeviceNumbers<int> mine{1};
     const DeviceNumbers<int> all{ranks};
     (void)cudaMemcpyAsync(mine.data(), &rank, sizeof rank, cudaMemcpyHostToDevice, stream);
-    // Four bytes are four bytes.
+    // The dtype does not matter: only bytes move.
     (void)ncclAllGather(mine.data(), all.data(), 1, ncclFloat32, comm, stream);
     EXPECT_EQ(settle(comm), ncclSuccess);
     return all.read(stream);
@@ -38,7 +38,7 @@ TEST_F(EmulatedNcclSplit, MakesACommunicatorOfEachColourInTheOrderOfKeys) {
       (void)ncclCommDestroy(group);
     }
     EXPECT_EQ(gathered(comm, rank, 4), (std::vector<int>{0, 1, 2, 3}));
-    // Keys that are equal leave ranks in their order; without a config it is the parent's.
+    // Equal keys keep the ranks' order; without a config the parent's applies.
     ASSERT_EQ(ncclCommSplit(comm, rank / 2, 5, &group, nullptr), ncclInProgress);
     ASSERT_EQ(settle(comm), ncclSuccess);
     EXPECT_EQ(gathered(group, rank, 2), (std::vector<int>{rank / 2 * 2, rank / 2 * 2 + 1}));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kLookMs = 5;
 
-/// The abstract name space of sockets, which no file system keeps.
+/// The abstract socket namespace, which leaves no files.
 sockaddr_un address_of(const std::string& name, socklen_t& bytes) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -94,7 +94,7 @@ std::size_t size_of(std::int32_t type) {
     case ncclBfloat16:
       return 2;
     default:
-      return 0;  // of no use here
+      return 0;  // not used here
   }
 }
 

@@ -12,8 +12,7 @@
 
 namespace emulated_nccl {
 
-/// One end of a connection between processes of this machine. Everything that waits looks now and
-/// then whether it still shall.
+/// One end of a connection between processes of this machine. Every wait polls `goes_on`.
 class Line {
  public:
   Line() = default;
@@ -37,7 +36,7 @@ class Line {
   int handle_ = -1;
 };
 
-/// A name that connections are made to, held by a unique id.
+/// Listens under a name that a unique id contains.
 [[nodiscard]] Line listen_as(const std::string& name);
 [[nodiscard]] Line accept_one(const Line& listener);
 [[nodiscard]] Line connect_to(const std::string& name);
@@ -51,28 +50,28 @@ struct Hello {
   std::int32_t job_rank = 0;
 };
 
-/// Values that replace the number of calls in a group: the rank splits the communicator, or
-/// connects to its peers, as it does before its first group.
+/// Values sent instead of the number of calls in a group: the rank splits the communicator, or
+/// connects to its peers before its first group.
 inline constexpr std::uint64_t kSplits = UINT64_MAX;
 inline constexpr std::uint64_t kConnects = UINT64_MAX - 1;
-/// The rank registers a window with the communicator.
+/// Sent instead of that number, too: the rank registers a window with the communicator.
 inline constexpr std::uint64_t kRegisters = UINT64_MAX - 2;
 
-/// What a rank says of its window: the double takes windows that are alike only.
+/// A rank's description of its window. The double requires equal windows on all ranks.
 struct WindowAsk {
   std::uint64_t bytes = 0;
   std::int64_t flags = 0;
   bool operator==(const WindowAsk&) const = default;
 };
 
-/// What a rank says of its split, and what it is told: the name to connect to, as which rank.
+/// A rank's arguments of a split, and the answer: the name to connect to, and the new rank.
 struct SplitAsk {
   std::int32_t color = 0;
   std::int32_t key = 0;
 };
 struct SplitAnswer {
   std::int32_t rank = 0;
-  std::int32_t ranks = 0;  ///< 0: it is in no group
+  std::int32_t ranks = 0;  ///< 0: the rank is in no group
   char name[100] = {};
 };
 
@@ -93,11 +92,11 @@ struct Call {
   std::int32_t op = 0;    ///< ncclRedOp_t
   std::int32_t peer = 0;  ///< root, or the other end
   std::uint64_t count = 0;
-  std::uint64_t registered = 0;  ///< 1: the rank's buffers are
+  std::uint64_t registered = 0;  ///< 1: the rank's buffers are registered
 };
 
 [[nodiscard]] std::size_t size_of(std::int32_t type);
-/// Elements that a rank sends and is given in `call`.
+/// Elements that a rank sends and receives in `call`.
 [[nodiscard]] std::uint64_t sent(const Call& call, int rank, int ranks);
 [[nodiscard]] std::uint64_t given(const Call& call, int rank, int ranks);
 

@@ -1,5 +1,5 @@
-// A double of the part of NVML that the module uses. Its header is not part of every toolkit, so
-// the types are written here as the library's reference has them.
+// A double of the part of NVML that the module uses. Not every toolkit has NVML's header, so the
+// types are declared here as in its reference.
 #include <unistd.h>
 
 #include <cstdio>
@@ -35,7 +35,7 @@ struct ProcessInfo {
   unsigned compute_instance;
 };
 
-/// A handle is the device's number, above 0.
+/// A handle is the device's number plus 1.
 int device_of(void* handle) {
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(handle)) - 1;
 }

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Every program that scripts/gpu_check.sh calls, by the name that this is called by: it says what the
-# environment tells it to (FAKE_...), of a machine that is not there.
+# Replaces every program that scripts/gpu_check.sh calls, selected by the name of this script. It
+# prints results of a fictitious machine, set by the environment (FAKE_...).
 name=${0##*/}
 echo "$name $*" >>"$FAKE_CALLS"
 
 if [[ -n ${FAKE_SLOW-} && "$name $*" =~ $FAKE_SLOW ]]; then sleep "${FAKE_SLOW_SECONDS-2}"; fi
 if [[ -n ${FAKE_KILLED-} && "$name $*" =~ $FAKE_KILLED ]]; then kill -KILL $$; fi
 
-# option NAME DEFAULT: sets $value to the word behind it in the command line.
+# option NAME DEFAULT: sets $value to the word after NAME in the command line.
 words=("$@")
 option() {
   local i
@@ -36,7 +36,7 @@ tests() {
   printf '[ RUN      ] Sizes/Suite.Second/0\n[       OK ] Sizes/Suite.Second/0 (1 ms)\n'
 }
 
-# A rank of a job that works until rank 1 has gone.
+# A rank of a job that works until rank 1 is gone.
 work_on() {
   local lost=$FAKE_FOLDER/rank-1
   if [[ $RANK == 1 ]]; then echo $$ >"$lost"; fi
@@ -90,7 +90,7 @@ train() {
   done >"$value"
 }
 
-json() {  # json PEAK: of the strategies that are asked for, in the file that is asked for
+json() {  # json PEAK: writes the result of --strategies to the file of --json
   local each first=yes strategies
   option --strategies ddp
   IFS=, read -ra strategies <<<"$value"

@@ -1,4 +1,4 @@
-// A double of what the module uses of cuDNN and of its frontend, which few machines have.
+// A double of the parts of cuDNN and its frontend that the module uses. Few machines have cuDNN.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -59,7 +59,7 @@ struct Tensor_attributes {
 };
 using Tensor = std::shared_ptr<Tensor_attributes>;
 
-/// Options of both directions. They ask for the causal mask.
+/// Options of both directions, with the causal mask.
 struct AttentionOptions {
   DiagonalAlignment_t alignment = DiagonalAlignment_t::BOTTOM_RIGHT;
   std::int64_t right_bound = -1;  ///< -1: none
@@ -102,7 +102,7 @@ struct SDPA_backward_attributes : AttentionSetters<SDPA_backward_attributes> {
   }
 };
 
-/// One operation, of which there is one here.
+/// A graph of a single operation.
 class Graph {
  public:
   Graph& set_io_data_type(DataType_t type);

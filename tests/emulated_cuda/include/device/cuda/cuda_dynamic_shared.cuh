@@ -1,6 +1,6 @@
 #pragma once
 
-// Stands before the module's header of this name: C++ has no arrays whose size a launch gives.
+// Precedes the module's header of this name: C++ has no arrays whose size a launch sets.
 #include "emulated_cuda/block.hpp"
 
 namespace tessera::cuda {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Stands before the module's header of this name, whose functions are instructions of a GPU's.
+// Precedes the module's header of this name, whose functions are GPU instructions.
 #include <cuda_bf16.h>
 
 #include <cstdint>
