@@ -166,7 +166,7 @@ TEST_P(GeluKernels, RefuseMixedDtypesAndFp64) {
   DeviceArray<float> x{bench(), 4};
   EXPECT_THROW(table().gelu_forward(x.data(), Values{x.data(), DType::bf16}, 2, stream()),
                ContractError);
-  const OwnedStream side = device().make_compute_stream();  // destroyed before the device
+  const OwnedStream side = device().make_compute_stream();  // the error ends it on a CPU
   EXPECT_THROW(
       table().gelu_forward({x.data(), DType::fp64}, {x.data(), DType::fp64}, 1, side.get()),
       ContractError);
