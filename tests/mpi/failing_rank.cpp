@@ -2,7 +2,7 @@
 // as a job of CUDA devices where a module for them is named, and check how the job ends. It reports
 // errors like a user's program.
 //
-// failing_rank WAY DEADLINE_MS
+//   failing_rank WAY DEADLINE_MS
 #include <unistd.h>
 
 #include <cstdint>

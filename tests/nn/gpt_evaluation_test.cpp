@@ -12,7 +12,7 @@ using test::Tensors;
 constexpr GPTConfig kConfig{.layers = 3, .hidden = 36, .heads = 3, .vocab = 101, .seq = 17};
 constexpr std::int64_t kBatch = 5;  // 85 rows: more than are evaluated at a time
 
-// An evaluation works in the first layer's memory, which has no room for recomputed outputs.
+// An evaluation works in the first layer's memory, without room for recomputed outputs.
 const Recompute kRecompute = Recompute::chosen([](std::int64_t layer) { return layer == 1; }) |
                              Recompute::gelu() | Recompute::layer_norm();
 

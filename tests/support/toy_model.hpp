@@ -16,7 +16,7 @@ namespace tessera::test {
 /// A small language model written at the pointer level, with every special case of a layout: odd
 /// sizes, a root unit used at both ends, a table tied across units, and a frozen parameter.
 ///
-/// x = table[token];  x = tanh(x W_i + b_i) * s_i (s frozen), i < blocks;  loss = CE(x table^T)
+///   x = table[token];  x = tanh(x W_i + b_i) * s_i (s frozen), i < blocks;  loss = CE(x table^T)
 ///
 /// `tied_head` puts the head in a unit of its own whose table is an alias of the root's; otherwise
 /// the root is opened twice. Parameters and gradients may be of any dtype; activations and all
