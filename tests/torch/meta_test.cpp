@@ -80,7 +80,7 @@ ModuleInitializer gain_of(float value) {
       EXPECT_EQ(name, "");
       EXPECT_TRUE(net->gain.is_cpu());
       net->gain.fill_(value);
-      net->tied.fill_(value);  // no effect: the embedding sets it first
+      net->tied.fill_(value);  // no effect: the embedding owns it
     }
   };
 }
