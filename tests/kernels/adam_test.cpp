@@ -24,7 +24,7 @@ TEST(AdamReference, TwoStepsByHand) {
   reference::adam(alone(run_of(w, m, v, g1), hyper), &scalars, Stream{});
   EXPECT_EQ(m[0], 1.0F);            // g = 2 * 0.5 + 0.5 * 2 = 2
   EXPECT_EQ(v[0], 2.0F);            // 0.5 * 4
-  EXPECT_NEAR(w[0], 1.75F, 2e-7F);  // m-hat 2, v-hat 4: one rate down
+  EXPECT_NEAR(w[0], 1.75F, 2e-7F);  // m-hat 2, v-hat 4: down by one learning rate
   w[0] = 1.75F;
   const Floats g2{-1.75F};
   scalars = at_update(2, 1.0F);
@@ -41,15 +41,15 @@ TEST(AdamReference, DecayGoesThroughTheMoments) {
   const StepScalars scalars = at_update(1, 1.0F);
   reference::adam(alone(run_of(w, m, v, g), Adam{.lr = 0.5F, .eps = 1e-30F, .weight_decay = 0.1F}),
                   &scalars, Stream{});
-  EXPECT_NEAR(w[0], 3.5F, 1e-6F);  // a whole rate, whatever the size of the decay
+  EXPECT_NEAR(w[0], 3.5F, 1e-6F);  // one learning rate, whatever the size of the decay
   EXPECT_NEAR(m[0], 0.04F, 1e-7F);
 }
 
 class AdamKernels : public updates::UpdateTest {};
 INSTANTIATE_TEST_SUITE_P(Backends, AdamKernels, backends(), backend_name);
 
-// The bound is AdamW's, derived in its test; here the decay is part of the gradient, which makes
-// g's relative error larger by the cancellation of two terms of about equal size: below 2.
+// The bound is AdamW's, derived in its test. Here the decay is part of the gradient: two terms of
+// about equal size cancel, which at most doubles g's relative error.
 TEST_P(AdamKernels, FollowFloat64OverAHundredSteps) {
   constexpr std::int64_t elems = 501;
   constexpr Adam hyper{.lr = 1e-2F, .beta2 = 0.95F, .weight_decay = 0.1F};

@@ -41,15 +41,15 @@ TEST(AdamWReference, DecayAloneShrinksTheWeight) {
 class AdamWKernels : public updates::UpdateTest {};
 INSTANTIATE_TEST_SUITE_P(Backends, AdamWKernels, backends(), backend_name);
 
-// 100 steps against the textbook in fp64, written independently of the kernel: with m-hat and
-// v-hat formed.
+// 100 steps against the textbook in fp64, which forms m-hat and v-hat and shares no code with the
+// kernel.
 //
 // Bound: u = 2^-24 is the unit roundoff. One step's update is lr q with |q| at most a few (here
-// below 2); g, m, v, the root, the factors and the quotient carry relative errors of at most about
-// (4 + 3 / (1 - b2)) u = 64 u each step, since rounding errors of v are carried on with weight b2
-// and so sum to at most 3 u / (1 - b2); the last subtraction adds u |w|. 100 steps thus differ by
-// at most 100 (2 * 64 lr + |w|) u; the steps' own feedback through decay only shrinks it. Where
-// m cancels, its absolute error is that of the gradients' size, which the same bound covers.
+// below 2). g, m, v, the root, the factors and the quotient have relative errors of at most about
+// (4 + 3 / (1 - b2)) u = 64 u per step: rounding errors of v persist with weight b2 and sum to at
+// most 3 u / (1 - b2). The last subtraction adds u |w|. 100 steps thus differ by at most 100 (2 *
+// 64 lr + |w|) u; feedback through decay only shrinks it. Where m cancels, its absolute error
+// scales with the gradients, which the same bound covers.
 TEST_P(AdamWKernels, FollowFloat64OverAHundredSteps) {
   constexpr std::int64_t elems = 501;
   constexpr AdamW hyper{

@@ -1,4 +1,5 @@
-// Attention that drops probabilities: forward and backward make the same mask again from counters.
+// Attention with dropout of probabilities: forward and backward generate the same mask from
+// counters.
 #include "kernels/attention_pass.hpp"
 
 namespace tessera::kernels::attention_dropout_test {
@@ -13,8 +14,8 @@ constexpr float kP = 0.3F;
 class AttentionDropout : public attention::AttentionTest {};
 INSTANTIATE_TEST_SUITE_P(Backends, AttentionDropout, backends(), backend_name);
 
-// Around the tiles of rows, both sizes of those of 16 bits on CUDA, the words that are made
-// together, and rows that are no multiple of four words long.
+// Sizes around the tiles of rows (for 16 bits on CUDA, both tile sizes), around the words generated
+// together, and rows whose length is no multiple of four words.
 TEST_P(AttentionDropout, DropsWhatTheReferenceDrops) {
   for (const AttentionShape shape :
        {AttentionShape{1, 1, 1, 1}, AttentionShape{2, 7, 3, 5}, AttentionShape{1, 64, 2, 16},
@@ -28,8 +29,8 @@ TEST_P(AttentionDropout, DropsWhatTheReferenceDrops) {
   }
 }
 
-// A dropped probability is exactly zero: with values that are unit vectors, one for each key, y
-// shows which were kept.
+// A dropped probability is exactly zero: with a unit vector as the value of each key, y shows which
+// were kept.
 TEST_P(AttentionDropout, DropsNoOtherElement) {
   constexpr std::int64_t seq = 70;
   Pass pass{DType::fp32, {1, seq, 1, seq}, 0.4F};
@@ -50,7 +51,7 @@ TEST_P(AttentionDropout, DropsNoOtherElement) {
   EXPECT_GT(dropped, y.size() / 2);
 }
 
-// Every value 1 and every score equal: y is the part of a row that was kept, over 1 - p.
+// With every value 1 and all scores equal, y is the fraction of the row that was kept, over 1 - p.
 TEST_P(AttentionDropout, KeepsTheStatedShareOfTheProbabilities) {
   constexpr AttentionShape shape{4, 100, 3, 1};
   Pass pass{DType::fp32, shape, kP};
@@ -73,7 +74,7 @@ TEST_P(AttentionDropout, KeepsTheStatedShareOfTheProbabilities) {
   EXPECT_NEAR(sum / seen, 0.7, 5 * std::sqrt(0.3 * 0.7 / seen));
 }
 
-// f = sum of dy * y; y of the reference is rounded to fp32, which the step is chosen for.
+// f = sum of dy * y. The reference rounds y to fp32; the step size takes that into account.
 TEST_P(AttentionDropout, BackwardIsTheSlopeOfForward) {
   const Pass pass{DType::fp32, {1, 6, 2, 3}, kP};
   OnDevice actual{bench(), pass};
@@ -120,7 +121,7 @@ TEST_P(AttentionDropout, HasOtherMasksForEveryHeadRowAndKey) {
   EXPECT_GT(differ, 20);
 }
 
-// The last two heads of three, as a rank along `tensor` has them.
+// The last two heads of three, as a rank along `tensor` may have.
 TEST_P(AttentionDropout, HeadsKeepTheirMasksOnAnyRank) {
   constexpr std::int64_t seq = 37, size = 8;
   for (const DType dtype : kValueDTypes) {
@@ -150,7 +151,6 @@ TEST_P(AttentionDropout, HeadsKeepTheirMasksOnAnyRank) {
   }
 }
 
-// However many threads share the heads out.
 TEST(AttentionDropoutOnThreads, HasTheSameBits) {
   const Pass pass{DType::fp32, {3, 70, 4, 8}, kP};
   DeviceBench one{make_cpu_device()}, three{make_cpu_device({.threads = 3})};

@@ -3,7 +3,7 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/values.hpp"
 
-// Both directions of attention, by the reference and on a device.
+// Forward and backward of attention, by the reference and on a device.
 namespace tessera::kernels::attention {
 
 inline constexpr DropoutKey kKey{.seed = 3, .step = 5, .site = 4, .first_sample = 6};
@@ -46,8 +46,8 @@ struct Pass {
   }
 };
 
-/// On a device, in a workspace of exactly the documented size. Each array starts `stagger` elements
-/// further behind an aligned address than the one before, the first `offset`.
+/// The same on a device, in a workspace of exactly the documented size. Array i starts `offset + i
+/// * stagger` elements after an aligned address.
 struct OnDevice {
   AttentionShape shape;
   float dropout;
@@ -88,8 +88,8 @@ class AttentionTest : public BackendTest {
  protected:
   void run(OnDevice& on_device) { on_device.run(bench()); }
 
-  /// Scores grow with the square of the deviation, and their absolute errors with them; dropout
-  /// scales what it keeps. In 16 bits y is rounded before backward reads it.
+  /// Scores and their absolute errors grow with the square of the deviation; dropout scales what it
+  /// keeps. In 16 bits y is rounded before backward reads it.
   void expect_close(Pass expected) {
     OnDevice actual{bench(), expected};
     run(actual);
@@ -112,8 +112,8 @@ class AttentionTest : public BackendTest {
   }
 
  private:
-  /// What tensor cores may be off by besides, cuDNN's kernels or our own: probabilities, of which a
-  /// row's sum is 1, and their gradients are rounded to the dtype before they are multiplied by
+  /// Additional error of tensor cores, in cuDNN's kernels or Tessera's: probabilities, whose sum
+  /// per row is 1, and their gradients are rounded to the dtype before they are multiplied by
   /// numbers of up to `size`; dropout scales what it keeps.
   static double of_cores(const Pass& pass, double size) {
     const bool may_be = on_cuda() && size_of(pass.dtype) == 2 && pass.shape.head_size <= 128;

@@ -11,27 +11,27 @@ using attention::OnDevice;
 using attention::Pass;
 using attention::values_of;
 
-// Around the tiles of rows and of elements of a head, the width of a register, whole packs and not,
-// and one of everything.
+// Sizes around the tiles of rows and of a head's elements and around a register's width, whole
+// packs and not, and 1 of everything.
 constexpr AttentionShape kShapes[] = {
     {1, 1, 1, 1},   {2, 2, 1, 3},   {1, 7, 3, 5},    {2, 63, 2, 8},   {1, 64, 2, 16},
     {1, 65, 2, 33}, {2, 70, 1, 64}, {1, 130, 2, 32}, {2, 130, 1, 64}, {1, 200, 3, 32},
     {1, 66, 1, 80}, {1, 9, 2, 128}, {1, 70, 1, 200}, {1, 5, 1, 256}};
 
 TEST(AttentionReference, TwoPositionsByHand) {
-  // Head size 1: the second row's scores are 1 * 0 and 1 * ln 3, so it looks 1 : 3.
+  // Head size 1: the second row's scores are 1 * 0 and 1 * ln 3, so its weights are 1 : 3.
   const Floats qkv{5.0F, 0.0F, 8.0F, 1.0F, std::log(3.0F), 16.0F};
   Floats y(2, kNan), log_sum_exp(2, kNan);
   reference::attention_forward({qkv.data(), y.data(), log_sum_exp.data(), nullptr, {1, 2, 1, 1}},
                                Stream{});
-  EXPECT_EQ(y[0], 8.0F);  // the first row sees itself alone
+  EXPECT_EQ(y[0], 8.0F);  // the first row attends only to itself
   EXPECT_NEAR(y[1], 14.0F, 1e-5F);
   EXPECT_NEAR(log_sum_exp[0], 0.0F, 1e-6F);
   EXPECT_NEAR(log_sum_exp[1], std::log(4.0F), 1e-6F);
 }
 
 TEST(AttentionReference, ScoresFarApartDoNotOverflow) {
-  // The second row's scores are 0 and 1000, whose exponential no double holds.
+  // The second row's scores are 0 and 1000; exp(1000) overflows even a double.
   const Floats qkv{5.0F, 0.0F, 8.0F, 1.0F, 1000.0F, 16.0F};
   Floats y(2, kNan), log_sum_exp(2, kNan);
   reference::attention_forward({qkv.data(), y.data(), log_sum_exp.data(), nullptr, {1, 2, 1, 1}},
@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, AttentionKernels, backends(), backend_name);
 
 TEST_P(AttentionKernels, AreCloseToTheReference) {
   for (const DType dtype : kValueDTypes) {
-    if (TESSERA_SANITIZED && dtype == DType::fp16) { continue; }  // as bf16, and seconds
+    if (TESSERA_SANITIZED && dtype == DType::fp16) { continue; }  // like bf16, and takes seconds
     for (const AttentionShape& shape : kShapes) {
       SCOPED_TRACE(testing::Message() << shape.seq << " rows, head size " << shape.head_size << ", "
                                       << to_string(dtype));
@@ -77,7 +77,7 @@ TEST_P(AttentionKernels, LaterRowsDoNotChangeEarlierOnes) {
 }
 
 TEST_P(AttentionKernels, LargeScoresAreSafe) {
-  // Around a million: a plain exp would overflow.
+  // Scores around a million: a plain exp would overflow.
   OnDevice actual{bench(), Pass{DType::fp32, {1, 70, 1, 8}, 0.0F, 1e3F}};
   run(actual);
   for (const float value : actual.y.floats()) { ASSERT_TRUE(std::isfinite(value)); }
@@ -139,8 +139,8 @@ TEST_P(AttentionKernels, BackwardIsTheSlopeOfForward) {
   for (std::size_t i = 0; i < dqkv.size(); ++i) { EXPECT_NEAR(dqkv[i], exact.slope(i), 1e-5) << i; }
 }
 
-// A sample's bits depend neither on its batch nor on its place in it. What cuDNN takes, in 16 bits
-// without dropout, depends on both.
+// A sample's bits do not depend on its batch or its place in it. Exception: cuDNN (16 bits, no
+// dropout).
 TEST_P(AttentionKernels, BitsDependOnTheSampleAlone) {
   constexpr AttentionShape all{3, 70, 2, 24}, one{1, 70, 2, 24};
   for (const DType dtype : kValueDTypes) {
@@ -219,8 +219,8 @@ TEST(AttentionWorkspaceOnCpu, CountsOnlyThreadsWithAHead) {
 class AttentionOnCpu : public attention::AttentionTest {};
 INSTANTIATE_TEST_SUITE_P(Backends, AttentionOnCpu, cpu_alone(), backend_name);
 
-/// Two roundings of a value to a dtype, and what fp32 arithmetic may add where values of the size
-/// `scale` cancel.
+/// Allows two roundings of a value to a dtype, and the fp32 error where values of size `scale`
+/// cancel.
 void expect_rounded(const Floats& actual, const Floats& wide, DType dtype, double scale) {
   ASSERT_EQ(actual.size(), wide.size());
   const Floats expected = rounded(dtype, wide);
@@ -256,7 +256,7 @@ TEST_P(AttentionOnCpu, SixteenBitsAreTheFp32KernelsOnWidenedValues) {
 class AttentionOnCuda : public attention::AttentionTest {};
 INSTANTIATE_TEST_SUITE_P(Backends, AttentionOnCuda, cuda_alone(), backend_name);
 
-// Three heads fit what cuDNN may work in at a time, then two.
+// cuDNN's workspace limit fits three heads, then two.
 TEST_P(AttentionOnCuda, HeadsOfALongSequenceAreIndependent) {
   if (test::Emulation::there()) { GTEST_SKIP() << "has no cuDNN, and would take minutes"; }
   constexpr AttentionShape all{1, 4096, 5, 8}, one{1, 4096, 1, 8};

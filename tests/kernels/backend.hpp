@@ -18,21 +18,21 @@
 #include "tessera/device/device.hpp"
 
 #if __has_include(<sanitizer/asan_interface.h>)
-#include <sanitizer/asan_interface.h>  // its macros are nothing in other builds
+#include <sanitizer/asan_interface.h>  // expands to nothing without the sanitizer
 #endif
 
-// A device under test, of either backend, and arrays on it. CUDA is the module that
-// TESSERA_CUDA_MODULE names: the emulated one, or the real one on a machine with a GPU.
+// A device under test, of either backend, and arrays on it. TESSERA_CUDA_MODULE names the CUDA
+// module: the emulated one, or the real one on a machine with a GPU.
 namespace tessera::test {
 
-/// Why tests of CUDA cannot run here; empty if they can. A module that is named must be of use.
+/// Why CUDA tests cannot run here; empty if they can. A module that is named must load.
 [[nodiscard]] inline std::string no_cuda() {
   static const CudaMachine machine = cuda_machine();
   if (!machine.devices.empty() || environment("TESSERA_CUDA_MODULE")) { return {}; }
   return machine.problem;
 }
 
-/// A device with a compute stream to which a workspace and kernels are lent, as a rank has them.
+/// A device with a compute stream that has a workspace and kernels, as on a rank.
 class DeviceBench {
  public:
   explicit DeviceBench(std::unique_ptr<Device> device)
@@ -61,8 +61,8 @@ class DeviceBench {
   void* workspace_;
 };
 
-/// A fixture whose cases run once for each backend, which is their parameter. Those of CUDA skip
-/// where there is none.
+/// A fixture whose cases run once for each backend, their parameter. CUDA cases are skipped where
+/// there is no CUDA.
 class BackendTest : public ::testing::TestWithParam<DeviceKind> {
  protected:
   void SetUp() override {
@@ -96,7 +96,7 @@ class CpuTest : public ::testing::Test {
 inline auto backends() {
   return ::testing::Values(DeviceKind::cpu, DeviceKind::cuda);
 }
-/// For kernels that only one backend has.
+/// For kernels of one backend only.
 inline auto cpu_alone() {
   return ::testing::Values(DeviceKind::cpu);
 }
@@ -107,12 +107,12 @@ inline std::string backend_name(const ::testing::TestParamInfo<DeviceKind>& back
   return std::string{to_string(backend.param)};
 }
 
-/// Elements on the device, between guards that it checks at every read() and at its end; under the
-/// address sanitizer a CPU's kernel that reads them fails too. Fresh elements are poisoned: every
-/// byte is 0xFF, which is a NaN of every dtype and -1 as an integer.
+/// Elements on the device, between guards that are checked at every read() and on destruction.
+/// Under the address sanitizer a CPU kernel that reads the guards fails too. Fresh elements are
+/// poisoned: every byte is 0xFF, a NaN of every dtype and -1 as an integer.
 ///
-/// Starts `offset` elements after an address that is a multiple of 64 bytes on a CPU, of 256 on
-/// CUDA: 1 is misaligned for every access of more than one element.
+/// Starts `offset` elements after a multiple of 64 bytes on a CPU, of 256 on CUDA: an offset of 1
+/// is misaligned for every access wider than one element.
 template <class T>
 class DeviceArray {
  public:
@@ -151,7 +151,7 @@ class DeviceArray {
     bench_.stream().wait();
   }
 
-  /// What the stream has left here once it is done with all that it was given.
+  /// Waits for the stream and returns the elements.
   [[nodiscard]] std::vector<T> read() {
     check_guards();
     std::vector<T> values(elems_);

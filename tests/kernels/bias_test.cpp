@@ -28,9 +28,8 @@ TEST(BiasReference, ByHand) {
 
 class BiasKernels : public BackendTest {
  protected:
-  /// How far a sum over rows of which the magnitudes add up to `size` may be off. On a CPU blocks
-  /// of 32 rows are added, then the blocks, each rounded to the dtype of the sum. On CUDA:
-  /// BiasGradientKernel.
+  /// Error bound of a sum over rows whose magnitudes add up to `size`. A CPU adds blocks of 32
+  /// rows, then the blocks, each rounded to the dtype of the sum. For CUDA see BiasGradientKernel.
   static double bound(std::int64_t rows, double size, DType sum) {
     const std::int64_t spans = rows / 1024;
     if (on_cuda()) { return static_cast<double>(41 + spans) * kRoundoff * size; }

@@ -73,7 +73,7 @@ Bytes bytes_of(HostTensor tensor) {
 
 class CombineKernels : public BackendTest {
  protected:
-  /// Source s starts `3 + s * skew` elements behind an aligned address.
+  /// Source s starts `3 + s * skew` elements after an aligned address.
   void expect_combined(DType dtype, ReduceOp op, int sources, std::int64_t elems,
                        std::int64_t skew = 0) {
     const auto tensors = test::rank_tensors(dtype, elems, sources, RankValues::random);

@@ -70,13 +70,13 @@ struct OnDevice {
 
 class CrossEntropyKernels : public BackendTest {
  protected:
-  /// What the losses of the rows and the gradients, of scale 1, may be off by.
+  /// Error bounds of the sum of the rows' losses, and of gradients of scale 1.
   struct Bounds {
     double loss;
     double gradient;
   };
-  /// On CUDA by what a row's sum of exponentials is off by: the additions of one thread, its
-  /// exponentials, and the exponents, whose roundings the largest of them bounds.
+  /// On CUDA, from the error of a row's sum of exponentials: the additions of one thread, the
+  /// exponentials, and the roundings of their arguments, bounded by the largest.
   static Bounds bounds(const Problem& expected, float stddev) {
     if (!on_cuda()) { return {1e-6 * std::max(1.0, expected.loss), 8e-7}; }
     const double additions = 16.0 + static_cast<double>(expected.classes) / 512;
@@ -108,8 +108,8 @@ TEST_P(CrossEntropyKernels, AreWithinTheirBounds) {
   }
 }
 
-// Each row meets its own target at any place, even if rows pass through the workspace in pieces. A
-// CPU adds the losses in the rows' order.
+// Each row has its own target, even if rows pass through the workspace in pieces. A CPU adds the
+// losses in the rows' order.
 TEST_P(CrossEntropyKernels, ManyRowsGiveTheBitsOfEachAlone) {
   const double slack = on_cuda() ? 1e-12 : 0.0;
   for (const DType dtype : kValueDTypes) {
@@ -185,7 +185,7 @@ TEST_P(CrossEntropyKernels, TheGradientIsTheSlopeOfTheLoss) {
 
 TEST_P(CrossEntropyKernels, LogitsOfAnySizeAreSafe) {
   Problem problem{3, 4};
-  problem.logits = {3e38F,      -3e38F, 0.0F,   1.0F,         // sure of class 0
+  problem.logits = {3e38F,      -3e38F, 0.0F,   1.0F,         // certain: class 0
                     -3e38F,     -3e38F, -3e38F, -3e38F,       // undecided, far below
                     -kInfinity, 2.0F,   2.0F,   -kInfinity};  // two classes are impossible
   problem.targets = {0, 3, 1};
@@ -216,7 +216,7 @@ TEST_P(CrossEntropyKernels, ALogitThatIsNotFiniteShowsInTheLossAndItsRowAlone) {
       }
     }
   }
-  Problem nothing{1, 33};  // is possible
+  Problem nothing{1, 33};  // no class is possible
   std::fill(nothing.logits.begin(), nothing.logits.end(), -kInfinity);
   OnDevice actual{bench(), DType::fp32, nothing};
   run(actual);
@@ -281,7 +281,7 @@ TEST_P(CrossEntropyKernels, BitsDoNotDependOnTheAddress) {
 class CrossEntropyOnCuda : public CrossEntropyKernels {};
 INSTANTIATE_TEST_SUITE_P(Backends, CrossEntropyOnCuda, cuda_alone(), backend_name);
 
-// The longest rows that a block of an H100 keeps in shared memory, and the shortest that are read
+// The longest rows that a block of an H100 keeps in shared memory, and the shortest that it reads
 // twice.
 TEST_P(CrossEntropyOnCuda, RowsAtTheLimitOfSharedMemoryAreWithinTheirBounds) {
   for (const DType dtype : kValueDTypes) {
@@ -313,7 +313,7 @@ TEST_P(CrossEntropyOnCuda, RowsThatAreReadTwiceHaveTheSameBits) {
         EXPECT_EQ(emulation.calls("cudaFuncSetAttribute") - before, kept) << capability;
         return std::pair{on_device.logits.read(), on_device.loss.read()};
       };
-      EXPECT_EQ(result(90, 2), result(86, 0));  // 227 KiB, and 99
+      EXPECT_EQ(result(90, 2), result(86, 0));  // 227 KiB and 99 KiB
     }
   }
 }

@@ -33,7 +33,8 @@ TEST(CudnnRule, LeavesOddLengthsThatDoNotFitAtOnceToOthers) {
   EXPECT_TRUE(suits_cudnn({64, 1020, 12, 64}, DType::bf16));
 }
 
-// 63 heads' gradients of 1024 x 1024 probabilities in two bytes, 1024 sums each, and a mebibyte.
+// 63 heads: gradients of 1024 x 1024 probabilities in two bytes and 1024 sums each; plus a
+// mebibyte.
 TEST(CudnnRule, TheWorkspaceIsThatOfTheHeadsAtATime) {
   EXPECT_EQ(cudnn_heads(kGpt2), 63);
   EXPECT_EQ(cudnn_workspace_bytes(kGpt2, DType::bf16),
@@ -46,7 +47,7 @@ TEST(CudnnRule, TheWorkspaceIsThatOfTheHeadsAtATime) {
   }
 }
 
-// 768 heads of 2,101,248 bytes and a mebibyte: 1.5 GiB, and any less in between.
+// 768 heads of 2,101,248 bytes and a mebibyte are 1.5 GiB; any smaller workspace also works.
 TEST(CudnnRule, TakesAsManyHeadsAtATimeAsTheLentWorkspaceHolds) {
   const std::size_t whole = cudnn_whole_workspace_bytes(kGpt2, DType::bf16);
   EXPECT_EQ(whole, std::size_t{768} * (1024 * 1024 * 2 + 1024 * 4) + (1U << 20U));
@@ -71,7 +72,7 @@ TEST(CudnnRule, TheWorkspaceCanBeSetAndHasRoomForOneHead) {
   EXPECT_FALSE(suits_cudnn({1, 1023, 12, 64}, DType::bf16, 0)) << "not all of its heads fit";
 }
 
-// Otherwise our own kernels would compute them.
+// Otherwise Tessera's own kernels would compute them.
 TEST(CudnnRule, LongSequencesAreTakenAHeadAtATime) {
   constexpr std::size_t slack = 1U << 20U;
   for (const std::int64_t seq : {8068, 16'384, 32'640}) {
@@ -82,7 +83,7 @@ TEST(CudnnRule, LongSequencesAreTakenAHeadAtATime) {
   EXPECT_LE(cudnn_workspace_bytes({4, 8064, 12, 64}, DType::bf16), kMostCudnnBytes);
 }
 
-// 1024 gradients of queries of 64 elements and as many sums, in fp32.
+// Per head: 1024 query gradients of 64 elements and 1024 sums, in fp32.
 TEST(CudnnRule, TakesMoreHeadsAtATimeInAnyOrder) {
   EXPECT_EQ(cudnn_heads(kGpt2, SumOrder::any), 500);
   EXPECT_EQ(cudnn_workspace_bytes(kGpt2, DType::bf16, SumOrder::any),

@@ -13,8 +13,7 @@ Dropout call(ConstValues x, Values y, std::int64_t samples, std::int64_t sample_
   return {.x = x, .y = y, .samples = samples, .sample_elems = sample_elems, .p = p, .key = key};
 }
 
-// With p near 1/2 the mask is the top bit of a word of Philox: as the generator's own test has
-// them.
+// With p near 1/2 the mask is the top bit of a Philox word, as in the generator's own test.
 TEST(DropoutReference, DropsByTheWordsOfTheKey) {
   const Floats x{1, 2, 3, 4, 5, 6};
   Floats y = filled(6, kNan);
@@ -43,7 +42,7 @@ class DropoutKernels : public BackendTest {
     EXPECT_EQ(x.read(), expected.bytes()) << "in place";
   }
 
-  /// What is left of ones.
+  /// Dropout of an array of ones.
   Floats mask(std::int64_t samples, std::int64_t sample_elems, float p,
               const DropoutKey& key = kKey) {
     DeviceArray<float> x{bench(), filled(samples * sample_elems, 1.0F)};
@@ -61,16 +60,16 @@ TEST_P(DropoutKernels, HaveTheBitsOfTheReferenceAlsoInPlace) {
       for (const std::int64_t elems : {0, 1, 7, 63, 64, 65, 255, 257, 10'003}) {
         expect_dropped(3, elems, dtype, 3, key);
       }
-      expect_dropped(3, 512, dtype, 0, key);   // tiles throughout
-      expect_dropped(5, 1032, dtype, 0, key);  // and some single elements in each sample
-      expect_dropped(3, 1001, dtype, 0, key);  // samples that begin anywhere
+      expect_dropped(3, 512, dtype, 0, key);   // only whole tiles
+      expect_dropped(5, 1032, dtype, 0, key);  // whole tiles and single elements in each sample
+      expect_dropped(3, 1001, dtype, 0, key);  // samples that begin at any alignment
       expect_dropped(2, 512, dtype, 1, key);
       expect_dropped(0, 512, dtype, 0, key);
     }
   }
 }
 
-// A micro-batch of samples 2, 3, 4 is one of 2 and one of 3, 4.
+// Samples 2, 3 and 4 as one micro-batch, or as one of 2 and one of 3 and 4.
 TEST_P(DropoutKernels, ACutBetweenSamplesChangesNoBit) {
   constexpr std::int64_t elems = 101;
   DeviceArray<float> x{bench(), random_floats(3 * elems, 3)};
@@ -83,7 +82,7 @@ TEST_P(DropoutKernels, ACutBetweenSamplesChangesNoBit) {
   EXPECT_TRUE(same_bits(cut.read(), whole.read()));
 }
 
-// Rows of a sample that are worked on elsewhere keep their words, wherever they begin.
+// Rows of a sample that are computed elsewhere keep their words, wherever they begin.
 TEST_P(DropoutKernels, ACutWithinSamplesChangesNoBit) {
   constexpr std::int64_t elems = 1200;
   for (const DType dtype : {DType::fp32, DType::bf16}) {
@@ -113,7 +112,7 @@ TEST_P(DropoutKernels, ACutWithinSamplesChangesNoBit) {
   }
 }
 
-// A count of n draws has deviation sqrt(p (1 - p) / n): five of those.
+// The fraction of n draws has deviation sqrt(p (1 - p) / n); five deviations are allowed.
 TEST_P(DropoutKernels, DropWithTheirProbabilityAndKeepTheMean) {
   constexpr std::int64_t elems = 200'000;
   for (const float p : {0.0F, 0.1F, 0.5F, 0.9F}) {
@@ -128,7 +127,7 @@ TEST_P(DropoutKernels, DropWithTheirProbabilityAndKeepTheMean) {
   }
 }
 
-// Any other key gives a mask that agrees as often as chance has it.
+// The mask of any other key agrees only as often as by chance.
 TEST_P(DropoutKernels, MasksOfDifferentKeysAreIndependent) {
   constexpr std::int64_t elems = 100'000;
   const Floats base = mask(1, elems, 0.5F);

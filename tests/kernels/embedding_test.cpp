@@ -26,8 +26,8 @@ TEST(EmbeddingReference, ByHand) {
 struct Shape {
   std::int64_t batch, seq, hidden, vocab;
 };
-// Tokens that occur often, once and never; rows of whole packs and others; one warp and more.
-// The last have runs of equal tokens: one warp's worth, one more, and hundreds.
+// Tokens that occur often, once and never; rows of whole packs and others; one warp and more. The
+// last shapes have runs of equal tokens: one warp's worth, one more, and hundreds.
 constexpr Shape kShapes[] = {{0, 3, 8, 5},       {1, 1, 1, 1},    {2, 3, 7, 4},    {2, 3, 45, 4},
                              {3, 9, 37, 11},     {2, 100, 64, 3}, {5, 33, 8, 40},  {1, 70, 264, 1},
                              {4, 31, 300, 1000}, {1, 128, 8, 1},  {1, 129, 70, 1}, {4, 200, 72, 3}};
@@ -144,9 +144,9 @@ TEST_P(EmbeddingKernels, ForwardWithoutPositionsCopiesRows) {
   }
 }
 
-// Some rows of a table: of other tokens there are zeros, and no gradients.
+// Some rows of a table: tokens of other rows give zeros and no gradients.
 TEST_P(EmbeddingKernels, RowsOfATableGiveTheBitsOfTheirTokens) {
-  const Shape shape{4, 200, 45, 7};  // runs of more tokens than a warp adds
+  const Shape shape{4, 200, 45, 7};  // runs longer than a warp adds
   const auto [batch, seq, hidden, vocab] = shape;
   const std::vector<std::int32_t> tokens = tokens_of(shape);
   const Floats wte = random_floats(vocab * hidden, 2), wpe = random_floats(seq * hidden, 3);
@@ -216,7 +216,7 @@ TEST_P(EmbeddingKernels, FrozenTablesGetNoGradient) {
   }
 }
 
-// More tokens than the workspace has room to sort at once: still added in order.
+// More tokens than the workspace can sort at once: still added in order.
 TEST_P(EmbeddingKernels, TokensThatAreSortedInPiecesAreAddedInOrder) {
   const SmallWorkspace small{bench(), std::size_t{1} << 18U};
   Gradients gradients{bench(), {3, 7000, 2, 9}, DType::fp32, DType::fp32, 0};

@@ -15,7 +15,7 @@ double ulps_off(float actual, double exact) {
   return std::abs(static_cast<double>(actual) - exact) / std::ldexp(1.0, exponent - 23);
 }
 
-// Every 97th float between the limits, of both signs: 24 million values, eight at a time.
+// Every 97th float between the limits, of both signs: 24 million values, eight per call.
 TEST(VectorExp, StaysWithinItsBound) {
   constexpr std::uint32_t kEvery = TESSERA_SANITIZED ? 8 * 97 * 31 : 8 * 97;
   double worst = 0.0;

@@ -12,8 +12,8 @@ double gelu(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
 }
 
-/// Small and large, both signs, around the places where the function bends or is cut off: those
-/// that are finite in a dtype, as it has them.
+/// Small and large values of both signs, around the places where the function bends or is cut off,
+/// rounded to a dtype; only those finite in it.
 Floats interesting(DType dtype) {
   Floats x = random_floats(20'000, 1, 3.0F);
   for (int i = -13'000; i <= 13'000; ++i) { x.push_back(static_cast<float>(i) * 1e-3F); }
@@ -27,11 +27,10 @@ Floats interesting(DType dtype) {
   return x;
 }
 
-/// How far a backend's results may be from float64, in roundoffs of fp32, beside that of storing
-/// them: |x| times `forward`, |dy| times `backward`; far left of zero, where both are tiny,
-/// relative to them `far - far_slope * 2u`, and `far_gradient` times that. The exponent 2u carries
-/// a few roundings, and |2u| <= 142 scales them into the exponential; where it matters (|gelu| not
-/// tiny) |2u| < 20.
+/// Error bounds of a backend against float64, in fp32 roundoffs, besides the rounding of stored
+/// results: |x| times `forward`, |dy| times `backward`. Far left of zero, where both are tiny, the
+/// relative bounds are `far - far_slope * 2u`, and `far_gradient` times that. The exponent 2u has a
+/// few roundings, which the exponential scales by |2u| <= 142; where |gelu| is not tiny, |2u| < 20.
 struct Bounds {
   double forward, backward, far, far_slope, far_gradient;
 };
@@ -167,7 +166,7 @@ TEST_P(GeluKernels, RefuseMixedDtypesAndFp64) {
   DeviceArray<float> x{bench(), 4};
   EXPECT_THROW(table().gelu_forward(x.data(), Values{x.data(), DType::bf16}, 2, stream()),
                ContractError);
-  const OwnedStream side = device().make_compute_stream();  // on a CPU it ends
+  const OwnedStream side = device().make_compute_stream();  // the error ends it on a CPU
   EXPECT_THROW(
       table().gelu_forward({x.data(), DType::fp64}, {x.data(), DType::fp64}, 1, side.get()),
       ContractError);

@@ -13,8 +13,8 @@ struct Size {
   std::int64_t rows;
   std::int64_t columns;
 };
-// Around the width of a register; rows that a warp holds, that a block holds, and that are read
-// again; whole packs and not; the last rows of what CUDA's blocks have.
+// Sizes around a register's width; rows that a warp holds, that a block holds, and that are read
+// again; whole packs and not; blocks of CUDA with fewer rows at the end.
 constexpr Size kMatrices[] = {{0, 8},    {1, 1},     {1, 3},      {2, 3},      {5, 7},    {3, 8},
                               {2, 31},   {33, 31},   {31, 33},    {33, 32},    {5, 45},   {5, 257},
                               {65, 257}, {70, 100},  {9, 1024},   {3, 1025},   {8, 1600}, {300, 24},
@@ -69,7 +69,8 @@ TEST(LayerNormReference, ByHand) {
   EXPECT_NEAR(y[1], 15.0F, 1e-4F);
 }
 
-/// On the device, all in the dtypes asked for, each array `stagger` elements further than the last.
+/// The same on a device in the requested dtypes. Each array is offset by `stagger` elements more
+/// than the one before.
 struct OnDevice {
   DeviceValues x, weight, bias, y, dy, dx, dweight, dbias;
   DeviceArray<float> mean, inverse_std;
@@ -97,14 +98,14 @@ struct OnDevice {
   }
 };
 
-/// Magnitudes of a row.
+/// Mean magnitudes of a row.
 struct Sizes {
   double x = 0.0;        ///< mean |x|
   double dnormal = 0.0;  ///< mean |dnormal|
   double scaled = 0.0;   ///< mean |dnormal * normal|
 };
 
-/// The largest difference from the reference, besides the rounding of stored values.
+/// Largest difference from the reference, besides the rounding of stored values.
 class Bounds {
  public:
   Bounds(const Problem& problem, DType other) : problem_{problem}, other_{other} {
@@ -155,7 +156,7 @@ class Bounds {
   std::vector<double> weight_sizes_, bias_sizes_;
 };
 
-/// Fixed ones; but of two or fewer numbers the deviation may be tiny and its inverse large.
+/// Fixed bounds. With two or fewer columns the deviation may be tiny and its inverse large.
 class CpuBounds : public Bounds {
  public:
   using Bounds::Bounds;
@@ -170,7 +171,7 @@ class CpuBounds : public Bounds {
   [[nodiscard]] double scaled(double bound, std::size_t row) const {
     return columns() > 2 ? bound : bound * std::max(1.0, inverse(row));
   }
-  /// 16-bit dtypes round the sum of every 32 rows.
+  /// 16-bit dtypes round the sum after every 32 rows.
   [[nodiscard]] double sum(double size) const {
     const auto blocks = static_cast<double>(ceil_div<std::int64_t>(problem_.rows, 32));
     return 1.5e-5 +
@@ -178,9 +179,9 @@ class CpuBounds : public Bounds {
   }
 };
 
-/// The mean carries the additions of one thread (at most 64 here) into every result, the deviation
-/// half of those of the variance; then a rounding for each operation. In backward the additions of
-/// one thread are at most 48; those of a column are layer_norm_backward's.
+/// The mean carries the additions of one thread (at most 64 here) into every result; the deviation
+/// carries half of the variance's. Each operation adds a rounding. In backward one thread makes at
+/// most 48 additions; for those of a column see layer_norm_backward.
 class CudaBounds : public Bounds {
  public:
   using Bounds::Bounds;
@@ -273,11 +274,12 @@ TEST_P(LayerNormKernels, BackwardIsWithinItsBound) {
   });
 }
 
-// A mean a thousand times the deviation: the two-pass variance keeps its digits, E[x^2] - E[x]^2
-// would not. What is left is the rounding of x and of the mean, relative to the deviation of 2.
+// The mean is a thousand times the deviation: the two-pass variance keeps its digits, E[x^2] -
+// E[x]^2 would not. The error left is the rounding of x and of the mean, relative to the deviation
+// of 2.
 TEST_P(LayerNormKernels, ALargeMeanDoesNotDestroyTheVariance) {
   for (const std::int64_t columns : {300, 2000, 20'000}) {
-    if (columns > 2000 && !on_cuda()) { continue; }  // its bound is for what models have
+    if (columns > 2000 && !on_cuda()) { continue; }  // the CPU's bound is for sizes of real models
     const Problem expected{DType::fp32, DType::fp32, {4, columns}, 2000.0F};
     OnDevice actual{bench(), DType::fp32, DType::fp32, expected};
     forward(actual);
@@ -423,7 +425,7 @@ class LayerNormOnCuda : public BackendTest {};
 INSTANTIATE_TEST_SUITE_P(Backends, LayerNormOnCuda, cuda_alone(), backend_name);
 
 TEST_P(LayerNormOnCuda, SumsOverMoreRowsThanBlocksTakeAtFirstAreWithinTheirBound) {
-  Problem expected{DType::bf16, DType::bf16, {16'421, 8}};  // chunks of 36 rows, the last one of 5
+  Problem expected{DType::bf16, DType::bf16, {16'421, 8}};  // chunks of 36 rows, the last of 5
   OnDevice actual{bench(), DType::bf16, DType::bf16, expected};
   table().layer_norm_backward(actual.backward(), stream());
   const Problem before = expected;

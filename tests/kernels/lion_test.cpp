@@ -31,8 +31,8 @@ TEST(LionReference, TwoStepsByHand) {
 class LionKernels : public updates::UpdateTest {};
 INSTANTIATE_TEST_SUITE_P(Backends, LionKernels, backends(), backend_name);
 
-// The sign decides, so fp32 and fp64 part where u is within rounding of 0: such elements are left
-// out, and there are few.
+// The sign decides, so fp32 and fp64 diverge where u is within rounding of 0: those few elements
+// are skipped.
 TEST_P(LionKernels, FollowFloat64OverAHundredSteps) {
   constexpr std::int64_t elems = 501;
   constexpr Lion hyper{.lr = 1e-2F, .weight_decay = 0.1F};
@@ -54,7 +54,7 @@ TEST_P(LionKernels, FollowFloat64OverAHundredSteps) {
   EXPECT_LT(std::count(doubtful.begin(), doubtful.end(), true), 10);
   for (std::size_t i = 0; i < w.size(); ++i) {
     if (doubtful[i]) { continue; }
-    // A step rounds a few times, relative to |w| + lr.
+    // Each step rounds a few times, relative to |w| + lr.
     ASSERT_NEAR(static_cast<double>(weight[i]), w[i], 100 * 4 * (std::abs(w[i]) + 2) * 0x1p-24)
         << "element " << i;
   }

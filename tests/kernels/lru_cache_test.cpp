@@ -19,11 +19,11 @@ TEST(LruCache, KeepsTheMostRecentlyUsed) {
   };
   for (const int key : {1, 2, 3, 1}) { EXPECT_EQ(get(key), 10 * key); }
   EXPECT_EQ(made, 3);
-  EXPECT_EQ(get(4), 40);  // in place of 2
+  EXPECT_EQ(get(4), 40);  // evicts 2
   EXPECT_EQ(get(1), 10);
   EXPECT_EQ(get(3), 30);
   EXPECT_EQ(made, 4);
-  EXPECT_EQ(get(2), 20);  // in place of 4
+  EXPECT_EQ(get(2), 20);  // evicts 4
   EXPECT_EQ(get(1), 10);
   EXPECT_EQ(get(3), 30);
   EXPECT_EQ(made, 5);

@@ -1,4 +1,4 @@
-// A bf16 parameter and the lower half of its master are the master.
+// A bf16 parameter and the lower half of its master make up the master.
 #include "kernels/support/master_parts.hpp"
 
 #include "kernels/support.hpp"
@@ -13,7 +13,7 @@ float master_of(std::uint32_t upper, std::uint32_t lower) {
   return std::bit_cast<float>(upper << 16U | lower);
 }
 
-/// Signs, denormals, the ends of the normal range, infinities and NaNs, and many between.
+/// Signs, denormals, the ends of the normal range, infinities and NaNs, and many values between.
 std::vector<std::uint32_t> uppers() {
   std::vector<std::uint32_t> all;
   for (const std::uint32_t sign : {0U, 0x8000U}) {
@@ -65,7 +65,7 @@ TEST(MasterParts, MatchValuesWorkedOutByHand) {
   EXPECT_EQ(join_master(0xFF80, 0), -kInfinity);
 }
 
-// Why the ties go away from zero: with ties to even these two have both parts in common.
+// Why ties round away from zero: with ties to even, both parts of these two masters would be equal.
 TEST(MasterParts, DistinguishTiesThatRoundToTheSameEvenNumber) {
   const float below = 1.0F - 0x1p-9F;  // half way from 0x3F7F to 0x3F80
   const float above = 1.0F + 0x1p-8F;  // half way from 0x3F80 to 0x3F81

@@ -29,8 +29,8 @@ constexpr DType kFp32 = DType::fp32, kBf16 = DType::bf16, kFp16 = DType::fp16;
 struct Dtypes {
   DType a, b, c;
 };
-// The products of a trainer: activations and weights, gradients in fp32 or in the same dtype; and
-// pairs of two dtypes, such as with an fp32 weight.
+// The products of a trainer: activations and weights, gradients in fp32 or in the same dtype, and
+// mixed pairs, such as with an fp32 weight.
 constexpr Dtypes kDtypes[] = {{kFp32, kFp32, kFp32}, {kBf16, kBf16, kFp32}, {kBf16, kBf16, kBf16},
                               {kFp16, kFp16, kFp32}, {kFp16, kFp16, kFp16}, {kBf16, kFp32, kBf16},
                               {kFp32, kBf16, kFp32}, {kFp32, kFp32, kFp16}, {kFp16, kBf16, kFp16}};
@@ -47,7 +47,8 @@ std::string name_of(const MatMul& p) {
 
 using MatMulAlgorithms = CpuTest;
 
-// Also around the pieces: 128 and 256 rows with oneDNN, 192 x 384 in sums of 256 where converted.
+// Includes sizes around the pieces: 128 and 256 rows with oneDNN, 192 x 384 in sums of 256 with
+// conversion.
 TEST_F(MatMulAlgorithms, MatchAProductInFp64WithinTheBoundOfTheirRoundings) {
   constexpr Size sizes[] = {{1, 1, 1},   {2, 3, 4},   {1, 65, 300},    {65, 1, 33},
                             {31, 33, 5}, {7, 8, 900}, {197, 389, 261}, {390, 40, 65}};
@@ -116,7 +117,7 @@ TEST_F(MatMulAlgorithms, EmptySumsOverwriteWithZeroAndAddNothing) {
   }
 }
 
-// Row 1 meets a NaN, row 2 an infinity, and no other row either.
+// Row 1 has a NaN, row 2 an infinity, no other row has either.
 TEST_F(MatMulAlgorithms, NansAndInfinitiesReachOnlyTheirRows) {
   constexpr Size s{40, 64, 300};
   for (const Dtypes& dtypes : kDtypes) {
@@ -143,7 +144,7 @@ TEST_F(MatMulAlgorithms, NansAndInfinitiesReachOnlyTheirRows) {
   }
 }
 
-// 256 + 3 x 0.75: the three parts of the sum, one at a time, would each be rounded away.
+// 256 + 3 x 0.75: added one at a time, each of the three terms would be rounded away.
 TEST_F(MatMulAlgorithms, AddingToSixteenBitsRoundsOnce) {
   constexpr Size s{40, 16, 768};
   for (const DType dtype : {kFp32, kBf16}) {
@@ -169,7 +170,7 @@ TEST_F(MatMulAlgorithms, AddingToSixteenBitsRoundsOnce) {
 
 constexpr Size kCut[] = {
     {700, 130, 300}, {1000, 65, 64}, {1, 900, 300}, {900, 1, 300}, {3, 700, 101}, {257, 33, 90},
-#if !TESSERA_SANITIZED  // these two take half of the time, and cut nothing in another way
+#if !TESSERA_SANITIZED  // these two take half of the time and add no other kind of cut
     {131, 401, 501}, {390, 97, 257},
 #endif
 };
@@ -181,7 +182,7 @@ struct Machine {
   DeviceBench bench{make_cpu_device({.threads = threads})};
 };
 
-/// The bits of a product with everything `offset` elements off.
+/// The bits of a product with all matrices offset by `offset` elements or a value derived from it.
 Floats product_at(MatMul p, MatMulAlgorithm algorithm, std::int64_t offset, Machine& machine,
                   const Floats& a, const Floats& b, const Floats& c) {
   DeviceValues stored_a{machine.bench, a, p.a.dtype, offset};
@@ -194,7 +195,7 @@ Floats product_at(MatMul p, MatMulAlgorithm algorithm, std::int64_t offset, Mach
   return stored_c.floats();
 }
 
-// Slots and arenas put a matrix at another address in every strategy, and a user chooses the
+// A matrix's address differs between strategies (slots, arenas), and the user chooses the number of
 // threads.
 TEST(MatMulBits, DependNeitherOnAddressesNorOnThreads) {
   Machine single{1}, two{2}, five{5};
@@ -239,8 +240,8 @@ Floats product_at(const Starts& starts, MatMul p, Machine& machine) {
   return c.floats();
 }
 
-// Eigen would compute products below a sum of sizes of 20 element by element, and cut a row of C
-// into vectors where C's address is a multiple of 32 bytes.
+// Eigen would compute products whose sizes add up to less than 20 element by element, and split a
+// row of C into vectors where C's address is a multiple of 32 bytes.
 TEST(MatMulBits, OfTinyProductsDependOnNoAddress) {
   constexpr std::int64_t kTiny[] = {1, 2, 3, 5, 9};
   Machine machine{1};
@@ -267,7 +268,7 @@ TEST(MatMulBits, OfTinyProductsDependOnNoAddress) {
   }
 }
 
-// --- What oneDNN brings with it.
+// --- oneDNN.
 
 bool without_onednn() {
   return product_library().empty();
@@ -321,7 +322,7 @@ TEST(OneDnn, NeedsAFewMebibytesAtMost) {
   }
 }
 
-// More kinds of product than a thread keeps: some are compiled again.
+// More kinds of product than a thread caches: some are compiled again.
 TEST_F(MatMulAlgorithms, EvictedProductsAreStillRight) {
   constexpr std::int64_t k = 128, m = 64, most = 90;
   DeviceValues a{bench(), filled(m * k, 1.0F), kBf16}, b{bench(), filled(k * most, 2.0F), kBf16};
@@ -353,7 +354,7 @@ void multiply_in_every_way() {
   }
 }
 
-// Ranks are threads made for each run. Under the address sanitizer, which counts on its own, the
+// Ranks are threads made for each run. Under the address sanitizer, which replaces malloc, the
 // numbers below are zero.
 TEST(MatMulMemory, OfAThreadIsFreedWithIt) {
   const auto held = [] {
@@ -366,7 +367,7 @@ TEST(MatMulMemory, OfAThreadIsFreedWithIt) {
   EXPECT_LT(held() - before, 1 << 20);
 }
 
-// The rank's thread may be one that runs OpenMP loops of the user's.
+// The rank's thread may also run the user's OpenMP loops.
 TEST(MatMulThreads, InsideAnOpenMpLoopRemainTheCallers) {
   const auto get = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
   const auto set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
@@ -381,7 +382,7 @@ TEST(MatMulThreads, InsideAnOpenMpLoopRemainTheCallers) {
   set(before);
 }
 
-// A's gaps are full of NaN, and so are those of C, where it is still so afterwards.
+// The gaps of A and C are full of NaN; C's still are afterwards.
 TEST_F(MatMulAlgorithms, GapsBetweenRowsAreNeitherReadNorWritten) {
   for (const Dtypes& d : kDtypes) {
     for (const Size& size : {Size{3, 5, 7}, Size{70, 101, 33}, Size{300, 65, 70}}) {

@@ -1,5 +1,5 @@
-// What the matmul of CUDA has beside that of tests/kernels/matmul_test.cpp: a workspace, plans that
-// it keeps, and cuBLASLt, which may fail.
+// Parts of CUDA's matmul that tests/kernels/matmul_test.cpp does not cover: the workspace, cached
+// plans, and failures of cuBLASLt.
 #include "cuda/emulation.hpp"
 #include "kernels/matmul_exact.hpp"
 #include "tessera/base/error.hpp"
@@ -37,7 +37,7 @@ TEST_P(MatMulOnCuda, ResultsThatAreRoundedThroughTheWorkspaceComeInPieces) {
   }
 }
 
-// The stream keeps 256 plans.
+// The stream caches 256 plans.
 TEST_P(MatMulOnCuda, EvictedProductsAreStillRight) {
   constexpr std::int64_t most = 300;
   DeviceArray<float> a{bench(), filled(2, 1.0F)}, b{bench(), filled(2 * most, 2.0F)};
@@ -65,7 +65,7 @@ TEST_P(MatMulOnCuda, AFailureNamesTheProduct) {
   }
 }
 
-// This is the residual stream of a block: no separate kernel adds.
+// A block's residual stream: no separate kernel adds.
 TEST_P(MatMulOnCuda, ABiasAndAResidualAreAddedInTheCallThatMultiplies) {
   TESSERA_EMULATION_ONLY();
   constexpr Size s{33, 64, 40};
@@ -87,7 +87,7 @@ TEST_P(MatMulOnCuda, ABiasAndAResidualAreAddedInTheCallThatMultiplies) {
   stream().wait();
 }
 
-// One kernel adds them to the gradient of the bias.
+// One kernel adds them to the bias gradient.
 TEST_P(MatMulOnCuda, SumsOfColumnsComeFromTheCallThatMultiplies) {
   TESSERA_EMULATION_ONLY();
   constexpr Size s{24, 64, 40};

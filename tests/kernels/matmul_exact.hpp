@@ -3,7 +3,7 @@
 #include "kernels/matmul/matmul.hpp"
 #include "kernels/values.hpp"
 
-// Products in fp64, and how far from them those of kernels may be.
+// Products in fp64, and error bounds for kernels.
 namespace tessera::kernels::exact_products {
 
 inline constexpr Transpose kTransposes[] = {Transpose::no, Transpose::yes};
@@ -23,21 +23,20 @@ inline Floats transposed(const Floats& matrix, std::int64_t rows, std::int64_t c
   }
   return result;
 }
-/// A matrix of `rows` x `columns` as it lies in memory.
+/// A matrix of `rows` x `columns` as it is laid out in memory.
 inline Floats stored(const Floats& matrix, Transpose transpose, std::int64_t rows,
                      std::int64_t columns) {
   return transpose == Transpose::yes ? transposed(matrix, rows, columns) : matrix;
 }
 
-/// A product in fp64, and how far from it one in fp32 may be, beside the rounding of what is
-/// stored.
+/// A product in fp64, and the error bound of one in fp32, besides the rounding of stored values.
 struct Exact {
   std::vector<double> sum;
   std::vector<double> bound;
 };
 
-/// The product of a, m x k, and b, k x n. A sum of k rounded terms in fp32, in any order: (k + 1) u
-/// of the terms' sizes, times `factor`.
+/// The product of a, m x k, and b, k x n. Bound of a sum of k rounded terms in fp32, in any order:
+/// (k + 1) u times the sum of the terms' magnitudes, times `factor`.
 inline Exact exact(const Floats& a, const Floats& b, const Size& s, double factor = 1.0) {
   const auto elems = static_cast<std::size_t>(s.m * s.n);
   const double unit = factor * static_cast<double>(s.k + 1) * kRoundoff;
@@ -66,7 +65,7 @@ inline Exact added(Exact product, const Floats& c, std::int64_t k, double factor
   return product;
 }
 
-/// Within the bound, and the rounding to `dtype`, of the exact numbers.
+/// Within the bound, and the rounding to `dtype`, of the exact values.
 inline void expect_near(const Floats& actual, const Exact& expected, DType dtype) {
   ASSERT_EQ(actual.size(), expected.sum.size());
   for (std::size_t i = 0; i < actual.size(); ++i) {

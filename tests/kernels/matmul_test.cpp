@@ -71,11 +71,11 @@ TEST(MatMulReference, BiasAndGeluByHand) {
 
 class MatMulKernels : public BackendTest {
  protected:
-  /// Tensor cores cut off what fp32 does not hold, of all terms that they add at once: four times
-  /// as much as a sum of rounded terms.
+  /// Tensor cores truncate what fp32 does not hold, for all terms that they add at once: four times
+  /// the error of a sum of rounded terms.
   static double factor(DType dtype) { return on_cuda() && size_of(dtype) == 2 ? 4.0 : 1.0; }
 
-  /// Within C, whose rows have gaps, as within A.
+  /// Rows of A and C have gaps.
   void expect_gaps(DType dtype, DType result, const Size& s, Transpose ta, Write write) {
     const Floats a = random_values(dtype, s.m * s.k, 1), b = random_values(dtype, s.k * s.n, 2);
     const Floats c = random_values(result, s.m * s.n, 3);
@@ -97,7 +97,7 @@ class MatMulKernels : public BackendTest {
               (c_stride - s.n) * s.m);
   }
 
-  /// A `result` of factors of a dtype, which every array starts `offset` elements or some off.
+  /// A product of `dtype` factors into `result`; array offsets derive from `offset`.
   void expect_product(DType dtype, DType result, const Size& s, std::int64_t offset) {
     const Floats a = random_values(dtype, s.m * s.k, 1), b = random_values(dtype, s.k * s.n, 2);
     const Floats c = random_values(result, s.m * s.n, 3);
@@ -151,8 +151,8 @@ TEST_P(MatMulKernels, AreExactOnWholeNumbers) {
   EXPECT_EQ(c.read(), expected);
 }
 
-// Slots and arenas put a matrix at another address in every strategy; on CUDA all at multiples of
-// 16 bytes.
+// A matrix's address differs between strategies (slots, arenas); on CUDA all addresses are
+// multiples of 16 bytes.
 TEST_P(MatMulKernels, BitsAreTheSameInEveryRunAndAtEveryAddress) {
   const auto offsets = on_cuda() ? std::vector<std::int64_t>{0, 8, 16, 64}
                                  : std::vector<std::int64_t>{1, 2, 3, 5, 8, 13, 16, 64, 128};
@@ -185,7 +185,7 @@ TEST_P(MatMulKernels, BitsAreTheSameInEveryRunAndAtEveryAddress) {
   }
 }
 
-// GPT's logits lie like this: the gaps of A and C are full of NaN, and those of C stay so.
+// GPT's logits are laid out like this: the gaps of A and C are full of NaN, and C's stay so.
 TEST_P(MatMulKernels, GapsBetweenRowsAreNeitherReadNorWritten) {
   for (const DType dtype : kValueDTypes) {
     for (const DType result : kValueDTypes) {
@@ -205,13 +205,13 @@ TEST_P(MatMulKernels, GapsBetweenRowsAreNeitherReadNorWritten) {
   }
 }
 
-// Sixteen bits hold the exact result; the product lies halfway below it, and would be rounded down.
+// Sixteen bits hold the exact result. The product alone lies on a tie and would be rounded down.
 TEST_P(MatMulKernels, AddRoundsOnce) {
   constexpr std::int64_t size = 16;
   for (const auto& [dtype, half_step] :
        {std::pair{kBf16, 0x1p-8F}, std::pair{DType::fp16, 0x1p-11F}}) {
     Floats a(size * 2, half_step);
-    for (std::size_t i = 0; i < a.size(); i += 2) { a[i] = 1.0F; }  // 1 + half a step: each row
+    for (std::size_t i = 0; i < a.size(); i += 2) { a[i] = 1.0F; }  // each row: 1 + half a step
     DeviceValues on_a{bench(), a, dtype}, on_b{bench(), filled(2 * size, 1.0F), dtype};
     DeviceValues c{bench(), filled(size * size, half_step), dtype};
     MatMul p{on_a, on_b, c, size, size, 2};
@@ -264,7 +264,7 @@ TEST_P(MatMulKernels, MultiplyFp32InFp32) {
   EXPECT_EQ(c.read(), b);
 }
 
-/// The tanh form of GELU, and its derivative.
+/// GELU in its tanh form, and its derivative.
 double gelu(double x) {
   const double scale = std::sqrt(2.0 / std::numbers::pi);
   return 0.5 * x * (1.0 + std::tanh(scale * (x + 0.044715 * x * x * x)));
@@ -276,7 +276,7 @@ double slope(double x) {
          0.5 * x * (1.0 - tanh * tanh) * scale * (1.0 + 3.0 * 0.044715 * x * x);
 }
 
-/// The product plus bias, which may have been rounded to `dtype` in between.
+/// The product plus bias; the product may have been rounded to `dtype` first.
 Exact with_bias(Exact product, const Floats& bias, DType dtype) {
   for (std::size_t i = 0; i < product.sum.size(); ++i) {
     product.bound[i] += rounding(dtype, std::abs(product.sum[i]) + product.bound[i]);
@@ -286,8 +286,8 @@ Exact with_bias(Exact product, const Floats& bias, DType dtype) {
   return product;
 }
 
-/// f of what `z` bounds, where |f'| <= 1.13, in 16 bits with a tanh that is off by 2^-10 at most
-/// (what the hardware's is), and with z rounded to `dtype` in between.
+/// GELU of `z`, with |f'| <= 1.13. In 16 bits tanh has an error of at most 2^-10 (the hardware's),
+/// and z may be rounded to `dtype` first.
 Exact with_gelu(Exact z, DType dtype) {
   for (std::size_t i = 0; i < z.sum.size(); ++i) {
     const double size = std::abs(z.sum[i]) + z.bound[i];
@@ -311,7 +311,7 @@ Exact with_slope(Exact product, const Floats& x, DType dtype) {
   return product;
 }
 
-/// What cuBLASLt fuses (n a multiple of 8, aligned) and what it does not.
+/// Cases that cuBLASLt fuses (n a multiple of 8, aligned) and cases that it does not.
 struct EpilogueCase {
   Size size;
   std::int64_t offset;
@@ -367,7 +367,7 @@ TEST_P(MatMulKernels, AGradientGoesThroughGelu) {
   }
 }
 
-/// `sum` plus residual, where the sum may have been rounded to `dtype` before.
+/// `sum` plus residual; the sum may have been rounded to `dtype` first.
 Exact with_residual(Exact sum, const Floats& residual, DType dtype) {
   for (std::size_t i = 0; i < sum.sum.size(); ++i) {
     sum.bound[i] += rounding(dtype, std::abs(sum.sum[i]) + sum.bound[i]);
@@ -409,13 +409,13 @@ TEST_P(MatMulKernels, AResidualIsAddedAndKept) {
   }
 }
 
-/// The sums of b's columns, k x n, added to `before`.
+/// The column sums of b, k x n, added to `before`.
 Exact column_sums(const Floats& b, const Floats& before, const Size& s) {
   const Floats ones(static_cast<std::size_t>(s.k), 1.0F);
   return added(exact(ones, b, {1, s.n, s.k}), before, s.k);
 }
 
-// On a CPU sums into 16 bits are rounded many times: BiasKernels has the bound.
+// On a CPU 16-bit sums are rounded many times; BiasKernels has the bound.
 TEST_P(MatMulKernels, ABiasGradientIsTheSumsOfColumns) {
   for (const DType dtype : kValueDTypes) {
     for (const DType result : kValueDTypes) {
@@ -547,7 +547,7 @@ TEST_P(MatMulOnCpu, EpiloguesAreTheKernelsThatTheyName) {
   EXPECT_TRUE(same_bits(fused_dbias.read(), dbias.read()));
 }
 
-// One of them runs under matmul; the other is what another processor would take.
+// matmul uses one of them here; another processor would use the other.
 TEST(ProductVariants, EachMatchesReferenceWithStrides) {
   constexpr std::int64_t m = 37, n = 45, k = 129, gap = 5;
   const Floats a = random_floats(m * k, 9), b = random_floats(k * n, 10);

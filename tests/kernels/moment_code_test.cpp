@@ -8,7 +8,7 @@
 namespace tessera::kernels::moment_code_test {
 namespace {
 
-// Numbers worked out by hand: x / s = 2^e (1 + f) - 1.
+// Values worked out by hand: x / s = 2^e (1 + f) - 1.
 static_assert(FirstCode::value(0, 1.0F) == 0.0F);
 static_assert(FirstCode::value(1, 1.0F) == 0.125F);
 static_assert(FirstCode::value(8, 1.0F) == 1.0F);
@@ -50,7 +50,7 @@ TYPED_TEST(MomentCode, TheScaleIsTheSmallestThatReachesTheLargest) {
   EXPECT_EQ(TypeParam::scale(TypeParam::magnitude(1e-42F)), 0x1p-119F);
 }
 
-// Over all 65,536 words the mean is the value, to half a word's part of the gap.
+// Over all 65,536 words the mean is the value, within half of the gap's 65,536th part.
 TYPED_TEST(MomentCode, TheMeanOverAllChancesIsTheValue) {
   const Floats values{0.03F, 0.7F, 1.9F, 77.7F, 4321.0F, 61000.0F};
   for (const float value : values) {

@@ -22,10 +22,10 @@ TEST_P(NormalKernels, DoNotDependOnTheCut) {
   EXPECT_TRUE(same_bits(whole.read(), parts.read()));
 }
 
-// What a model starts from, with whole masters and with remainders.
+// Initial values of a model, with whole masters and with remainders.
 TEST_P(NormalKernels, ThePartsJoinToTheNumbers) {
   const NormalKey key{.seed = 3, .id = 1};
-  const std::int64_t elems = 70'001;  // every lower half is met about once
+  const std::int64_t elems = 70'001;  // every lower half occurs about once
   DeviceArray<float> whole{bench(), elems};
   DeviceArray<std::uint16_t> parameter{bench(), elems};
   DeviceArray<std::uint16_t> remainder{bench(), elems};
@@ -46,8 +46,8 @@ TEST_P(NormalKernels, ThePartsJoinToTheNumbers) {
 
 class NormalOnCuda : public BackendTest {
  protected:
-  /// By the bound in kernels/normal/normal.hpp: neighbours after two roundings of fp32, one step of
-  /// 16 bits, and that for few elements.
+  /// Bound of kernels/normal/normal.hpp: two roundings in fp32, or one step in 16 bits, and only
+  /// for few elements.
   void expect_the_cpus(std::int64_t first, std::int64_t elems, DType dtype, std::int64_t offset) {
     const NormalKey key{.seed = 77, .id = 5};
     DeviceBench cpu{make_cpu_device()};
@@ -59,7 +59,7 @@ class NormalOnCuda : public BackendTest {
     };
     const Floats actual = numbers(bench()), wanted = numbers(cpu);
     const float step = dtype == DType::fp32 ? 0x1p-22F : dtype == DType::fp16 ? 0x1p-10F : 0x1p-7F;
-    const float least = dtype == DType::fp16 ? 0x1p-24F : 0.0F;  // a step of its subnormal numbers
+    const float least = dtype == DType::fp16 ? 0x1p-24F : 0.0F;  // a step between subnormals
     std::int64_t differ = 0;
     for (std::size_t i = 0; i < actual.size(); ++i) {
       differ += actual[i] == wanted[i] ? 0 : 1;

@@ -58,7 +58,7 @@ struct Damage {
   const char* to;
   const char* error;
 };
-// Each is found in the file of `choices_of`.
+// Each text occurs in the file of `choices_of`.
 constexpr Damage kDamages[] = {
     {"{", "", "it is not JSON"},
     {"\"tessera_products\": 1", "\"tessera_products\": 2", "its version is not 1"},

@@ -1,5 +1,5 @@
-// The public functions of tessera/kernels: they find their backend by the stream, and refuse what
-// does not fit before anything is enqueued.
+// The public functions of tessera/kernels find their backend by the stream, and reject invalid
+// arguments before they enqueue anything.
 #include <cstring>
 #include <functional>
 
@@ -26,7 +26,7 @@ TEST_P(PublicKernels, ComputeOnTheDeviceOfTheirStream) {
             table().attention_workspace_elems(shape, DType::fp32, {}));
 }
 
-/// One memory for all arguments: nothing is to be touched there.
+/// One memory for all arguments; no refused call may touch it.
 struct Arrays {
   float* data;
   std::int32_t* tokens;
@@ -38,7 +38,7 @@ struct Refusal {
   std::function<void(const Arrays&, Stream)> call;
 };
 
-// clang-format off: a line or two a case
+// clang-format off: one or two lines per case
 const Refusal kRefusals[] = {
     {"matmul: m is -3; give 0 or more",
      [](auto& a, Stream s) { matmul({.a = a.data, .b = a.data, .c = a.data, .m = -3, .n = 2, .k = 2}, s); }},
@@ -141,7 +141,7 @@ const Refusal kRefusals[] = {
 };
 // clang-format on
 
-/// What `call` throws as a ContractError.
+/// The message of the ContractError that `call` throws.
 std::string refusal_of(const std::function<void()>& call) {
   try {
     call();

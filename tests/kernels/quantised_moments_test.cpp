@@ -1,4 +1,4 @@
-// What rounding moments to 8 bits does to AdamW over many updates, on a CPU: the kernels have the
+// Effect of rounding moments to 8 bits on AdamW over many updates, on a CPU. Other kernels have the
 // reference's bits (quantised_update_test.cpp).
 #include "kernels/update/quantised_moments_reference.hpp"
 #include "kernels/values.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 using QuantisedMoments = CpuTest;
 
-/// A whole parameter, number 5, from its element 512 on.
+/// A parameter with id 5, from its element 512 on.
 struct State {
   explicit State(std::int64_t elems)
       : master{random_floats(elems, 1)},
@@ -35,7 +35,7 @@ struct State {
   Floats first_scales, second_scales;
 };
 
-/// AdamW with moments of 8 bits beside one with moments of fp32, and the same gradients.
+/// AdamW with 8-bit moments next to AdamW with fp32 moments, with the same gradients.
 struct Pair {
   explicit Pair(std::int64_t elems)
       : quantised{elems}, master{quantised.master}, first(master.size()), second(first) {}
@@ -69,8 +69,8 @@ float root(float x) {
   return std::sqrt(x);
 }
 
-// Chance is fair: the means follow fp32's. One element strays, by a tenth of itself in a while of
-// 1 / (1 - beta2) updates.
+// Stochastic rounding is unbiased: the means follow fp32's. A single element strays by about a
+// tenth within 1 / (1 - beta2) updates.
 TEST_F(QuantisedMoments, WithoutAGradientMomentsDecayAsThoseOfFp32) {
   for (const float beta2 : {0.95F, 0.999F}) {
     Pair pair{100 * kMomentBlock};
@@ -82,7 +82,7 @@ TEST_F(QuantisedMoments, WithoutAGradientMomentsDecayAsThoseOfFp32) {
       if (t != 101 && t != 401 && t != 1001) { continue; }
       const reference::WideMoments kept = reference::dequantise(pair.quantised.run());
       EXPECT_NEAR(mean_of(kept.second, root) / mean_of(pair.second, root), 1.0, 0.01) << t;
-      if (t > 401) { continue; }  // then the first has left the range
+      if (t > 401) { continue; }  // the first moment is below the range by then
       EXPECT_NEAR(mean_of(kept.first, magnitude) / mean_of(pair.first, magnitude), 1.0, 0.02) << t;
     }
   }
@@ -102,8 +102,8 @@ TEST_F(QuantisedMoments, WithAConstantGradientMomentsConvergeToIt) {
   }
 }
 
-// What docs/moments.md says of it: gradients of mean 0.1 and deviation 1, whose scale spreads
-// over four decades in a block, and steps in rates, which are 0.25 in the mean square's root.
+// As docs/moments.md states: gradients of mean 0.1 and deviation 1, whose scale varies over four
+// decades in a block. Steps are in units of the learning rate; their root mean square is 0.25.
 TEST_F(QuantisedMoments, UnderNoiseTheStepIsWithinATenthOfFp32s) {
   for (const auto& [beta2, bound] : {std::pair{0.95F, 0.03}, {0.999F, 0.045}}) {
     Pair pair{4 * kMomentBlock};
@@ -131,8 +131,8 @@ TEST_F(QuantisedMoments, UnderNoiseTheStepIsWithinATenthOfFp32s) {
   }
 }
 
-// The danger of few bits: v becomes 0 while m does not, and m / (0 + eps) is anything. Here the
-// smallest gradients are 1e-12 of their block's largest.
+// The danger of few bits: v becomes 0 while m does not, and m / (0 + eps) is huge. The smallest
+// gradients here are 1e-12 of their block's largest.
 TEST_F(QuantisedMoments, TheStepStaysBoundedNextToAHugeNeighbour) {
   Pair pair{2 * kMomentBlock};
   const Floats noise = random_floats(2 * kMomentBlock, 9);

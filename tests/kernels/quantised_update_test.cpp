@@ -13,7 +13,7 @@ std::vector<StepScalars> updates_to(std::int64_t last) {
   return all;
 }
 
-/// Gradients some of which are tiny beside their neighbours.
+/// Gradients, some tiny next to their neighbours.
 Start start_of(std::int64_t elems, unsigned updates) {
   Start start{elems, updates};
   for (Floats& gradient : start.gradients) {
@@ -22,7 +22,7 @@ Start start_of(std::int64_t elems, unsigned updates) {
   return start;
 }
 
-/// Starts at the second block of a parameter.
+/// Layout that starts at the second block of a parameter.
 Layout quantised(std::int64_t elems) {
   return {.elems = elems,
           .quantised = true,
@@ -73,7 +73,7 @@ TEST_P(QuantisedUpdateKernels, ALongRunHasTheReferencesBits) {
   expect_reference(rules_of_moments().front(), layout, updates_to(1), start_of(layout.elems, 1));
 }
 
-// The property that ZeRO relies on, for every cut between blocks.
+// ZeRO relies on this for every cut between blocks.
 TEST_P(QuantisedUpdateKernels, NoCutBetweenBlocksChangesABit) {
   for (const Rule& rule : rules_of_moments()) {
     for (const std::vector<std::int64_t>& cuts :
@@ -89,7 +89,7 @@ TEST_P(QuantisedUpdateKernels, NoCutBetweenBlocksChangesABit) {
   }
 }
 
-// Joined, they are what whole masters become; so are the quantised moments.
+// Joined masters equal whole masters; so do the quantised moments.
 TEST_P(QuantisedUpdateKernels, RemaindersOfMastersTrainAsWholeOnes) {
   const Start start = start_of(700, 3);
   for (const Rule& rule : rules_of_moments()) {
@@ -123,7 +123,7 @@ TEST_P(QuantisedUpdateKernels, ARefusedStepLeavesEverythingUntouched) {
   }
 }
 
-// What the weight does is the first update's: it moves by moments that nothing has rounded.
+// In the first update the weight moves by moments that are not rounded yet.
 TEST_P(QuantisedUpdateKernels, TheWeightMovesByMomentsBeforeTheyAreQuantised) {
   Start start = start_of(700, 1);
   start.first = start.second = filled(700, 0.0F);

@@ -10,7 +10,7 @@ struct Size {
   std::int64_t rows;
   std::int64_t columns;
 };
-// Around the width of a register; rows that a warp holds, that a block holds, and that are read
+// Sizes around a register's width; rows that a warp holds, that a block holds, and that are read
 // again; whole packs and not.
 constexpr Size kMatrices[] = {{0, 8},    {1, 1},      {2, 3},    {5, 7},    {3, 8},    {33, 31},
                               {33, 32},  {65, 257},   {70, 100}, {9, 1024}, {3, 1025}, {300, 24},
@@ -54,7 +54,8 @@ TEST(RMSNormReference, ByHand) {
   EXPECT_EQ(inverse_rms[0], 0.1F);
 }
 
-/// On the device, all in the dtypes asked for, each array `stagger` elements further than the last.
+/// The same on a device in the requested dtypes. Each array is offset by `stagger` elements more
+/// than the one before.
 struct OnDevice {
   DeviceValues x, weight, y, dy, dx, dweight;
   DeviceArray<float> inverse_rms;
@@ -96,8 +97,8 @@ class RMSNormKernels : public BackendTest {
 };
 INSTANTIATE_TEST_SUITE_P(Backends, RMSNormKernels, backends(), backend_name);
 
-// A few roundings follow each other in an element; a row's sum is of squares, which cannot cancel,
-// and its fp32 part is at most columns / 512 additions long.
+// Each element has a few roundings in sequence. A row's sum is of squares, which cannot cancel; its
+// fp32 part has at most columns / 512 additions.
 TEST_P(RMSNormKernels, ForwardIsCloseToFloat64) {
   for_all([&](DType dtype, DType other, const Size& size) {
     const Problem expected{dtype, other, size};
@@ -120,7 +121,7 @@ TEST_P(RMSNormKernels, BackwardIsCloseToFloat64) {
     Problem expected{dtype, other, size};
     OnDevice actual{bench(), dtype, other, expected};
     table().rms_norm_backward(actual.backward(), stream());
-    std::vector<double> sizes(expected.dweight.size());  // of the terms of a column's sum
+    std::vector<double> sizes(expected.dweight.size());  // magnitudes of a column's terms, summed
     for (std::size_t i = 0; i < expected.x.size(); ++i) {
       const std::size_t n = sizes.size();
       sizes[i % n] +=
@@ -135,7 +136,7 @@ TEST_P(RMSNormKernels, BackwardIsCloseToFloat64) {
                   [&](std::size_t) { return 8e-6 * columns; });
     expect_within(actual.dweight.floats(), expected.dweight, other, [&](std::size_t c) {
       const double all = sizes[c] + std::abs(static_cast<double>(before[c]));
-      // A CPU rounds 16-bit sums every 32 rows.
+      // A CPU rounds 16-bit sums after every 32 rows.
       return 1.5e-5 + (other == DType::fp32 ? 0.0 : blocks * rounding(other, all));
     });
   });

@@ -27,7 +27,7 @@ TEST(RotaryReference, ByHand) {
 struct Shape {
   std::int64_t batch, seq, heads, head_size, row_elems;
 };
-// Halves that are whole packs and not, with rows that are and are not; gaps behind the heads.
+// Halves that are whole packs and not, rows that are aligned and not; gaps after the heads.
 constexpr Shape kShapes[] = {{0, 3, 2, 8, 0},    {1, 1, 1, 2, 0},   {2, 5, 3, 6, 0},
                              {2, 3, 4, 16, 0},   {2, 7, 2, 32, 96}, {3, 2, 4, 16, 71},
                              {1, 40, 6, 64, 576}};
@@ -77,7 +77,7 @@ TEST_P(RotaryKernels, BothDirectionsHaveTheBitsOfTheReferenceAndLeaveGapsAlone) 
   }
 }
 
-// A rotation keeps the length, and its gradient turns back: what went forward comes back.
+// A rotation keeps the length, and its gradient rotates back.
 TEST_P(RotaryKernels, BackwardUndoesForward) {
   const Problem problem{{2, 40, 3, 24, 0}};
   DeviceArray<float> x{bench(), problem.x};

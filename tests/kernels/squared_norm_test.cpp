@@ -19,16 +19,16 @@ TEST(SquaredNormReference, AddsSquaresOntoTheSum) {
   EXPECT_EQ(reference_norm(x.data(), 0, 7.0), 7.0);
 }
 
-// Lane l of a block takes elements l, l + 16, ...: fifteen lanes hold 3, which onto 2^54 rounds to
-// 4 (fp64 values are 4 apart there). Added one by one, every 1 would be lost.
+// Lane l of a block adds elements l, l + 16, ... Fifteen lanes hold 3, which rounds to 4 when added
+// to 2^54 (fp64 values are 4 apart there). Added one by one, every 1 would be lost.
 TEST(SquaredNormReference, AddsInTheDocumentedOrder) {
   Floats x(48, 1.0F);
   x[0] = std::ldexp(1.0F, 27);
   EXPECT_EQ(reference_norm(x.data(), 48), std::ldexp(1.0, 54) + 15 * 4);
 }
 
-// 64 blocks of one 1 each add up to 64, which counts beside 2^54; one by one they would be lost,
-// like the 63 in the large one's span.
+// 64 blocks with a single 1 each add up to 64, which is not lost next to 2^54. Added one by one,
+// they would be lost like the 63 in the span of the large value.
 TEST(SquaredNormReference, AddsSpansOfBlocks) {
   Floats x(3 * 64 * 4096, 0.0F);
   for (std::size_t block = 0; block < std::size_t{3} * 64; ++block) {
@@ -103,8 +103,8 @@ TEST_P(SquaredNormKernels, AddSpansInOrder) {
   }
 }
 
-// Onto several sums in turn, of all dtypes, more than one launch of CUDA takes; some are longer
-// than its workspace.
+// Adds to several sums in turn, of all dtypes, with more arrays than one CUDA launch takes; some
+// are longer than its workspace.
 TEST_P(SquaredNormKernels, AddTheTermsOfATableInOrder) {
   const SmallWorkspace spans{bench(), 700 * kSquaredNormSpan * sizeof(double)};
   std::vector<std::unique_ptr<DeviceValues>> arrays;

@@ -32,7 +32,7 @@ TEST_P(FinishStepKernels, AddsTheShardsAveragesAndClips) {
   EXPECT_EQ(scalars.updates, 5);
 }
 
-// 1 + 2^53 loses the one, 2^53 + 1 + 1 would lose both, 1 + 1 + 2^53 neither.
+// 1 + 2^53 loses one 1, 2^53 + 1 + 1 would lose both, 1 + 1 + 2^53 neither.
 TEST_P(FinishStepKernels, AddsInRankOrder) {
   const double big = std::ldexp(1.0, 53);
   const std::vector<double> sums{1.0, 1.0, big, 0.0};

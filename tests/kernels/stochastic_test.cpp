@@ -22,7 +22,7 @@ float value_of(DType dtype, std::uint16_t bits) {
   return dtype == DType::bf16 ? bfloat16{bits}.to_float() : float16{bits}.to_float();
 }
 
-/// Values of every magnitude that fp16 and bf16 distinguish, their largest, and exact ones.
+/// Values of every magnitude that fp16 and bf16 distinguish, their largest values, and exact ones.
 Floats awkward_floats() {
   Floats values = random_floats(4000, 1);
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -92,7 +92,8 @@ TEST(NarrowStochastic, GivesOneOfTheTwoNeighbours) {
         }
         ASSERT_EQ(std::signbit(got), std::signbit(value));
         if (got == value) { continue; }
-        // No other value of this dtype lies between: the step from `got` towards `value` passes it.
+        // No other value of this dtype lies in between: one step from `got` towards `value` passes
+        // it.
         const bool beyond = std::abs(got) > std::abs(value);
         const float next = value_of(to, static_cast<std::uint16_t>(bits[i] + (beyond ? -1 : 1)));
         ASSERT_TRUE(beyond ? std::abs(next) < std::abs(value) : std::abs(next) > std::abs(value))
@@ -102,8 +103,8 @@ TEST(NarrowStochastic, GivesOneOfTheTwoNeighbours) {
   }
 }
 
-// 20,000 roundings of a value: their mean is within five standard deviations, each at most half a
-// gap over the root of the count.
+// The mean of 20,000 roundings of a value is within five standard deviations: each at most half a
+// gap over the square root of the count.
 TEST(NarrowStochastic, IsTheValueOnAverage) {
   constexpr std::int64_t count = 20'000;
   for (const DType to : kLow) {

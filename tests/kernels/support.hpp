@@ -21,7 +21,7 @@ inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 using Floats = std::vector<float>;
 
-/// Normally distributed, the same for the same seed.
+/// Normally distributed; equal seeds give equal values.
 inline Floats random_floats(std::int64_t elems, unsigned seed, float stddev = 1.0F) {
   std::mt19937 generator{seed};
   std::normal_distribution<float> normal{0.0F, stddev};
@@ -34,7 +34,8 @@ inline Floats filled(std::int64_t elems, float value) {
   return Floats(static_cast<std::size_t>(elems), value);
 }
 
-/// Rows of `columns`, each followed by a gap of NaNs, `stride` apart; and without the gaps again.
+/// Rows of `columns`, `stride` apart, each followed by a gap of NaNs; without_gaps removes the
+/// gaps.
 inline Floats with_gaps(const Floats& rows, std::int64_t columns, std::int64_t stride) {
   const auto count = std::ssize(rows) / columns;
   Floats all = filled(count * stride, kNan);

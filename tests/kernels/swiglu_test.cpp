@@ -24,7 +24,7 @@ TEST(SwiGLUReference, ByHand) {
 struct Shape {
   std::int64_t rows, columns;
 };
-// Whole packs and not, of one row and of many.
+// Whole packs and not, one row and many.
 constexpr Shape kShapes[] = {{0, 8}, {1, 1}, {3, 7}, {5, 8}, {33, 31}, {70, 64}, {9, 1000}};
 
 /// Gate and up as halves of one matrix, `gap` elements between its rows.
@@ -66,8 +66,8 @@ class SwiGLUKernels : public BackendTest {
 };
 INSTANTIATE_TEST_SUITE_P(Backends, SwiGLUKernels, backends(), backend_name);
 
-// Like GELU, it uses the logistic function, whose error becomes at most 8 roundoffs of
-// what it is multiplied by, and |gate| (1 - s) s <= 0.3.
+// Like GELU, it uses the logistic function. Its error is at most 8 roundoffs of its factor, and
+// |gate| (1 - s) s <= 0.3.
 TEST_P(SwiGLUKernels, ForwardIsCloseToFloat64) {
   for_all([&](DType dtype, Problem problem) {
     Floats expected(problem.dy.size());
@@ -101,7 +101,7 @@ TEST_P(SwiGLUKernels, BackwardIsCloseToFloat64AndLeavesGapsAlone) {
   });
 }
 
-// dgate and dup may take the place of gate and up.
+// dgate and dup may overwrite gate and up.
 TEST_P(SwiGLUKernels, HaveTheSameBitsInPlaceAndAtAnyAddress) {
   for_all([&](DType dtype, const Problem& problem) {
     DeviceValues in{bench(), problem.both, dtype}, out{bench(), problem.both, dtype};

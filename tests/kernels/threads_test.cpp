@@ -1,4 +1,4 @@
-// No kernel's result depends on how many threads compute it.
+// No kernel's result depends on the number of threads.
 #include <bit>
 #include <cstdint>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads[] = {2, 3, 4, 7};
 
-/// What a kernel wrote, and a scalar for those that add one up.
+/// The output of a kernel, and the scalar that some kernels sum up.
 struct Result {
   std::vector<Floats> tensors;
   double sum = 0.0;
@@ -25,7 +25,7 @@ struct Result {
   }
 };
 
-/// `run(stream, threads)` gives the same Result for every number of threads.
+/// `run(stream, threads)` must give the same Result for every number of threads.
 template <class Run>
 void expect_same_on_all(const Run& run) {
   const DeviceBench single{make_cpu_device({.threads = 1})};
@@ -147,7 +147,7 @@ TEST(Threads, KernelsOfRowsAndColumns) {
     const std::int64_t even = columns / 2 * 2;
     expect_same_on_all([&](Stream stream, int) {
       Result r{{x, dy}};
-      // Any numbers do for a table.
+      // The values of the table do not matter.
       cpu.rotary_forward({r.tensors[0].data(), dy.data(), x.data(), 1, rows, 1, even, columns},
                          stream);
       cpu.rotary_backward({r.tensors[1].data(), x.data(), dy.data(), 1, rows, 1, even, columns},
@@ -219,8 +219,8 @@ TEST(Threads, Attention) {
   }
 }
 
-// Sizes around the units of the cut, long sums that are computed in several blocks, and both kinds
-// of vector.
+// Sizes around the units of the split, long sums computed in several blocks, and row and column
+// vectors.
 struct ProductSizes {
   std::int64_t m, n, k;
 };
@@ -265,7 +265,7 @@ TEST(Threads, MatMuls) {
   }
 }
 
-// Whatever the cut, in every variant that this processor can run: the units hold for all of them.
+// Any split, in every variant that this processor can run.
 TEST(MatMulSplit, PiecesGiveTheBitsOfTheWholeInEveryVariant) {
   for (const MatMulVariant& variant : matmul_variants()) {
     for (const ProductSizes& sizes : kProducts) {
@@ -306,7 +306,7 @@ TEST(MatMulSplit, EveryElementIsInOnePieceAndNoPieceIsSmall) {
           whole.m = m;
           whole.n = n;
           whole.c = {reinterpret_cast<float*>(owners.data()), n};
-          whole.a = whole.b = {whole.c.data, n};  // not read, but addresses of pieces are taken
+          whole.a = whole.b = {whole.c.data, n};  // not read, but addresses of pieces are computed
           const StridedMatMul piece = piece_of(whole, split, i);
           ASSERT_GE(piece.m, std::min<std::int64_t>(m, 8));
           ASSERT_GE(piece.n, std::min<std::int64_t>(n, 48));

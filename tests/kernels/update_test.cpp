@@ -1,5 +1,5 @@
-// What holds of every optimizer kernel: one pass whose bits are the reference's, in every mix of
-// dtypes, with each rounding, however the run is cut.
+// Every optimizer kernel makes one pass with the reference's bits, in every mix of dtypes, with
+// each rounding, wherever the run is cut.
 #include "kernels/updates.hpp"
 
 namespace tessera::kernels::update_test {
@@ -7,7 +7,7 @@ namespace {
 
 using namespace updates;
 
-/// body(layout) of every mix of dtypes, with each rounding and kind of masters.
+/// body(layout) for every mix of dtypes, rounding and kind of masters.
 template <class Body>
 void for_all_mixes(Layout layout, Body body) {
   for (const DType gradient : kValueDTypes) {
@@ -29,7 +29,7 @@ void for_all_mixes(Layout layout, Body body) {
   }
 }
 
-/// The last step of an update that was not a kernel's.
+/// The last step of an update that is not a kernel's.
 Rule round_weights() {
   return {"round_weights", 0,
           [](const UpdateRun& run, const StepScalars* scalars, Stream stream) {
@@ -77,7 +77,7 @@ TEST_P(UpdateKernels, EveryAlignmentGivesTheSameBits) {
     }
     for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
       for (const std::int64_t offset : {1, 2, 3, 4, 5, 7, 8}) {
-        for (const std::int64_t skew : {0, 1}) {  // 1: arrays that are never aligned together
+        for (const std::int64_t skew : {0, 1}) {  // 1: arrays are never aligned together
           expect_reference(rule,
                            {.elems = 600,
                             .gradient = DType::bf16,
@@ -94,7 +94,8 @@ TEST_P(UpdateKernels, EveryAlignmentGivesTheSameBits) {
   }
 }
 
-// At every start, also where arrays are never aligned together and every element is a single one.
+// Every start, including arrays that are never aligned together, where every element is handled
+// singly.
 TEST_P(UpdateKernels, RemaindersHaveTheReferencesBitsAtEveryStart) {
   for (const Rule& rule : rules()) {
     for (const DType gradient : {DType::fp32, DType::bf16}) {
@@ -115,7 +116,7 @@ TEST_P(UpdateKernels, RemaindersHaveTheReferencesBitsAtEveryStart) {
   }
 }
 
-// Random words are taken by the place in the parameter, which may be out of step with the memory.
+// Random words depend on the position in the parameter, which may be misaligned with the memory.
 TEST_P(UpdateKernels, RoundByThePlaceInTheParameter) {
   for (const std::int64_t first : {1, 2, 3, 1001}) {
     expect_reference(rules().front(),
@@ -141,8 +142,7 @@ TEST_P(UpdateKernels, ALongRunHasTheReferencesBits) {
   }
 }
 
-// The property that ZeRO relies on, with stochastic rounding too: it follows the element, not the
-// shard.
+// ZeRO relies on this, with stochastic rounding too: it depends on the element, not on the shard.
 TEST_P(UpdateKernels, ShardsGiveTheSameBitsAsTheWhole) {
   const auto expect_same = [&](const Rule& rule, const Layout& layout, const Start& start,
                                const std::vector<std::int64_t>& cuts) {
@@ -167,7 +167,8 @@ TEST_P(UpdateKernels, ShardsGiveTheSameBitsAsTheWhole) {
   }
 }
 
-// Runs that take three CUDA kernels, each with its own numbers, and more than fit into one launch.
+// Runs that need three CUDA kernels, each with its own arguments, and more than fit into one
+// launch.
 TEST_P(UpdateKernels, EveryRunOfATableUsesItsOwnNumbers) {
   const std::vector<Layout> layouts = {
       {.elems = 1500, .gradient = DType::bf16, .parameter = DType::bf16},
@@ -182,7 +183,7 @@ TEST_P(UpdateKernels, EveryRunOfATableUsesItsOwnNumbers) {
     std::vector<RuledRun<AdamW>> runs;
     DeviceArray<StepScalars> scalars{on, std::vector<StepScalars>{at_update(3)}};
     for (std::size_t i = 0; i < count; ++i) {
-      const bool tiny = i % 4 != 0;  // most are, as biases beside weights
+      const bool tiny = i % 4 != 0;  // most runs are small, like biases next to weights
       Layout layout = layouts[i < 170 ? i % 2 : 2 + i % 3];
       if (tiny) { layout.elems = static_cast<std::int64_t>(i % 40); }
       Start start{layout.elems};
@@ -251,7 +252,7 @@ TEST_P(UpdateKernels, SpecialValuesInHalvesHaveTheReferencesBits) {
   }
 }
 
-// What remainders are for: as whole masters, and half of their bytes.
+// Remainders train like whole masters, with half of their bytes.
 TEST_P(UpdateKernels, RemaindersTrainAsWholeMasters) {
   std::vector<StepScalars> scalars;
   for (std::int64_t update = 1; update <= 20; ++update) { scalars.push_back(at_update(update)); }
@@ -319,7 +320,7 @@ TEST_P(UpdateKernels, RoundingWeightsAloneWritesTheCopyAndNothingElse) {
   for (const std::int64_t elems : {0, 1, 257, 900}) {
     const Start start{elems};
     for_all_mixes({.elems = elems}, [&](const Layout& layout) {
-      if (layout.remainder) { return; }  // masters are whole: there is nothing to round
+      if (layout.remainder) { return; }  // whole masters: nothing to round
       expect_reference(round_weights(), layout, {at_update(2)}, start);
       Outcome before = on_device(round_weights(), layout, start, {});
       const Outcome after = on_device(round_weights(), layout, start, {at_update(2)});
@@ -350,7 +351,7 @@ TEST_P(UpdateKernels, RoundingWeightsAloneHasTheReferencesBitsAtEveryStartAndSpe
   }
 }
 
-// The update itself is done in fp32: what gradients of 16 bits hold, and nothing less.
+// The update is computed in fp32: it uses exactly what the 16-bit gradient holds.
 TEST_P(UpdateKernels, ASixteenBitGradientCountsAsItsValueInFp32) {
   for (const Rule& rule : rules()) {
     Start start{900};
@@ -362,7 +363,7 @@ TEST_P(UpdateKernels, ASixteenBitGradientCountsAsItsValueInFp32) {
   }
 }
 
-/// The result of a rule on a run with this number of CPU threads.
+/// The outcome of a rule with this number of CPU threads.
 Outcome on_threads(int threads, const Rule& rule, const Layout& layout) {
   DeviceBench bench{make_cpu_device({.threads = threads})};
   return outcome_of(bench, layout, Start{layout.elems}, rule.moments, {at_update(3)},

@@ -11,12 +11,12 @@
 #include "kernels/values.hpp"
 #include "tessera/base/math.hpp"
 
-// Runs of the optimizers' kernels on arrays of every kind, by the references and on a device.
+// Runs of the optimizer kernels on arrays of every kind, by the references and on a device.
 namespace tessera::kernels::updates {
 
 using Step = std::function<void(const UpdateRun&, const StepScalars*)>;
 
-/// A rule with its numbers.
+/// An optimizer rule with its hyperparameters.
 struct Rule {
   const char* name;
   int moments;
@@ -40,7 +40,7 @@ Rule rule(const char* name, int moments, const Hyper& hyper, auto* reference,
           }};
 }
 
-/// The rules with moments.
+/// The rules that have moments.
 inline std::vector<Rule> rules_of_moments() {
   return {rule("adamw", 2, AdamW{}, &reference::adamw, &Table::adamw),
           rule("adam", 2, Adam{.weight_decay = 0.1F}, &reference::adam, &Table::adam),
@@ -58,14 +58,14 @@ inline std::vector<Rule> rules() {
 struct Layout {
   std::int64_t elems = 700;
   DType gradient = DType::fp32;
-  DType parameter = DType::fp32;  ///< fp32: there is no copy
+  DType parameter = DType::fp32;  ///< fp32: no copy
   DType first = DType::fp32;
   DType second = DType::fp32;
   Rounding rounding = Rounding::nearest;
-  bool remainder = false;          ///< of the masters, with bf16 parameters
-  bool quantised = false;          ///< moments, which are zero at first
-  std::int64_t offset = 0;         ///< of all arrays but quantised moments
-  std::int64_t gradient_skew = 0;  ///< additional, for the gradient
+  bool remainder = false;          ///< masters keep remainders; bf16 parameters only
+  bool quantised = false;          ///< moments are quantised, and zero at first
+  std::int64_t offset = 0;         ///< of all arrays except quantised moments
+  std::int64_t gradient_skew = 0;  ///< added to `offset` for the gradient
   std::int64_t first_in_parameter = 0;
 };
 
@@ -80,7 +80,7 @@ inline std::string text(const Layout& layout) {
          std::to_string(layout.first_in_parameter);
 }
 
-/// What a run's arrays hold at first, and the gradients of its updates.
+/// Initial contents of a run's arrays, and the gradients of its updates.
 struct Start {
   Floats weight, first, second;
   std::vector<Floats> gradients;
@@ -94,7 +94,7 @@ struct Start {
   }
 };
 
-/// What they hold afterwards.
+/// Contents of the arrays after the updates.
 struct Outcome {
   Bytes weight, parameter, remainder, first, second, first_scales, second_scales;
   friend bool operator==(const Outcome&, const Outcome&) = default;
@@ -107,7 +107,7 @@ inline StepScalars at_update(std::int64_t t, float factor = 0.37F) {
   return scalars;
 }
 
-/// A part of floats as it lies in memory.
+/// A part of the masters as it is laid out in memory.
 inline Bytes part_of(const Floats& floats, DType dtype, MasterPart part) {
   Bytes bytes(floats.size() * size_of(dtype));
   store_part({bytes.data(), dtype}, part, floats.data(), std::ssize(floats));
@@ -186,8 +186,8 @@ class Arrays {
   DeviceValues first_scales_, second_scales_;
 };
 
-/// What the updates `scalars` make of a start, with its gradients in turn; `step` is called once
-/// for each.
+/// Applies the updates `scalars` to a start, with its gradients in turn; calls `step` once per
+/// update.
 inline Outcome outcome_of(DeviceBench& bench, const Layout& layout, const Start& start, int moments,
                           const std::vector<StepScalars>& scalars, const Step& step) {
   Arrays arrays{bench, layout, start};
@@ -201,7 +201,7 @@ inline Outcome outcome_of(DeviceBench& bench, const Layout& layout, const Start&
   return arrays.read();
 }
 
-/// Whether remainders are the same. Beside a NaN they are anything, as its bits are.
+/// Whether remainders are equal. Next to a NaN they may be anything.
 inline bool same_remainders(const Outcome& a, const Outcome& b) {
   if (a.remainder == b.remainder) { return true; }
   const Floats x = decoded(a.remainder, DType::bf16), y = decoded(b.remainder, DType::bf16);
@@ -219,7 +219,7 @@ class UpdateTest : public BackendTest {
                     const std::vector<StepScalars>& scalars) {
     return in_pieces(rule, layout, start, scalars, {0, layout.elems});
   }
-  /// The same as a table of pieces, each between two of the cuts.
+  /// The same, with the run cut into a table of pieces.
   Outcome in_pieces(const Rule& rule, const Layout& layout, const Start& start,
                     const std::vector<StepScalars>& scalars,
                     const std::vector<std::int64_t>& cuts) {
@@ -244,7 +244,7 @@ class UpdateTest : public BackendTest {
     Start start;
     Floats weight;
   };
-  /// Moments from zero, and halved gradients of fp32 that are new in every update.
+  /// Starts from zero moments; every update has new fp32 gradients, halved.
   Followed follow(const Rule& rule, std::int64_t elems, unsigned count) {
     Start start{elems, count};
     start.first = start.second = filled(elems, 0.0F);
@@ -282,7 +282,7 @@ class UpdateTest : public BackendTest {
   DeviceBench host_{make_cpu_device()};
 };
 
-/// A master of which a layout with a remainder has kept the halves.
+/// The masters joined from the halves that a layout with remainders keeps.
 inline Bytes joined(const Outcome& outcome) {
   const std::size_t elems = outcome.parameter.size() / sizeof(bfloat16);
   Floats masters(elems);

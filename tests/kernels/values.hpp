@@ -12,7 +12,7 @@
 #include "kernels/support.hpp"
 #include "kernels/support/typed.hpp"
 
-// Values of any dtype on the host and on a device, and how far kernels may be from a reference.
+// Values of any dtype on the host and on a device, and error bounds of kernels.
 namespace tessera::kernels {
 
 using test::backend_name;
@@ -58,7 +58,7 @@ class HostValues {
   Bytes bytes_;
 };
 
-/// Floats as they lie in memory in a dtype.
+/// Floats as they are laid out in memory in a dtype.
 inline Bytes encoded(const Floats& floats, DType dtype) {
   return HostValues(dtype, floats).bytes();
 }
@@ -66,12 +66,12 @@ inline Floats decoded(Bytes bytes, DType dtype) {
   return HostValues(dtype, std::move(bytes)).floats();
 }
 
-/// What is left of floats in a dtype.
+/// Floats rounded to a dtype.
 inline Floats rounded(DType dtype, const Floats& values) {
   return dtype == DType::fp32 ? values : HostValues(dtype, values).floats();
 }
 
-/// Whether two arrays of a dtype are equal to the bit, but for NaNs, of which one is like another.
+/// Whether two arrays of a dtype have equal bits; all NaNs count as equal.
 inline bool same_values(const Bytes& a, const Bytes& b, DType dtype) {
   if (a == b) { return true; }
   const Floats x = decoded(a, dtype);
@@ -84,7 +84,7 @@ inline bool same_values(const Bytes& a, const Bytes& b, DType dtype) {
   return same;
 }
 
-/// Values of a dtype on the device, between guards, `offset` elements behind an aligned address.
+/// Values of a dtype on the device, between guards, `offset` elements after an aligned address.
 class DeviceValues {
  public:
   DeviceValues(DeviceBench& bench, const Floats& floats, DType dtype, std::int64_t offset = 0)
@@ -117,8 +117,8 @@ inline double rounding(DType dtype, double value) {
   return unit * std::abs(value) + least;
 }
 
-/// Each element of `actual`, stored in `dtype`, is that of `expected` but for `bound(i)`, with
-/// which it was computed, and the rounding of the result.
+/// Each element of `actual`, stored in `dtype`, equals that of `expected` up to `bound(i)`, the
+/// error of the computation, and the rounding of the result.
 template <class Bound>
 void expect_within(const Floats& actual, const Floats& expected, DType dtype, Bound bound) {
   ASSERT_EQ(actual.size(), expected.size());
@@ -130,7 +130,7 @@ void expect_within(const Floats& actual, const Floats& expected, DType dtype, Bo
   }
 }
 
-/// A stream whose workspace is smaller than a rank's, so that kernels go over it in pieces.
+/// A stream with a workspace smaller than a rank's, so that kernels process their input in pieces.
 class SmallWorkspace {
  public:
   SmallWorkspace(DeviceBench& bench, std::size_t bytes)

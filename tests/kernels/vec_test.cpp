@@ -8,7 +8,7 @@
 namespace tessera::kernels::vec_test {
 namespace {
 
-// The vector conversions are those of the types, for every pattern of 16 bits and around every tie.
+// Vector conversions equal those of the types, for every 16-bit pattern and around every tie.
 TEST(Vec, ConversionsOfSixteenBitsHaveTheBitsOfTheTypes) {
   const auto check = [&]<class Half>(Half) {
     std::vector<Half> all;

@@ -3,7 +3,7 @@
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/values.hpp"
 
-// Classes in parts, as ranks along `tensor` have them.
+// Classes split into parts, as on ranks along `tensor`.
 namespace tessera::kernels::vocab_cross_entropy_test {
 namespace {
 
@@ -18,7 +18,7 @@ TEST(VocabCrossEntropyReference, ByHand) {
   EXPECT_FLOAT_EQ(statistics[2], std::log(3.0F));
   EXPECT_THAT((Floats{statistics.begin() + 3, statistics.begin() + 6}),
               testing::ElementsAre(5.0F, 2.0F, 5.0F));
-  // The other part has one more class, of logit 0 and 5, and no target.
+  // The other part has one more class, with logits 0 and 5, and no target.
   const Floats other{0.0F, 1.0F, 0.0F, 5.0F, 1.0F, 0.0F};
   std::copy(other.begin(), other.end(), statistics.begin() + 6);
   Floats gradient = logits;
@@ -33,7 +33,7 @@ TEST(VocabCrossEntropyReference, ByHand) {
   EXPECT_NEAR(gradient[3], 4.0 / 3, 1e-6);
 }
 
-/// The classes [cuts[p], cuts[p + 1]) of part p, rows of logits 5 elements longer than that.
+/// Part p has the classes [cuts[p], cuts[p + 1]). Its rows of logits are 5 elements longer.
 struct Parts {
   std::int64_t rows;
   std::vector<std::int64_t> cuts;
@@ -113,8 +113,8 @@ class VocabCrossEntropyKernels : public BackendTest {
 };
 INSTANTIATE_TEST_SUITE_P(Backends, VocabCrossEntropyKernels, backends(), backend_name);
 
-// Rounding changes a row's sum of exponentials by at most 2^-24 in each part, beside what the
-// kernel of one part is off by (its tests).
+// Rounding changes a row's sum of exponentials by at most 2^-24 in each part, in addition to the
+// bound of one part's kernel (its tests).
 TEST_P(VocabCrossEntropyKernels, PartsGiveWhatOneKernelGives) {
   const std::vector<std::vector<std::int64_t>> cuts{
       {0, 257}, {0, 64, 257}, {0, 0, 1, 1, 257}, {0, 128, 192, 257, 257}, {0, 2500, 5003}};
@@ -142,10 +142,10 @@ TEST_P(VocabCrossEntropyKernels, PartsGiveWhatOneKernelGives) {
   }
 }
 
-// The slope of the loss of both parts, from above and below a logit.
+// The slope of both parts' loss, by central differences of a logit.
 TEST_P(VocabCrossEntropyKernels, TheGradientIsTheSlopeOfTheLoss) {
   Parts parts{2, {0, 3, 7}, DType::fp32, 1.0F};
-  parts.gradient_scale = 0.5F;  // as the losses'
+  parts.gradient_scale = 0.5F;  // matches the losses
   const Floats gradients = run(parts).gradients;
   for (std::size_t i = 0; i < parts.logits.size(); ++i) {
     constexpr float h = 0x1p-5F;
@@ -154,7 +154,7 @@ TEST_P(VocabCrossEntropyKernels, TheGradientIsTheSlopeOfTheLoss) {
     below.logits[i] -= h;
     const double step = static_cast<double>(above.logits[i]) - static_cast<double>(below.logits[i]);
     const double slope = (run(above).losses[0] - run(below).losses[0]) / step;
-    EXPECT_NEAR(gradients[i], slope, 1e-4) << i;  // h^2 / 6 of a third derivative below 1/4
+    EXPECT_NEAR(gradients[i], slope, 1e-4) << i;  // h^2 / 6 times a third derivative below 1/4
   }
 }
 

@@ -62,7 +62,7 @@ TEST_F(SlotRings, AnArenaTooSmallIsRefused) {
                ContractError);
 }
 
-// The slot that has been free for longest comes first: its readers have most likely finished.
+// The slot that has been free longest is used first: its readers have most likely finished.
 TEST_F(SlotRings, ContinueAfterTheLastHandedOutSlot) {
   SlotRing slots = ring(4);
   std::vector<Slot*> all;
@@ -187,7 +187,7 @@ TEST_F(SlotRings, ASlotOfAnotherRingIsRefused) {
   EXPECT_TRUE(foreign.taken());
 }
 
-// The reader is held up in the middle of reading. Only the slot's event keeps the next writer away.
+// The reader is blocked while it reads. Only the slot's event keeps the next writer away.
 TEST_F(SlotRings, TheNextWriterStartsAfterTheLastReaderHasFinished) {
   SlotRing slots = ring(1);
   std::latch open{1};
@@ -219,7 +219,7 @@ TEST_F(SlotRings, TheNextWriterStartsAfterTheLastReaderHasFinished) {
   reader.get().wait();
 }
 
-// Given back without having been read: the producer may still be writing.
+// The slot is released without being read: the producer may still be writing.
 TEST_F(SlotRings, TheNextWriterStartsAfterTheLastProducerHasFinished) {
   SlotRing slots = ring(1);
   std::latch open{1};
@@ -262,8 +262,8 @@ TEST_F(SlotRings, PoisonShowsNanToALateReader) {
   EXPECT_EQ(static_cast<const float*>(neighbour.data())[0], 5.0F);
 }
 
-// Poison is written on the reader's stream before the mark the next writer waits for: it neither
-// hits a reader that is still at work nor what is written next.
+// Poison is written on the reader's stream before the event that the next writer waits for: it hits
+// neither a reader still at work nor the next contents.
 TEST_F(SlotRings, PoisonFallsBetweenTheLastReaderAndTheNextWriter) {
   SlotRing slots = ring(1, SlotPoison::nan);
   std::latch open{1};

@@ -51,7 +51,7 @@ TEST(MemoryTracker, ThePeakHasTheCompositionOfItsFirstMoment) {
   tracker.add(Category::parameters, 100, "a");
   tracker.add(Category::gather, 60, "slots");  // 160: the peak
   tracker.remove(Category::gather, 60, "slots");
-  tracker.add(Category::reduce, 60, "slots");  // 160 again, another composition: not the first
+  tracker.add(Category::reduce, 60, "slots");  // 160 again, of other categories: not the first peak
   tracker.remove(Category::reduce, 60, "slots");
   tracker.add(Category::activations, 20, "x");  // 120
   const MemoryReport report = tracker.report();

@@ -9,14 +9,14 @@
 #include "support/guide_table.hpp"
 #include "tessera/tessera.hpp"
 
-// Mistakes in a wrapped trainer, and the text of each error: the table of docs/trainer-mistakes.md,
+// Mistakes in a wrapped trainer and the text of each error: the table of docs/trainer-mistakes.md,
 // word for word.
 namespace tessera::test::guide_test {
 namespace {
 
 using Trainer = MistakenTrainer;
 
-// Units a and b, declared and no more.
+// Declares units a and b, nothing else.
 template <class Use>
 auto declared(Use use) {
   return on(2, [use](World& world) {

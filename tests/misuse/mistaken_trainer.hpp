@@ -6,7 +6,7 @@
 
 namespace tessera::test {
 
-/// Two units of one weight each, of 15 and 10 elements, that train.
+/// Two trainable units of one weight each, of 15 and 10 elements.
 struct MistakenTrainer {
   explicit MistakenTrainer(World& world, const ModelOptions& options = {})
       : model{std::make_unique<ShardedModel>(world, options)},

@@ -21,9 +21,9 @@
 #include "tessera/engine/activation_store.hpp"
 #include "tessera/tessera.hpp"
 
-// A program of mistakes: each ends in the documented error (docs/error-kinds.md), of the documented
-// kind, which names what was wrong. No crash, no hang, no silence: CI runs it under the sanitizers
-// too.
+// Each mistake ends in the documented error (docs/error-kinds.md) of the documented kind, with a
+// text that names the mistake: no crash, no hang, no silent result. CI also runs this under the
+// sanitizers.
 namespace tessera::test::mistakes_test {
 namespace {
 
@@ -36,13 +36,13 @@ enum class Kind { contract, config, memory, comm, format, numeric, other };
 struct Mistake {
   const char* name;
   Kind kind;
-  std::vector<std::string> texts;  // all of them are in what()
+  std::vector<std::string> texts;  // what() contains all of them
   std::function<void()> make;
 
   friend void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
 };
 
-// What is used after its World: made within a run, kept beyond it.
+// Use of an object after its World: made within a run, kept beyond it.
 template <class T, class Use>
 void after_the_world(const std::function<T(World&)>& make, const Use& use) {
   T kept{};
@@ -366,7 +366,7 @@ INSTANTIATE_TEST_SUITE_P(Lifetimes, Mistakes, ::testing::ValuesIn(lifetimes()), 
 INSTANTIATE_TEST_SUITE_P(Units, Mistakes, ::testing::ValuesIn(units()), kNames);
 INSTANTIATE_TEST_SUITE_P(Others, Mistakes, ::testing::ValuesIn(others()), kNames);
 
-/// Under every strategy, with gradients in slots and without.
+/// Every strategy, with gradients in slots and without.
 class MemoryMistakes : public ::testing::TestWithParam<std::tuple<Strategy, int>> {
  protected:
   static ModelOptions options() {
@@ -427,7 +427,7 @@ TEST_P(MemoryMistakes, AWriteBeyondAGradientsEndIsNamed) {
           })});
 }
 
-// Room behind a parameter is its kernels' to write zeros to, and nothing else.
+// Kernels may write zeros to the room after a parameter, and nothing else.
 TEST(Rooms, HoldZerosAndAreGuardedAtTheirEnd) {
   struct Write {
     int at;
@@ -488,8 +488,7 @@ TEST_P(MemoryMistakes, ACorrectTrainerIsUnaffectedAndHoldsTheSameMemory) {
   EXPECT_EQ(peaks[0], peaks[1]);
 }
 
-// Covers tied tables, units that are opened twice, micro-batches, narrow dtypes and an offloaded
-// optimizer.
+// Covers tied tables, units opened twice, micro-batches, narrow dtypes and an offloaded optimizer.
 TEST(CheckedTraining, HasTheSameBits) {
   std::vector<ToyRun> runs;
   for (const Strategy strategy : all_strategies()) {
@@ -520,7 +519,7 @@ TEST(CheckedTraining, HasTheSameBits) {
   }
 }
 
-// A released slot holds NaN that keep their bits on their way through a CPU's arithmetic.
+// A released slot holds NaNs whose bits survive a CPU's arithmetic.
 TEST(LateReaders, AreNamedWhereTheirNaNAppears) {
   for (const bool watches : {false, true}) {
     expect({"",
@@ -543,7 +542,7 @@ TEST(LateReaders, AreNamedWhereTheirNaNAppears) {
   }
 }
 
-// These are not mistakes: everything they need is still there.
+// Not mistakes: everything that they need still exists.
 TEST(Survivors, ABufferOutlivesItsWorld) {
   std::optional<Buffer> kept;
   std::optional<Buffer> host;

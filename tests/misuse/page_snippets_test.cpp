@@ -2,7 +2,7 @@
 
 #include "tessera/tessera.hpp"
 
-// Options that pages show: each piece is a block of a page (tests/layers compares them).
+// Options shown on pages: each piece is a block of a page (tests/layers compares them).
 namespace tessera::test::page_snippets_test {
 namespace {
 

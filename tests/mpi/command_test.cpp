@@ -1,4 +1,4 @@
-// The tessera command as a job of processes: its results, who prints, and how it ends.
+// The tessera command as a job of processes: its results, which process prints, and how it ends.
 #include "cli/command.hpp"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ constexpr std::chrono::seconds kSeconds{30};
 
 class MpiCommand : public CommandTest {
  protected:
-  /// The arguments of a run that takes a moment, with sizes that its ranks do not divide.
+  /// Arguments of a short run, with sizes that the number of ranks does not divide.
   [[nodiscard]] Words model(const std::string& command, const Words& more) const {
     Words all = {command,   "--data", path("text.txt"), "--layers", "2",       "--hidden", "20",
                  "--heads", "2",      "--seq",          "16",       "--batch", "2"};
@@ -46,7 +46,7 @@ class MpiCommand : public CommandTest {
     EXPECT_LT(Clock::now() - begin, kSeconds);
     return {status, job.output(), ""};
   }
-  /// ... and fails; its output contains `parts`, printed by only one process.
+  /// Runs a job that fails; only one process prints the error, which contains `parts`.
   static void refused(int ranks, const Words& arguments, int status, const Words& parts) {
     SCOPED_TRACE(::testing::PrintToString(arguments));
     const Outcome outcome = job(ranks, arguments);
@@ -64,7 +64,7 @@ class MpiCommand : public CommandTest {
   }
 };
 
-/// What of a log's line does not depend on time or on the communicator.
+/// The fields of a log line that depend neither on time nor on the communicator.
 Json results(Json line) {
   for (const char* other : {"seconds", "tokens_per_second", "peak_bytes", "planned_peak_bytes"}) {
     line.erase(other);
@@ -121,8 +121,8 @@ TEST_F(MpiCommand, HybridShardsAmongTheProcessesOfThisMachineUnlessTold) {
   refused(4, uneven, 2, {"--shard-group is 3", "choose one of 1, 2, 4"});
 }
 
-/// Starts the words after it as if rank r were on the r-th machine of `machines`, and the launcher
-/// had said how many ranks that has.
+/// Starts the command `words` as if rank r ran on the r-th machine of `machines`, and the launcher
+/// had announced each machine's number of ranks.
 Words on_machines(const std::string& machines, const Words& words) {
   const std::string script = "machine=$(echo " + machines +
                              R"( | cut -d' ' -f$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} + 1)))
@@ -175,7 +175,7 @@ TEST_F(MpiCommand, RanksThatWouldStartFromOtherWeightsAreNamed) {
   };
   const auto joined = [&](const std::string& first, const std::string& second) {
     Words all = started_from(first);
-    all.erase(all.begin());  // the job puts it there
+    all.erase(all.begin());  // added by the job
     const Words colon = {":", "-n", "2"};
     all.insert(all.end(), colon.begin(), colon.end());
     const Words other = started_from(second);
@@ -194,7 +194,7 @@ TEST_F(MpiCommand, OptionsThatProcessesHaveToShareAreCompared) {
   write_file(path("other.txt"), text(20'000).replace(10'000, 1, "?"));
   const auto joined = [&](const Words& mine, const Words& theirs) {
     Words all = as_process(model("train", mine));
-    all.erase(all.begin());  // the job puts it there
+    all.erase(all.begin());  // added by the job
     const Words colon = {":", "-n", "2"};
     all.insert(all.end(), colon.begin(), colon.end());
     const Words others = as_process(model("train", theirs));
@@ -214,13 +214,13 @@ TEST_F(MpiCommand, OptionsThatProcessesHaveToShareAreCompared) {
           {"--dropout: rank 0 has 0.1, and ranks 1, 2 have 0;"});
   refused(1, joined(with({"--checkpoint", path("w")}), usual), 2,
           {"--checkpoint: rank 0 has given, and ranks 1, 2 have none;"});
-  // A file of the same size under another name.
+  // Another file of the same size.
   Words other = joined(usual, usual);
   *std::find(other.rbegin(), other.rend(), path("text.txt")) = path("other.txt");
   refused(1, other, 2, {"--data: rank 0 has 20000 tokens of hash ", "and ranks 1, 2 have 20000 "});
 }
 
-/// The bytes of a rank without those of its communicator.
+/// The memory of a rank without its communicator's.
 Json own_bytes(Json rank) {
   const std::size_t communicator = rank.at("at_peak").at("communicator");
   for (const char* peak : {"peak_bytes", "planned_peak_bytes"}) {
@@ -319,8 +319,8 @@ TEST_F(MpiCommand, ReportsAProblemOfEveryProcessOnce) {
           {"2 ranks of gpt2 under ddp need", "use fewer ranks on it"});
 }
 
-// Each rank reads its part of the weights, and finds that they are of another model. Which comes
-// first is open.
+// Each rank reads its part of the weights and finds that they belong to another model. Any rank may
+// be the first.
 TEST_F(MpiCommand, ReportsAProblemOfEveryRankDuringTrainingOnce) {
   ASSERT_EQ(tessera(model("train", {"--steps", "0", "--checkpoint", path("w")})).status, 0);
   Words wider = model("train", {"--steps", "1", "--init", path("w/model.safetensors")});
@@ -353,14 +353,14 @@ TEST_F(MpiCommand, SkippedStepsAreReportedOnceAndTooManyEndTheJob) {
   EXPECT_EQ(count("of unit '", outcome.out), 1) << outcome.out;
 }
 
-/// Starts the words after it, and has each process say who it is.
+/// Starts the command, and has each process print its rank and process id.
 Words saying_who(const Words& command) {
   Words words = {"sh", "-c", "echo rank $OMPI_COMM_WORLD_RANK$PMI_RANK pid $$; exec \"$@\"", "sh"};
   words.insert(words.end(), command.begin(), command.end());
   return words;
 }
 
-/// The number in `said` at the group of `pattern`; 0 if there is none.
+/// The number that `pattern`'s group matches in `said`; 0 if there is none.
 int number_in(const std::string& said, const std::string& pattern) {
   std::smatch match;
   const bool found = std::regex_search(said, match, std::regex{pattern});
@@ -373,12 +373,13 @@ int process_of(int rank, const std::string& said) {
   return number_in(said, "rank " + std::to_string(rank) + " pid ([0-9]+)\n");
 }
 
-/// A job that trains for good, of which one process is sent a signal.
+/// A job that trains without end, of which one process receives a signal.
 class SignalledJob {
  public:
   explicit SignalledJob(const Words& command, int ranks = 3) : job_{ranks, saying_who(command)} {}
 
-  /// Its status, after the process of `rank` has got `signal` and within `limit`.
+  /// Sends `signal` to the process of `rank`; returns the job's status, which must come within
+  /// `limit`.
   int signal_and_wait(int rank, int signal, std::chrono::seconds limit = std::chrono::seconds{10}) {
     EXPECT_TRUE(job_.wait_for("step 1/", 1)) << job_.output();
     const int process = process_of(rank, job_.output());
@@ -400,7 +401,7 @@ TEST_F(MpiCommand, AKilledProcessEndsTheJobWithinSeconds) {
   EXPECT_NE(job.signal_and_wait(1, SIGKILL, std::chrono::seconds{5}), 0);
 }
 
-// mpirun names a killed process by its rank alone.
+// mpirun names a killed process only by its rank.
 TEST_F(MpiCommand, OnAMeshTheProcessOfEveryRankIsToldWithItsPlace) {
   SignalledJob job{
       as_process(model("train", {"--steps", "1000000000", "--mesh", "pipe=2,shard=1"})), 2};
@@ -411,7 +412,7 @@ TEST_F(MpiCommand, OnAMeshTheProcessOfEveryRankIsToldWithItsPlace) {
   }
 }
 
-// The others wait for it, or for each other: one reports that, and names no other rank.
+// The others wait for it, or for each other: one of them reports that, and names no other rank.
 TEST_F(MpiCommand, OnlyAStoppedProcessIsReportedAndOnce) {
   for (const std::string strategy : {"ddp", "zero3"}) {
     SCOPED_TRACE(strategy);
@@ -423,7 +424,7 @@ TEST_F(MpiCommand, OnlyAStoppedProcessIsReportedAndOnce) {
   }
 }
 
-// Whichever process gets it; the weights are those of a run that was to end there, to the bit.
+// Any process may receive it. The weights are bit-identical to those of a run planned to end there.
 TEST_F(MpiCommand, ASignalToOneProcessEndsAllAfterTheSameStepWithTheirWeights) {
   for (const int rank : {0, 2}) {
     SCOPED_TRACE(rank);

@@ -1,6 +1,6 @@
-// One rank of a job that goes wrong in the way that the first argument names; tests start it with
-// mpirun, or as a job of CUDA devices where a module for them is named, and look at how the job
-// ends. Reports errors as a user's program does.
+// A rank of a job that fails in the way named by the first argument. Tests start it with mpirun, or
+// as a job of CUDA devices where a module for them is named, and check how the job ends. It reports
+// errors like a user's program.
 //
 //   failing_rank WAY DEADLINE_MS
 #include <unistd.h>
@@ -32,7 +32,7 @@ using namespace tessera;
 
 constexpr int kCulprit = 1;
 
-/// Elements of the rank's device, all 1, between whose making and end nothing may be under way.
+/// Elements on the rank's device, all 1. No work may be in flight at construction or destruction.
 class Elements {
  public:
   Elements(World& world, std::int64_t count)
@@ -63,7 +63,7 @@ class Elements {
   std::int64_t count_;
 };
 
-/// Both channels busy, buffers made and destroyed in each step; `at_step` may throw.
+/// Keeps both channels busy, with buffers made and destroyed in each step; `at_step` may throw.
 void work(World& world, int steps, const std::function<void(int)>& at_step) {
   constexpr std::int64_t kPart = 20'000;
   for (int step = 0; step < steps; ++step) {
@@ -92,7 +92,8 @@ std::function<void(World&)> throwing(E error) {
   };
 }
 
-/// One batch of all ranks over each: NCCL has connected them then, and `submit` waits for no rank.
+/// Runs one batch of all ranks over each channel: afterwards NCCL is connected, and `submit` waits
+/// for no rank.
 void connect(World& world, const std::vector<Channel>& channels) {
   Elements data{world, 4};
   for (const Channel& channel : channels) {
@@ -109,10 +110,11 @@ void submit_other_batches(World& world) {
   try {
     reduce.communicator.submit(Batch{"x"}.all_reduce(view), reduce.stream);
     reduce.stream.wait();
-  } catch (const CommError& error) {  // every rank has the text, and nothing has moved
+  } catch (const CommError& error) {  // every rank gets the text, and nothing was moved
     std::printf("heard: %s, first element %g\n", error.what(), static_cast<double>(data.first()));
     std::fflush(stdout);
-    // Rank 0 reports, and its end takes the others along: not before the test has seen all of them.
+    // Rank 0 reports and then ends the other processes, but only after the test has seen all of
+    // them.
     while (world.rank() != 0) { ::pause(); }
     while (std::getchar() != EOF) {}
     world.barrier();
@@ -138,7 +140,7 @@ void say_process(World& world) {
   std::fflush(stdout);
 }
 
-/// The job's first collective, to which rank 1 never comes.
+/// The job's first collective, which rank 1 never calls.
 void miss_the_first_call(World& world) {
   Elements data{world, 4};
   const Channel gather = world.gather_channel();
@@ -148,7 +150,7 @@ void miss_the_first_call(World& world) {
   gather.stream.wait();
 }
 
-/// Gives all devices so much work before a batch that the deadline passes during it.
+/// Enqueues so much work on all devices before a batch that the deadline passes during it.
 void be_behind(World& world, bool as_graph) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
@@ -166,7 +168,7 @@ void be_behind(World& world, bool as_graph) {
   reduce.stream.wait();
 }
 
-/// Steps of more batches on one channel than are watched at a time.
+/// Steps with more batches on one channel than are watched at a time.
 void run_long_graphs(World& world) {
   constexpr int kBatches = 4200;
   Elements data{world, 4};
@@ -181,7 +183,7 @@ void run_long_graphs(World& world) {
   reduce.stream.wait();
 }
 
-/// An exception in a step that becomes a graph fails on all ranks, which then continue.
+/// An exception in a step that becomes a graph fails on all ranks; then they continue.
 void throw_within_a_graph(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
@@ -194,10 +196,10 @@ void throw_within_a_graph(World& world) {
       submit();
       throw ContractError{"not this step"};
     });
-  } catch (const ContractError&) {  // as it should
+  } catch (const ContractError&) {  // expected
   }
   submit();
-  // It waits for all work in flight.
+  // Splitting waits for all work in flight.
   const auto group = reduce.communicator.split([](int) { return 0; }, "all");
   world.run_as_graph(submit);
   reduce.stream.wait();
@@ -206,7 +208,7 @@ void throw_within_a_graph(World& world) {
   }
 }
 
-/// Works until a rank, whose process number is printed here, is killed or stopped.
+/// Works until a rank, whose process id is printed here, is killed or stopped.
 void work_on(World& world) {
   work(world, 1 << 30, [&](int step) {
     if (step == 3) { say_process(world); }
@@ -235,8 +237,8 @@ void work_on_as_graphs(World& world) {
   }
 }
 
-/// Like work_on, in two groups: rank 0 alone, and the others, until one of those is killed. What
-/// they were split from, and another group, are idle.
+/// Like work_on, in two groups: rank 0, and the others, until one of those is killed. The parent
+/// communicator and another group are idle.
 void work_on_in_groups(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
@@ -250,7 +252,7 @@ void work_on_in_groups(World& world) {
   }
 }
 
-/// A model of some units, each pair of ranks with the shards of one copy.
+/// A model of a few units; each pair of ranks shares the shards of one copy.
 class PairsModel {
  public:
   explicit PairsModel(World& world)
@@ -288,7 +290,7 @@ void work_on_in_pairs(World& world) {
   }
 }
 
-/// Like `way`, with a model in two stages of two shards.
+/// Runs `way` with a model in two stages of two shards.
 std::function<void(World&)> on_a_mesh(std::function<void(World&)> way) {
   return [way = std::move(way)](World& world) {
     const ShardedModel model{world,
@@ -309,8 +311,8 @@ void throw_as_a_pair(World& world) {
   throw ContractError{"cannot go on"};
 }
 
-/// Rank 1 is late, rank 0 waits for it in their group, and rank 2 for rank 0 in another, where the
-/// deadline passes first.
+/// Rank 1 is late and rank 0 waits for it in their group. Rank 2 waits for rank 0 in another group,
+/// where the deadline passes first.
 void miss_in_a_group(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
@@ -326,7 +328,7 @@ void miss_in_a_group(World& world) {
   across.stream.wait();
 }
 
-/// Rank 1 is late, rank 0 waits for it in their pair, and the others for both, in a call of all
+/// Rank 1 is late and rank 0 waits for it in their pair. The others wait for both, in a call of all
 /// ranks, where the deadline passes first.
 void hold_up_all(World& world) {
   Elements data{world, 4};
@@ -342,8 +344,8 @@ void hold_up_all(World& world) {
   world.barrier();
 }
 
-/// Rank 0 computes until the others have reached their deadline and listen to each other; then it
-/// waits for them, in another call.
+/// Rank 0 computes until the others have passed their deadline and negotiate; then it waits for
+/// them in another call.
 void come_late(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
@@ -354,8 +356,8 @@ void come_late(World& world) {
   reduce.stream.wait();
 }
 
-/// Rank 1 is late, and holds two others up in the first batch of their group, which goes as soon as
-/// the batch has ended. Then rank 1 waits for all of them.
+/// Rank 1 is late and delays two other ranks in the first batch of their group, which is destroyed
+/// as soon as the batch ends. Then rank 1 waits for all of them.
 void hold_up_and_let_go(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
@@ -384,7 +386,7 @@ void differ_in_a_group(World& world) {
   world.barrier();
 }
 
-/// A group that is used, ended and created again.
+/// Uses, destroys and recreates a group.
 void split_once(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
@@ -395,7 +397,7 @@ void split_once(World& world) {
   }
 }
 
-/// A group that goes while the others wait for a rank in its batch, which is part of a graph.
+/// Destroys a group while the others wait for a rank in its batch, which is part of a graph.
 void leave_a_group_in_a_graph(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
@@ -409,7 +411,7 @@ void leave_a_group_in_a_graph(World& world) {
   reduce.stream.wait();
 }
 
-/// A group that ends with a batch in flight that a rank never reaches.
+/// Destroys a group with a batch in flight that a rank never reaches.
 void leave_a_group_alone(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
@@ -422,7 +424,7 @@ void leave_a_group_alone(World& world) {
   world.barrier();
 }
 
-/// What a rank takes back has ended for all of its communicators.
+/// withdraw() ends all communicators of the rank.
 void go_on_after_withdrawal(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
@@ -433,13 +435,13 @@ void go_on_after_withdrawal(World& world) {
   group.communicator.withdraw();
   try {
     group.stream.wait();
-  } catch (const CommError&) {  // as expected; but then the rank continues
+  } catch (const CommError&) {  // as expected; the rank continues
   }
   const Channel gather = world.gather_channel();
   gather.communicator.submit(Batch{"y"}.all_reduce(data.view()), gather.stream);
 }
 
-/// All ranks but one split the communicator; that one asks the world for a group that exists.
+/// All ranks but one split the communicator; that one asks the world for an existing group.
 void split_what_one_has(World& world) {
   const Channel reduce = world.reduce_channel();
   const GroupOf together = [](int) { return 0; };
@@ -461,7 +463,7 @@ void split_within_a_graph(World& world) {
   });
 }
 
-/// The rank's own thread is within the split, as the double of NCCL says.
+/// Aborts while the rank's own thread is within the split; the NCCL double counts splits.
 void abort_within_a_split(World& world) {
   std::jthread aborts;
   if (world.rank() == kCulprit) {
@@ -514,11 +516,11 @@ void abort_and_swallow(World& world) {
   if (world.rank() == kCulprit) { world.abort("stop now"); }
   try {
     world.barrier();
-  } catch (const CommError&) {  // swallowed; the job is lost all the same
+  } catch (const CommError&) {  // swallowed; the job is lost anyway
   }
 }
 
-/// All is well until the run is over; then one process ends badly.
+/// The run succeeds; afterwards one process ends with an error.
 void succeed(World& world) {
   work(world, 3, [](int) {});
 }

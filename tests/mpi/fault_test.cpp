@@ -1,5 +1,5 @@
-// A job of processes that loses a rank ends within seconds, says which and why, and has the status
-// that scripts rely on.
+// A job of processes that loses a rank ends within seconds, names the rank and the cause, and exits
+// with the documented status.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ End end_of(const std::string& way, int deadline_ms = 60'000, int ranks = kRanks)
   return {status, job.output()};
 }
 
-/// A deadline, which counts the job's start too: a GPU's takes seconds.
+/// A deadline. It includes the job's start, which takes seconds on a GPU.
 int short_deadline_ms(int ms) {
   return test::on_a_gpu() ? ms + 4000 : ms;
 }
@@ -105,7 +105,7 @@ TEST(JobFault, DifferentBatchesAreNamedOnEveryRankAndMoveNothing) {
   EXPECT_EQ(count("error: rank 0: " + difference + "\n", job.output()), 1) << job.output();
 }
 
-// Or before it, where the others hear at once that the rank has ended.
+// Or earlier: the others learn at once that the rank has ended.
 TEST(JobFault, AMissingCallEndsTheJobByTheDeadline) {
   const int deadline = short_deadline_ms(2000);
   const End end = end_of("miss", deadline);
@@ -116,7 +116,7 @@ TEST(JobFault, AMissingCallEndsTheJobByTheDeadline) {
                                 HasSubstr("waits for rank 1, whose program has ended")));
 }
 
-// The deadline is a minute away: the error comes because rank 1 has ended, not because of it.
+// The deadline is a minute away: the error is due to the end of rank 1.
 TEST(JobFault, ARankThatEndsWithoutACollectiveItsPeersMakeIsNamedWithinSeconds) {
   for (const std::string way : {"miss", "miss-exchange"}) {
     const End end = end_of(way);
@@ -148,7 +148,7 @@ TEST(JobFault, AProcessThatFailsAfterItsRunEndsTheJobWithItsStatus) {
   EXPECT_EQ(end_of("late-exit").status, 7);
 }
 
-/// A job at work, and the process of one of its ranks.
+/// A running job, and the process of one of its ranks.
 class WorkingJob {
  public:
   explicit WorkingJob(int deadline_ms)
@@ -184,7 +184,7 @@ TEST(JobFault, AKilledRankEndsTheJobWithinSeconds) {
   WorkingJob job{60'000};
   EXPECT_NE(job.signal_and_wait(SIGKILL), 0);
   EXPECT_LT(job.seconds(), 5.0);
-  // The launcher sees it first and says so.
+  // The launcher sees it first and reports it.
   EXPECT_THAT(job.output(), ::testing::ContainsRegex("rank 1.*(signal 9|Killed)|KILLED|signal 9"));
 }
 

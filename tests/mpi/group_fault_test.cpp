@@ -1,4 +1,4 @@
-// How a job of MPI's fails where its ranks are in groups.
+// Failures of MPI jobs whose ranks are in groups.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Rank 2 waits for rank 0, which waits in another group, not as long yet, and says so.
+// Rank 2 waits for rank 0. Rank 0 waits in another group, so far for less time, and says so.
 TEST(MpiGroupFault, ARankThatIsHeldUpInAnotherGroupIsNotBlamed) {
   MpiJob job{4, {test::kFailingRank, "miss-in-group", "3000"}};
   EXPECT_EQ(job.wait(), 4);

@@ -18,7 +18,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Rank 0 is held up in a group that those who wait for it know nothing of, and says so.
+// Rank 0 is delayed in a group that the ranks waiting for it do not know, and says so.
 TEST(MpiLate, ARankThatIsHeldUpInAGroupIsNotBlamed) {
   MpiJob job{4, {test::kFailingRank, "hold-up-all", "600"}};
   EXPECT_EQ(job.wait(), 4);
@@ -34,8 +34,8 @@ TEST(MpiLate, AnUnexcusedLateRankIsBlamed) {
   EXPECT_THAT(job.output(), HasSubstr(" waited 600 ms for rank 1, which did not call it; every"));
 }
 
-// The late rank arrives while the others agree on a reporter, and waits for them. They still name
-// it, and it names no other.
+// The late rank arrives while the others agree on a reporter, and waits for them. The others still
+// name it; it names no other rank.
 void only_rank_zero_is_named(const MpiJob& job, int deadline_ms) {
   const std::string waited = "rank [12] waited " + std::to_string(deadline_ms) + " ms for rank 0, ";
   const std::string output = job.output();
@@ -50,7 +50,7 @@ TEST(MpiLate, ARankThatArrivesAfterTheDeadlineIsNamedAndNamesNoOther) {
   only_rank_zero_is_named(job, 600);
 }
 
-/// The process of rank 0 of a job that says of each, or 0.
+/// The process id of rank 0, as the job printed it, or 0.
 int first_process(const MpiJob& job) {
   std::smatch match;
   const std::string output = job.output();
@@ -71,7 +71,7 @@ TEST(MpiLate, ARankThatIsStoppedAndContinuedIsNamedAndNamesNoOther) {
   only_rank_zero_is_named(job, 1000);
 }
 
-// Rank 0 may have files to write then: no deadline of a collective holds for that.
+// Rank 0 may be writing files: no collective's deadline applies to that.
 TEST(MpiLate, TheOthersWaitForAProcessThatIsBusyAfterItsRun) {
   MpiJob job{3, {test::kFailingRank, "slow-exit", "600"}};
   EXPECT_EQ(job.wait(), 0);

@@ -1,4 +1,4 @@
-// What Tessera requires of mpirun.
+// Requirements on mpirun.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// The mpirun of one MPI library starts a program that was built with another.
+// The mpirun of one MPI library starts a program built with another.
 TEST(MpiLauncher, AnotherLibrarysLauncherIsRefused) {
   MpiJob job{1, {"env", "OMPI_COMM_WORLD_SIZE=3", test::kFailingRank, "succeed", "60000"}};
   EXPECT_EQ(job.wait(), 2);

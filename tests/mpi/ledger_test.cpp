@@ -23,7 +23,7 @@ constexpr std::int64_t kBatch = 2;
 // 29 MiB of parameters; 116 MiB of model states.
 constexpr nn::GPTConfig kModel{.layers = 4, .hidden = 384, .heads = 6, .vocab = 1024, .seq = 64};
 
-/// The same figure by another reader of the system's page.
+/// The same number, read from the system in another way.
 std::int64_t resident_now() {
   std::ifstream file{"/proc/self/smaps_rollup"};
   for (std::string word; file >> word;) {

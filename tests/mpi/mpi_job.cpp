@@ -29,7 +29,7 @@ struct Pipe {
   int to;
 };
 
-// What a process of the job inherits it would keep open.
+// A process of the job that inherited the pipe would keep it open.
 Pipe make_pipe() {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) { throw std::runtime_error{"pipe2"}; }

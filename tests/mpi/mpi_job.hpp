@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-/// A program started by mpirun, with what it says. Everything has a deadline: a job that hangs is
+/// A program started by mpirun, and its output. Everything has a deadline: a job that hangs is
 /// killed, and the test fails.
 class MpiJob {
  public:
@@ -19,11 +19,11 @@ class MpiJob {
 
   /// Reads until the job has printed `text` `times` times. False if it ends before.
   [[nodiscard]] bool wait_for(const std::string& text, int times);
-  /// Ends the standard input of rank 0, which until then has nothing to read.
+  /// Ends the standard input of rank 0; it is empty until then.
   void end_input() noexcept;
   /// Reads until the end; mpirun's exit status, or -1 if it was killed for hanging.
   [[nodiscard]] int wait();
-  /// What the job has said so far, on standard output and error.
+  /// The job's standard output and error so far.
   [[nodiscard]] const std::string& output() const noexcept { return output_; }
 
  private:

@@ -24,7 +24,7 @@ void expect_same_bits(ToyRun toy) {
   if (job->rank != 0) { return; }
   ASSERT_EQ(std::ssize(processes.losses), toy.steps);
   ToyOutcome threads = run_toy(toy);
-  threads.masters = processes.masters;  // of this process's rank alone
+  threads.masters = processes.masters;  // only of this process's rank
   EXPECT_EQ(difference(threads, processes), "");
 }
 
@@ -61,7 +61,7 @@ TEST_P(MpiParity, AnInfOnOneProcessIsSkippedByAllAsByThreads) {
   expect_same_bits(toy);
 }
 
-// Groups within, copies across: communicators of some of the job's processes.
+// Shard groups and copies: communicators of some of the job's processes.
 TEST(MpiHybrid, ShardGroupsOfProcessesGiveTheBitsOfThreads) {
   const int ranks = launched_job() ? launched_job()->size : 1;
   for (const int group : divisors(ranks)) {
@@ -75,7 +75,7 @@ TEST(MpiHybrid, ShardGroupsOfProcessesGiveTheBitsOfThreads) {
   }
 }
 
-// Stages, shards and parts of layers: messages between processes that are no neighbours.
+// Stages, shards and parts of layers: messages between processes that are not neighbours.
 TEST(MpiMesh, AGptOnAMeshOfProcessesHasTheBitsOfThreadsAndHoldsWhatWasPlanned) {
   const auto job = launched_job();
   ASSERT_TRUE(job) << "start this program with mpirun";

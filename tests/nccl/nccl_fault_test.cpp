@@ -1,4 +1,4 @@
-// Faults of NCCL jobs only: NCCL's own, and ranks that no launcher ends.
+// Faults specific to NCCL jobs: those of NCCL itself, and of ranks that no launcher ends.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ int count(const std::string& text, const std::string& in) {
   return found;
 }
 
-/// A job, whose processes see `variables`, at what `way` says.
+/// Runs jobs of failing_rank, with `variables` in their environment and the failure `way`.
 class NcclFault : public ::testing::Test {
  protected:
   struct End {
@@ -57,7 +57,7 @@ class NcclFault : public ::testing::Test {
   }
 };
 
-// This launcher ends no process: all leave on their own, and name the rank that they lost.
+// This launcher ends no process: all ranks exit by themselves and name the lost rank.
 TEST_F(NcclFault, TheSurvivorsOfAKilledRankEndWithinSecondsAndNameIt) {
   std::mt19937 random{20};
   ::setenv("GRACE_S", "30", 1);
@@ -83,8 +83,8 @@ TEST_F(NcclFault, TheSurvivorsOfAKilledRankEndWithinSecondsAndNameIt) {
   ::unsetenv("GRACE_S");
 }
 
-/// Kills rank 1 of a job in the way that `way` says, `after` all have printed their process
-/// numbers. The launcher does not end the job.
+/// Kills rank 1 of a job that runs `way`, `after` all ranks have printed their process ids. The
+/// launcher does not end the job.
 std::string end_of_the_others(const std::vector<std::string>& command, int ranks = kRanks,
                               std::chrono::milliseconds after = {}) {
   ::setenv("GRACE_S", "30", 1);
@@ -103,7 +103,7 @@ std::string end_of_the_others(const std::vector<std::string>& command, int ranks
   return job.output();
 }
 
-/// The launcher's numbers of processes at which what NCCL connects lazily is looked at.
+/// Numbers of ranks for which NCCL's lazy connections are tested.
 class NcclFirstCall : public NcclFault, public ::testing::WithParamInterface<int> {
  protected:
   static constexpr const char* kCall = "all_reduce of batch \"h.3\" (channel gather, sequence 0)";
@@ -111,7 +111,7 @@ class NcclFirstCall : public NcclFault, public ::testing::WithParamInterface<int
 INSTANTIATE_TEST_SUITE_P(Ranks, NcclFirstCall, ::testing::Values(2, 3, 4),
                          ::testing::PrintToStringParamName());
 
-// NCCL does not enqueue it, as it waits for the rank to connect.
+// NCCL blocks before it enqueues the call, as it waits for the rank to connect.
 TEST_P(NcclFirstCall, NamesARankThatNeverMakesItByTheDeadline) {
   const int deadline = test::on_a_gpu() ? 8000 : 2000;
   const End end = end_of("miss-first", deadline, {}, GetParam());
@@ -144,7 +144,7 @@ TEST_P(NcclFirstCall, NamesARankKilledDuringTheCallAndTheCall) {
   EXPECT_EQ(count(std::string{" was in "} + kCall, output), ranks - 1) << output;
 }
 
-// Rank 0 is within the first batch of its pair; the others wait for it elsewhere, and are late
+// Rank 0 is within the first batch of its pair; the others wait for it elsewhere and time out
 // first.
 TEST_F(NcclFault, ARankThatIsHeldUpInItsGroupsFirstCallIsNotTakenForTheCause) {
   const int deadline = test::on_a_gpu() ? 12'000 : 3000;
@@ -161,7 +161,7 @@ TEST_F(NcclFault, ARankThatIsHeldUpInItsGroupsFirstCallIsNotTakenForTheCause) {
                 "shard reduce, sequence 0); every rank"));
 }
 
-// The group goes before the watchdog has seen that its batch has ended.
+// The group is destroyed before the watchdog sees that its batch has ended.
 TEST_F(NcclFault, ARankIsReleasedOnceTheGroupIsDestroyed) {
   const int deadline = test::on_a_gpu() ? 8000 : 1500;
   const End end = end_of("hold-up-and-let-go", deadline, {}, kInPairs);
@@ -170,7 +170,7 @@ TEST_F(NcclFault, ARankIsReleasedOnceTheGroupIsDestroyed) {
                                     " ms for ranks 0, 2, 3, which did not call it"));
 }
 
-// Nothing within the process ends such a call, nor what waits for it.
+// Nothing in the process can end the hanging abort or what waits for it.
 TEST_F(NcclFault, AnAbortThatHangsDoesNotKeepTheProcessAlive) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   const std::string output =
@@ -181,7 +181,7 @@ TEST_F(NcclFault, AnAbortThatHangsDoesNotKeepTheProcessAlive) {
                                     ".ncclCommAbort does not return., so the process ends\n"));
 }
 
-// It is the device that is late, not a rank.
+// The device is late, not a rank.
 TEST_F(NcclFault, ADeviceThatIsBehindForLongerThanTheDeadlineIsNoFailure) {
   const int deadline = test::on_a_gpu() ? 6000 : 1000;
   for (const std::string way : {"behind", "behind-in-graph"}) {
@@ -198,7 +198,7 @@ TEST_F(NcclFault, AGraphMayHaveMoreBatchesThanAreWatchedAtATime) {
   EXPECT_EQ(end.output, "");
 }
 
-// The batches of the graph that was not launched are not waited for.
+// Batches of a graph that was never launched are not waited for.
 TEST_F(NcclFault, BuildingAGraphMayThrow) {
   const End end = end_of("throw-in-graph", test::on_a_gpu() ? 8000 : 4000, {}, 2);
   EXPECT_EQ(end.status, 0);
@@ -212,14 +212,14 @@ TEST_F(NcclFault, TheControlPathsReportPrecedesNccls) {
   EXPECT_EQ(count("has left in the middle of the run", output), kRanks - 1) << output;
 }
 
-// NCCL's communicators do not end while a graph holds their work.
+// NCCL's communicators cannot end while a graph holds their work.
 TEST_F(NcclFault, GraphsDoNotDelayTheSurvivorsOfAKilledRank) {
   const std::string output = end_of_the_others(command("graphs", 60'000, {}));
   EXPECT_EQ(count("has left in the middle of the run", output), kRanks - 1) << output;
 }
 
-// The rank's own thread is within NCCL, and only the communicator's end brings it back: the
-// launcher here does not.
+// The rank's own thread blocks in NCCL, and only ending the communicator frees it: this launcher
+// kills nothing.
 TEST_F(NcclFault, ACallThatHangsInNcclIsEnded) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   ::setenv("GRACE_S", "30", 1);
@@ -230,7 +230,7 @@ TEST_F(NcclFault, ACallThatHangsInNcclIsEnded) {
   EXPECT_EQ(count("error: ", end.output), kRanks) << end.output;
 }
 
-// Numbers as NCCL reads them.
+// Spellings of numbers that NCCL accepts.
 TEST_F(NcclFault, RefusesThatGroupsShareWhatTheyWereSplitFromHas) {
   for (const std::string value : {"1", "01", "0x1", " 2"}) {
     const End end = end_of("succeed", 60'000, {"NCCL_COMM_SPLIT_SHARE_RESOURCES=" + value}, 1);
@@ -290,7 +290,7 @@ TEST_F(NcclFault, AStartThatHangsEndsByTheDeadline) {
                                 HasSubstr("within 2000 ms")));
 }
 
-// Rank 0 is in no group with the lost one, and rank 2 waits for it in one.
+// Rank 0 shares no group with the lost rank; rank 2 waits for it in one.
 TEST_F(NcclFault, AKilledRankEndsOtherGroupsToo) {
   const std::string output = end_of_the_others(command("groups", 60'000, {}));
   EXPECT_EQ(count("rank 1 (", output), kRanks - 1) << output;
@@ -307,7 +307,8 @@ TEST_F(NcclFault, DifferentBatchesOfAGroupAreNamedByTheJobsRanks) {
                         "issued all_reduce of 4 fp32 (sum)"));
 }
 
-// Anywhere in a step: kernels of several communicators may wait for the lost rank.
+// The kill may fall anywhere in a step: kernels of several communicators may wait for the lost
+// rank.
 TEST_F(NcclFault, AKilledRankOfAMeshIsNamedWithItsCoordinates) {
   const std::string output = end_of_the_others(command("mesh-work", 60'000, {}), 4);
   EXPECT_THAT(output, HasSubstr("rank 1 (pipe 0, shard 1) (")) << output;
@@ -320,7 +321,8 @@ TEST_F(NcclFault, AKilledRankEndsAModelThatIsShardedInPairs) {
   EXPECT_EQ(count("has left in the middle of the run", output), kInPairs - 1) << output;
 }
 
-// NCCL ends no communicator while another's kernel waits for a peer, as those of both ranks do.
+// NCCL ends no communicator while a kernel of another one waits for a peer, and both ranks have
+// such kernels.
 TEST_F(NcclFault, RanksThatThrowTogetherEndTheirCommunicatorsTogether) {
   const End end = end_of("pair-throws", 60'000, {}, kInPairs);
   EXPECT_EQ(end.status, 2);
@@ -335,7 +337,7 @@ TEST_F(NcclFault, DestroyingAGroupWithWorkInFlightEndsTheJob) {
   EXPECT_EQ(count("error: rank 1: cannot go on\n", end.output), 1) << end.output;
 }
 
-// A graph holds the batch after its owner has gone, normally.
+// A graph normally holds the batch after its owner is destroyed.
 TEST_F(NcclFault, DestroyingAGroupKeepsWhatAGraphHolds) {
   const End end = end_of("leave-group-in-graph", 60'000, {});
   EXPECT_EQ(end.status, 0);
@@ -396,7 +398,7 @@ TEST_F(NcclFault, ARankThatFailsInASplitEndsAll) {
   EXPECT_EQ(count("error: rank 1: stop now\n", end.output), 1) << end.output;
 }
 
-// It would wait for work of the graph, which begins after it.
+// The call would wait for work in the graph, which starts only after it.
 TEST_F(NcclFault, RefusesToMakeAGroupDuringACapture) {
   const End end = end_of("split-in-graph", 60'000, {});
   EXPECT_EQ(end.status, 2);
@@ -438,7 +440,7 @@ TEST_F(NcclFault, ARankWithoutADeviceEndsAll) {
       end_of("succeed", 60'000, {"TESSERA_EMULATED_CUDA_DEVICES=0", "CUDA_VISIBLE_DEVICES="});
   EXPECT_EQ(end.status, 2);
   EXPECT_LT(end.seconds, 10);
-  // One where they find it within a moment of each other, which a busy machine may not let them.
+  // One error if the ranks find out at about the same time, which a busy machine may prevent.
   EXPECT_GE(count("error: ", end.output), 1) << end.output;
 }
 

@@ -1,5 +1,5 @@
-// What a run asks of NCCL and of its channels' streams, by the doubles' account of it. Run by a
-// launcher.
+// What a run requests from NCCL and from its channels' streams, as recorded by the doubles. A
+// launcher runs this.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,8 +49,7 @@ class NcclOptionsTest : public ::testing::Test {
     options.nccl = nccl;
     return options;
   }
-  /// An arena that exists when the ranks meet, and is used afterwards; returns how it was
-  /// communicated.
+  /// Uses an arena that exists when the ranks meet; returns how it was communicated.
   static std::string with_an_arena(const WorldOptions& options) {
     std::string text;
     run(
@@ -146,8 +145,8 @@ TEST_F(NcclOptionsTest, WindowsWaitForRanksWhoseArenasDiffer) {
   EXPECT_EQ(all().windows, before_.windows);
 }
 
-// One rank refuses at once; of several, all but rank 0 would wait for rank 0's report. A run that
-// lacks what it asked for never starts.
+// A job of one rank refuses at once; with several, all but rank 0 would wait for rank 0's report. A
+// run without the requested feature never starts.
 class NcclRefusal : public NcclOptionsTest {
  protected:
   void SetUp() override {

@@ -1,6 +1,7 @@
-// Training as a job of processes that NCCL joins, run by a launcher: every strategy, graphs, and
-// ranks that are threads. The double adds in rank order, and two numbers have only one sum, so both
-// give the same bits. NCCL itself adds more than two in another order: the same losses.
+// Training as a job of processes joined by NCCL: every strategy, graphs, and comparison with ranks
+// that are threads. A launcher runs this. The double adds in rank order, and two numbers have only
+// one sum, so both give the same bits. NCCL itself adds more than two in another order: there only
+// the losses are compared.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +43,7 @@ GPTRun on_cuda() {
   return run;
 }
 
-/// What of two trainings differs that may not.
+/// The first difference between two trainings that is not allowed; empty if none.
 std::string unlike(const ToyOutcome& expected, const ToyOutcome& outcome) {
   if (!test::on_a_gpu() || this_job().size <= 2) { return difference(expected, outcome); }
   if (outcome.losses.size() != expected.losses.size()) { return "number of losses"; }
@@ -55,7 +56,7 @@ std::string unlike(const ToyOutcome& expected, const ToyOutcome& outcome) {
   return "";
 }
 
-/// On rank 0: what differs from `expected`, empty if nothing.
+/// On rank 0: the difference from `expected`, empty if none.
 std::string difference_from(const ToyOutcome& expected, const GPTRun& run) {
   const ToyOutcome outcome = train_gpt(run, kAsProcesses);
   return this_job().rank == 0 ? unlike(expected, outcome) : "";
@@ -113,7 +114,7 @@ TEST(NcclParity, AStepAsOneGraphTrainsAlike) {
   }
 }
 
-// Groups within, copies across: communicators of some of the job's processes.
+// Shard groups and copies: communicators of some of the job's processes.
 GPTRun in_groups_of(int ranks) {
   GPTRun run = on_cuda();
   run.config = {.layers = 2, .hidden = 9, .heads = 3, .vocab = 13, .seq = 5};
@@ -126,7 +127,7 @@ GPTRun in_groups_of(int ranks) {
 TEST(NcclHybrid, GroupsOfProcessesTrainAsThoseOfThreads) {
   const int all = this_job().size;
   for (const int group : divisors(all)) {
-    if (all > 4 && (group == 1 || group == all)) { continue; }  // jobs of fewer have them
+    if (all > 4 && (group == 1 || group == all)) { continue; }  // smaller jobs cover these
     GPTRun run = in_groups_of(group);
     run.world.delays = DelayInjection{.seed = 4, .longest = std::chrono::microseconds{100}};
     const ToyOutcome processes = train_gpt(run, kAsProcesses);
@@ -168,14 +169,14 @@ TEST(NcclHybrid, PlansAreWhatEveryProcessHolds) {
       [&](World& world) {
         program.body(world, model);
         const CategoryBytes held = world.memory().report().at_peak;
-        // What NCCL itself takes depends on the machine.
+        // NCCL's own memory depends on the machine.
         if (test::on_a_gpu()) { expected[Category::communicator] = held[Category::communicator]; }
         EXPECT_EQ(held, expected);
       },
       options);
 }
 
-// Sums along every dimension are of two: the same bits in any order.
+// Sums along every dimension have two terms: the same bits in any order.
 TEST(NcclMesh, GptsOfProcessesTrainAsThoseOfThreads) {
   const std::map<int, std::vector<std::array<int, 3>>> by_size{
       {1, {{1, 1, 1}}}, {2, {{2, 1, 1}, {1, 1, 2}}}, {4, {{2, 2, 1}, {2, 1, 2}, {1, 2, 2}}}};
@@ -220,7 +221,7 @@ TEST(NcclDeterministic, RefusesAlgorithmsWithoutAnOrderBeforeTheRanksMeet) {
   ::unsetenv("NCCL_ALGO");
 }
 
-// It would stall the device's streams until a thread of the host has run it.
+// A host function would stall the device's streams until a host thread has run it.
 TEST(NcclParity, AGraphHoldsNoFunctionOfTheHost) {
   if (!test::Emulation::there()) { GTEST_SKIP() << "counts calls, as the emulated module can"; }
   GPTRun run = on_cuda();

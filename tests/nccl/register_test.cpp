@@ -1,4 +1,4 @@
-// How NCCL learns of the ranks' arenas, recorded by the double. Run by a launcher.
+// Registration of the ranks' arenas with NCCL, as recorded by the double. A launcher runs this.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ class NcclRegister : public ::testing::Test {
     counting()(&counts);
     return counts;
   }
-  /// Since the test began.
+  /// Counts since the test began.
   [[nodiscard]] EmulatedNcclCounts counts() const {
     EmulatedNcclCounts now = all();
     now.allocated -= before_.allocated;
@@ -75,7 +75,7 @@ class NcclRegister : public ::testing::Test {
   static Buffer arena(World& world) {
     return world.allocate(Category::gather, kElems * sizeof(float), "an arena");
   }
-  /// The sum over the ranks of their numbers plus 1, taken in `buffer`.
+  /// Checks an all_reduce in `buffer` of each rank's number plus 1.
   static void expect_sum(World& world, Buffer& buffer) {
     const std::vector<float> mine(kElems, static_cast<float>(world.rank() + 1));
     const Channel reduce = world.reduce_channel();
@@ -90,7 +90,7 @@ class NcclRegister : public ::testing::Test {
   }
   static std::string said(World& world) { return use_of(world.device())->communicated; }
 
-  /// An arena that is used before and after the ranks agree on it; returns how it was communicated.
+  /// Uses an arena before and after the ranks agree on it; returns how it was communicated.
   static std::string with_an_arena() {
     std::string text;
     run_ranks([&](World& world) {
@@ -115,8 +115,8 @@ GPTRun small_run() {
   return run;
 }
 
-// But for the few numbers of norms, and for what is gathered before there is an optimizer. Under
-// hybrid groups move it, of one here: only the copies talk.
+// Exceptions: the few numbers of norms, and gathers before there is an optimizer. Under hybrid only
+// the copies communicate here: groups have one rank.
 TEST_F(NcclRegister, CoversWhatEveryStrategyMovesInAStep) {
   for (const Strategy strategy : all_strategies()) {
     SCOPED_TRACE(to_string(strategy));
@@ -168,8 +168,8 @@ void expect_group_sum(World& world, Buffer& buffer, const Channel& group) {
   EXPECT_EQ(sum, std::vector<float>(kElems, static_cast<float>(group.communicator.size())));
 }
 
-// An arena that is there before a group is registered with it where all ranks next meet, as one
-// that comes later is; a group of one moves nothing. When the group ends nothing is left with it.
+// Arenas that exist before a group, or are made later, are registered with it where all ranks next
+// meet; a group of one moves nothing. When the group ends, none of its registrations remain.
 TEST_F(NcclRegister, CoversGroupsFromTheRanksNextCollective) {
   run_ranks([&](World& world) {
     Buffer first = arena(world);
@@ -231,7 +231,7 @@ TEST_F(NcclRegister, NcclsMemoryForGroupsIsCountedWhileTheyLive) {
   });
 }
 
-// It ends with the run then, as NCCL waits for graphs to let go of it.
+// NCCL waits until graphs release the group, so its memory is freed when the run ends.
 TEST_F(NcclRegister, NcclsMemoryForAGroupInAGraphIsCountedUntilTheRunEnds) {
   constexpr std::size_t kTaken = 3U << 20U;
   const Variable takes{"TESSERA_EMULATED_NCCL_COMM_BYTES", std::to_string(kTaken)};
@@ -279,7 +279,7 @@ TEST_F(NcclRegister, TakesEffectAtTheRanksNextCollective) {
 }
 
 TEST_F(NcclRegister, FailureOnOneRankLeavesAllWithout) {
-  for (const char* const at : {"0:1", "1:1"}) {  // of the first communicator, of the second
+  for (const char* const at : {"0:1", "1:1"}) {  // the first communicator, the second
     SCOPED_TRACE(at);
     const auto done = std::to_string(all().registered + static_cast<std::uint64_t>(at[0] - '0'));
     const Variable fails{"TESSERA_EMULATED_NCCL_REGISTER_FAILS_AT", done + ":1"};
@@ -341,7 +341,7 @@ TEST_F(NcclRegister, MemoryOfOtherProcessesIsNotRounding) {
   });
 }
 
-// The double ends the process where memory is deregistered that is in use.
+// The double ends the process if memory in use is deregistered.
 TEST_F(NcclRegister, IsUndoneOnceTheDeviceIsDone) {
   run_ranks([](World& world) {
     Buffer buffer = world.allocate(Category::gather, std::size_t{16} << 20U, "in use");
@@ -396,7 +396,7 @@ TEST_F(NcclRegister, TheLedgerSaysWhereTheRoundingGoes) {
     Buffer buffer = arena(world);
     const std::vector<DeviceLedger> ledgers = gather_device_ledgers(world);
     const auto bytes = static_cast<std::int64_t>(buffer.bytes());
-    const auto all = static_cast<std::int64_t>(ledgers.size());  // of one device, of each rank's
+    const auto all = static_cast<std::int64_t>(ledgers.size());  // one device, or one per rank
     for (const DeviceLedger& ledger : ledgers) {
       const auto here = static_cast<std::int64_t>(ledger.ranks.size());
       EXPECT_EQ(here * all, world.size());

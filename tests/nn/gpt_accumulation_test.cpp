@@ -13,7 +13,7 @@ using test::Tensors;
 
 constexpr GPTConfig kConfig{.layers = 2, .hidden = 24, .heads = 2, .vocab = 53, .seq = 11};
 constexpr int kRanks = 2;
-constexpr int kSequences = 4;  // of a rank in a step
+constexpr int kSequences = 4;  // per rank and step
 constexpr int kSteps = 50;
 
 struct Course {
@@ -23,7 +23,7 @@ struct Course {
   bool clipped = false;
 };
 
-/// Part `part` of `parts` of what `rank` sees in a step.
+/// Part `part` of `parts` of the tokens of `rank` in a step.
 std::vector<std::int32_t> tokens_of(int step, int rank, int part, int parts, std::uint32_t which) {
   const auto all = test::random_tokens(kRanks * kSequences * kConfig.seq, kConfig.vocab,
                                        static_cast<std::uint32_t>(2 * step) + which);

@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-// Published sizes: Radford et al. 2019 and the parameter counts of Hugging Face's files.
+// Published sizes: Radford et al. 2019, and the parameter counts of Hugging Face's files.
 TEST(GPTConfig, PresetsHaveThePublishedNumberOfParameters) {
   EXPECT_EQ(GPTConfig::preset("gpt2").parameter_elems(), 124'439'808);
   EXPECT_EQ(GPTConfig::preset("gpt2-medium").parameter_elems(), 354'823'168);

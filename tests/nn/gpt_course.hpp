@@ -8,7 +8,7 @@
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/run.hpp"
 
-// A short training of a small GPT, to be compared with another that must be the same.
+// A short training of a small GPT, compared with another that must be identical.
 namespace tessera::test {
 
 inline constexpr nn::GPTConfig kCourseConfig{
@@ -21,7 +21,7 @@ struct CourseOptions {
   WorldOptions world = {};
   int ranks = 1;
   int steps = 4;
-  std::int64_t global_batch = 4;  ///< of a step
+  std::int64_t global_batch = 4;  ///< sequences per step
   float lr = 0.01F;
 };
 
@@ -33,8 +33,8 @@ struct Course {
   friend bool operator==(const Course&, const Course&) = default;
 };
 
-/// The tokens that a rank takes of a step's global batch, as DistributedSampler deals them out;
-/// `shift` 1 for what follows them.
+/// A rank's tokens of a step's global batch, distributed like DistributedSampler does; `shift` 1
+/// gives the tokens that follow.
 inline std::vector<std::int32_t> course_tokens(const CourseOptions& options, int step, int micro,
                                                int rank, std::size_t shift) {
   const auto seq = static_cast<std::size_t>(options.config.seq);
@@ -55,7 +55,7 @@ inline std::vector<std::int32_t> course_tokens(const CourseOptions& options, int
 /// Runs one step's micro-batches and its update on a rank.
 inline void course_step(Sharded<nn::GPT>& gpt, World& world, const CourseOptions& options,
                         int step) {
-  std::vector<std::vector<std::int32_t>> alive;  // until the stream has passed
+  std::vector<std::vector<std::int32_t>> alive;  // until the stream has used them
   for (int micro = 0; micro < options.model.accumulate; ++micro) {
     alive.push_back(course_tokens(options, step, micro, world.rank(), 0));
     alive.push_back(course_tokens(options, step, micro, world.rank(), 1));
@@ -65,7 +65,7 @@ inline void course_step(Sharded<nn::GPT>& gpt, World& world, const CourseOptions
   static_cast<void>(gpt.report());
 }
 
-/// What rank 0 saw. `between` is called on every rank after each step.
+/// The losses and weights that rank 0 sees. `between` is called on every rank after each step.
 inline Course train_course(const CourseOptions& options,
                            const std::function<void(Sharded<nn::GPT>&)>& between = nullptr) {
   Course course;

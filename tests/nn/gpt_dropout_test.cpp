@@ -1,5 +1,4 @@
-// Dropout depends on the seed, the step and the sample's place in the global batch; on nothing
-// else.
+// Dropout depends only on the seed, the step and the sample's place in the global batch.
 #include <gmock/gmock.h>
 
 #include "nn/gpt_course.hpp"

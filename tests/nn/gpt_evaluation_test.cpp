@@ -1,4 +1,4 @@
-// Losses and logits without gradients, in the training's memory or with none of it.
+// Losses and logits without gradients, in the training's memory or in a small amount of their own.
 #include "nn/gpt_course.hpp"
 #include "tessera/world/run.hpp"
 #include "tessera/world/simulate.hpp"
@@ -12,7 +12,7 @@ using test::Tensors;
 constexpr GPTConfig kConfig{.layers = 3, .hidden = 36, .heads = 3, .vocab = 101, .seq = 17};
 constexpr std::int64_t kBatch = 5;  // 85 rows: more than are evaluated at a time
 
-// An evaluation works in the first layer's memory, which is short of what is computed again.
+// An evaluation works in the first layer's memory, without room for recomputed outputs.
 const Recompute kRecompute = Recompute::chosen([](std::int64_t layer) { return layer == 1; }) |
                              Recompute::gelu() | Recompute::layer_norm();
 
@@ -37,7 +37,7 @@ void with_gpts(const Problem& problem, int ranks,
   }
 }
 
-// Each rank's own batch; dropout is off.
+// Each rank's batch; dropout is off.
 TEST(GPTEvaluation, IsTheLossOfTheReference) {
   const Problem problem;
   const double expected =
@@ -70,7 +70,7 @@ TEST(GPTEvaluation, NextLogitsAreTheReferencesLastRow) {
   });
 }
 
-// Between any two steps, however often.
+// Between any two steps, any number of times.
 TEST(GPTEvaluation, ChangesNoBitOfTheTraining) {
   for (const Strategy strategy : all_strategies()) {
     const CourseOptions options{.gpt = {.recompute = Recompute::block(), .dropout = 0.1F},
@@ -86,7 +86,7 @@ TEST(GPTEvaluation, ChangesNoBitOfTheTraining) {
   }
 }
 
-// Training needs not a byte more; inference two streams, one layer, and the logits of 64 rows.
+// Training needs no extra byte. Inference needs two streams, one layer, and the logits of 64 rows.
 TEST(GPTEvaluation, UsesTheMemoryThatIsThere) {
   const Problem problem;
   with_gpts(problem, 1, [&](World& world, Sharded<GPT>& gpt) {
@@ -144,7 +144,7 @@ TEST(GPTEvaluation, RefusesUnsupportedRequests) {
     GPT& net = gpt.module();
     EXPECT_THROW((void)net.evaluate(tokens.first(17), tokens.first(17)), ContractError);
     EXPECT_THROW((void)net.next_logits(tokens.first(1)), ContractError);
-    net.reserve(1);  // neither has chosen another batch
+    net.reserve(1);  // the calls above did not set another batch size
     EXPECT_THROW((void)net.evaluate(tokens.first(34), tokens.first(34)), ContractError);
     EXPECT_THROW((void)net.next_logits({}), ContractError);
     EXPECT_THROW((void)net.next_logits(tokens.first(18)), ContractError);

@@ -1,4 +1,4 @@
-// The whole GPT against the float64 reference, and against its own loss.
+// The whole GPT against the float64 reference and against its own loss.
 #include "nn/nn_support.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
@@ -9,8 +9,8 @@ namespace {
 
 using test::Tensors;
 
-// Relative to a tensor's norm: a gradient passes through some 8 sums per layer, each with an error
-// of about sqrt(products) 6e-8, in independent directions.
+// Relative to a tensor's norm. A gradient passes through about 8 sums per layer, each with an
+// independent error of about sqrt(products) 6e-8.
 constexpr double kTolerance = 5e-6;
 
 struct Problem {
@@ -41,7 +41,7 @@ struct Outcome {
   double norm = 0.0;
 };
 
-// One step of the library, the batch dealt out to the ranks; what rank 0 saw.
+// One step of the library, with the batch divided over the ranks; the results of rank 0.
 Outcome run(const Problem& problem, Strategy strategy, int ranks, const GPTOptions& options = {}) {
   Outcome outcome;
   run_ranks(ranks, [&](World& world) {
@@ -98,13 +98,13 @@ TEST(GPTGradients, MatchTheReferenceUnderEveryStrategy) {
   }
 }
 
-// Along the gradient of one tensor the loss rises by its squared norm per unit.
+// Along the gradient of one tensor the slope of the loss is the gradient's squared norm.
 void expect_slope_of_the_loss(const GPTOptions& options) {
   Problem problem({.layers = 2, .hidden = 36, .heads = 3, .vocab = 101, .seq = 17}, 2);
   const Tensors gradients = run(problem, Strategy::ddp, 1, options).gradients;
   for (const auto& [name, gradient] : gradients) {
     const test::Matrix before = problem.weights.at(name);
-    // The loss, near 5, is good to 1e-6 or so; it moves by 2e-2 here.
+    // The loss, near 5, is accurate to about 1e-6; it changes by 2e-2 here.
     const double step = 1e-2 / gradient.squaredNorm();
     problem.weights.at(name) = before + step * gradient;
     const double up = run(problem, Strategy::ddp, 1, options).loss;
@@ -124,7 +124,7 @@ TEST(GPTGradients, AreTheSlopeOfTheLossUnderDropoutToo) {
   expect_slope_of_the_loss({.dropout = 0.3F});
 }
 
-// Two micro-batches of three sequences are one of six.
+// Two micro-batches of three sequences equal one of six.
 TEST(GPTGradients, AccumulateToThoseOfTheWholeBatch) {
   const Problem problem({.layers = 2, .hidden = 36, .heads = 3, .vocab = 101, .seq = 17}, 6);
   for (const Strategy strategy : all_strategies()) {

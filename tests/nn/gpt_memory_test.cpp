@@ -1,4 +1,4 @@
-// A GPT's memory is a formula of its sizes, taken once.
+// A GPT's memory is a formula of its sizes, allocated once.
 #include "nn/gpt_activations.hpp"
 #include "nn/nn_support.hpp"
 #include "tessera/nn/gpt.hpp"
@@ -51,7 +51,7 @@ std::size_t workspace_with(int threads, const GPTConfig& config) {
   return bytes;
 }
 
-// Two tiles of 64 query rows, as long as the sequence, for each thread that finds a head.
+// Each thread that computes a head needs two tiles of 64 query rows by the sequence length.
 TEST(GPTMemory, EveryThreadHasItsOwnTilesOfAttention) {
   const GPTConfig config{.layers = 1, .hidden = 64, .heads = 2, .vocab = 16, .seq = 128};
   const std::size_t tiles = 2UL * 64 * 128 * sizeof(float);
@@ -61,7 +61,7 @@ TEST(GPTMemory, EveryThreadHasItsOwnTilesOfAttention) {
   EXPECT_EQ(workspace_with(9, config), one + 3 * tiles);  // two sequences of two heads
 }
 
-// Worked by hand: 16 values of the hidden size a row and layer are kept, 3 outside the layers.
+// Worked by hand: 16 times the hidden size per row and layer is kept; 3 values outside the layers.
 TEST(GPTMemory, ActivationsAreSixteenHiddenARowAndLayer) {
   const GPTConfig config{.layers = 3, .hidden = 64, .heads = 4, .vocab = 256, .seq = 32};
   const std::size_t rows = 2 * 32;
@@ -92,14 +92,14 @@ TEST(GPTMemory, TheMatrixOfAllHeadsIsNotHeld) {
     const std::size_t gradients = 6UL * 1024 * 64 * sizeof(float);
     const GPTBytes bytes = GPT::bytes_needed(config, {}, 1, world);
     EXPECT_LT(bytes.workspace - gradients, matrix_of_all_heads / 8);
-    // Neither does memory for it grow with the number of sequences.
+    // This workspace does not grow with the number of sequences either.
     const GPTBytes four = GPT::bytes_needed(config, {}, 4, world);
     EXPECT_EQ(four.workspace - 4 * gradients, bytes.workspace - gradients);
   });
 }
 
-// Of GPT-2 at batch 64 all heads at a time; of a smaller head as much as its logits hold; nothing
-// where that is less than attention's own workspace, or attention has no use for more.
+// For GPT-2 at batch 64 all heads at a time; for a smaller head, as much as its logits hold;
+// nothing where that is less than attention's own workspace, or where attention cannot use more.
 TEST(GPTMemory, LogitsAreLentToAttentionWhereItCanUseThem) {
   struct Lending {
     DeviceKind device;

@@ -1,4 +1,4 @@
-// A GPT's units, its initial values, and its refusals.
+// A GPT's units, its initial values, and the errors it throws.
 #include "tessera/nn/gpt.hpp"
 
 #include <gmock/gmock.h>
@@ -64,7 +64,8 @@ TEST(GPT, StartsAsGPT2Does) {
         EXPECT_EQ((values.array() - 1.0).abs().maxCoeff(), 0.0) << name;
       } else {
         const double expected = name.ends_with("c_proj.weight") ? 0.02 / std::sqrt(4.0) : 0.02;
-        // The estimate of a deviation from n values is off by 1 in sqrt(2n): five of those.
+        // The deviation estimated from n values has an error of 1 in sqrt(2n); five times that is
+        // allowed.
         const double slack = 5.0 / std::sqrt(2.0 * static_cast<double>(values.size()));
         EXPECT_NEAR(stddev(values) / expected, 1.0, slack) << name;
         EXPECT_NEAR(values.mean() / expected, 0.0, slack * std::sqrt(2.0)) << name;
@@ -98,7 +99,7 @@ TEST(GPT, RefusesImpossibleHeadRows) {
 
 class OneRankGPT : public testing::Test {
  protected:
-  // `body` gets a GPT that is ready to train.
+  // Calls `body` with a GPT that is ready to train.
   static void with_gpt(const std::function<void(Sharded<GPT>&)>& body) {
     run_ranks(1, [&](World& world) {
       auto gpt = shard(GPT(kConfig), world);

@@ -1,4 +1,4 @@
-// Training: the same for one rank and four, with logits collected and without.
+// Training is the same on one rank and four, with logits gathered and without.
 #include <atomic>
 #include <chrono>
 #include <optional>
@@ -84,12 +84,12 @@ TEST(GPTTraining, ARepeatedBatchIsMemorised) {
       gpt.step();
       if (step == 0) { first = gpt.report().loss; }
     }
-    EXPECT_NEAR(first, std::log(101.0), 0.2);  // a guess
+    EXPECT_NEAR(first, std::log(101.0), 0.2);  // the loss of a guess
     EXPECT_LT(gpt.report().loss, 0.5 * first);
   });
 }
 
-// On rank 0 those of the whole batch, elsewhere nothing.
+// Rank 0 has the logits of the whole batch, other ranks none.
 void check_gathered(const GPT& gpt, const World& world, const Tensors& weights, int step) {
   const ConstView logits = gpt.gathered_logits();
   const std::vector<std::int32_t> inputs = tokens_of(step, 0, 1, 0);
@@ -104,7 +104,7 @@ void check_gathered(const GPT& gpt, const World& world, const Tensors& weights, 
   EXPECT_TRUE(rows.rightCols(stride - kConfig.vocab).isZero(0.0));
 }
 
-// Delays show whether the logits turn into gradients before they have been sent.
+// Delays show whether logits are overwritten by gradients before they are sent.
 TEST(GPTGatherLogits, RankZeroHoldsTheLogitsOfAllRanksHoweverLateTheyCome) {
   const Tensors weights = test::random_like(reference::gpt_zeros(kConfig), 5, 0.15);
   const WorldOptions late{.poison = SlotPoison::nan, .delays = DelayInjection{.seed = 3}};
@@ -124,7 +124,7 @@ TEST(GPTGatherLogits, RankZeroHoldsTheLogitsOfAllRanksHoweverLateTheyCome) {
   }
 }
 
-// An error may end a step while the logits are gathered: their memory belongs to the GPT.
+// An error may end a step while logits are being gathered: the GPT owns their memory.
 TEST(GPTGatherLogits, AGptOutlivesALogitsTransfer) {
   run_ranks(1, [](World& world) {
     ShardedModel model{world, {}};
@@ -143,7 +143,7 @@ TEST(GPTGatherLogits, AGptOutlivesALogitsTransfer) {
   });
 }
 
-// Collecting the logits changes nothing else.
+// Gathering the logits changes nothing else.
 TEST(GPTGatherLogits, DoesNotChangeTheLoss) {
   std::vector<double> losses;
   for (const GatherLogits gather : {GatherLogits::off, GatherLogits::on_rank0}) {

@@ -1,4 +1,4 @@
-// Inputs of layers that wait in the host pool: fewer on the device, the same bits.
+// Layer inputs kept in the host pool: fewer on the device, the same bits.
 #include "nn/gpt_course.hpp"
 #include "tessera/world/run.hpp"
 #include "tessera/world/simulate.hpp"
@@ -40,7 +40,7 @@ TEST(HostBoundaries, ChangeNoBitHoweverLate) {
   EXPECT_EQ(train_course(options), expected);
 }
 
-// Both pools' copies have a stream each: inputs of layers do not wait for updated parameters.
+// Each pool's copies have their own stream: layer inputs do not wait for updated parameters.
 TEST(HostBoundaries, WithTheOptimizerOnTheHostChangeNoBitHoweverLate) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero3}) {
     CourseOptions options{.config = kDeep, .model = {.strategy = strategy}, .ranks = 2};
@@ -55,7 +55,7 @@ TEST(HostBoundaries, WithTheOptimizerOnTheHostChangeNoBitHoweverLate) {
   }
 }
 
-// A pass without backward in between, in a model of one layer and of several.
+// A forward pass without a backward pass in between, in a model of one layer and of several.
 TEST(HostBoundaries, DoNotChangeEvaluation) {
   for (const std::int64_t layers : {1, 2, 6}) {
     CourseOptions options{.config = kDeep};
@@ -76,7 +76,7 @@ TEST(HostBoundaries, DoNotChangeEvaluation) {
   }
 }
 
-// Three on the device instead of one a layer; all of them in the pool.
+// The device keeps three instead of one per layer; the pool keeps all of them.
 TEST(HostBoundaries, TakeThreeStreamsOfTheDevice) {
   simulate_rank({.rank = 0, .ranks = 1}, [](World& world) {
     const GPTConfig config{.layers = 12, .hidden = 64, .heads = 4, .vocab = 256, .seq = 32};

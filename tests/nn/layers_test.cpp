@@ -73,7 +73,7 @@ TEST(LayerNorm, MatchesTheReferenceAndAddsToTheResidualsGradient) {
   const Matrix x = random_matrix(kRows, kHidden, 3).array() + 5.0;
   const Matrix dy = random_matrix(kRows, kHidden, 4);
   const Matrix residual = random_matrix(kRows, kHidden, 5);
-  // What the layer is given, after rounding.
+  // The layer's input after rounding.
   const Matrix x_exact = matrix(floats(x), kRows);
   const auto expected = reference::layer_norm_backward(x_exact, weights.at("ln.weight"), dy);
   on_one_rank([&](World& world) {
@@ -159,7 +159,7 @@ TEST(CrossEntropy, AddsTheMeanAndTurnsTheLogitsIntoItsGradient) {
     std::vector<float> logits32 = floats(logits);
     double loss = 10.0;
     one_of_four.forward(logits32.data(), targets.data(), &loss, kRows);
-    // The engine divides gradients by the micro-batches; the loss must come divided.
+    // The engine divides gradients by the number of micro-batches; the layer must divide the loss.
     EXPECT_NEAR(loss, 10.0 + reference::cross_entropy(logits, targets) / 4, 1e-6);
     expect_close(matrix(logits32, kRows), reference::cross_entropy_backward(logits, targets),
                  test::kLayerTolerance, "dlogits");

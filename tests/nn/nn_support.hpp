@@ -12,7 +12,7 @@
 #include "tessera/engine/sharded_model.hpp"
 #include "tessera/nn/gpt.hpp"
 
-// Between the float64 reference and the library's float32.
+// Conversions between the float64 reference and the library's float32.
 namespace tessera::test {
 
 using reference::Matrix;
@@ -31,7 +31,7 @@ inline Matrix matrix(std::span<const float> values, Eigen::Index rows) {
   return result;
 }
 
-/// Normal values that float32 holds exactly, so that both sides start from the same numbers.
+/// Normal values that float32 holds exactly, so that both sides start from the same values.
 inline Matrix random_matrix(Eigen::Index rows, Eigen::Index columns, std::uint32_t seed,
                             double stddev = 1.0) {
   std::mt19937 random{seed};
@@ -82,7 +82,7 @@ inline void expect_close(const Tensors& actual, const Tensors& expected, double 
   }
 }
 
-/// Parameters from `tensors`, found by `name`.
+/// Initial parameters from `tensors`, found by `name`.
 inline Initializer initial_from(const Tensors& tensors, std::string (*name)(const ParameterInfo&)) {
   return
       [&tensors, name](const ParameterInfo& parameter, std::int64_t first, std::span<float> out) {
@@ -91,7 +91,7 @@ inline Initializer initial_from(const Tensors& tensors, std::string (*name)(cons
       };
 }
 
-/// All parameters or gradients, whole, by `name`; a vector is one row. Collective.
+/// All parameters or gradients, unsharded, by `name`; a vector is one row. Collective.
 inline Tensors state_of(ShardedModel& model, StateTensor what,
                         std::string (*name)(const ParameterInfo&)) {
   Tensors result;

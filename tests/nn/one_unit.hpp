@@ -12,11 +12,11 @@
 
 namespace tessera::test {
 
-// Relative to a tensor's norm. Rounding makes a sum of k products wrong by about sqrt(k) 6e-8:
-// k is below 256 here, and a layer a few sums deep.
+// Relative to a tensor's norm. Rounding gives a sum of k products an error of about sqrt(k) 6e-8;
+// here k is below 256, and a layer has a few sums in sequence.
 inline constexpr double kLayerTolerance = 2e-6;
 
-// Sizes that nothing divides.
+// Sizes without common divisors.
 inline constexpr nn::BatchShape kShape{.batch = 3, .seq = 17};
 inline constexpr std::int64_t kRows = 51;
 inline constexpr std::int64_t kHidden = 36;
@@ -69,7 +69,7 @@ inline Tensors without_prefix(const Tensors& tensors, std::size_t length) {
   return result;
 }
 
-/// For a layer to overwrite: the previous contents must not matter.
+/// Output of a layer: its previous contents must not matter.
 inline std::vector<float> room(std::int64_t elems) {
   return std::vector<float>(static_cast<std::size_t>(elems), std::nanf(""));
 }

@@ -1,4 +1,4 @@
-// A custom block, made of the public kernels with installed headers only (examples/), on every
+// A custom block made of the public kernels with only installed headers (examples/), on every
 // backend: its gradients, and its training under every strategy.
 #include <map>
 
@@ -15,7 +15,7 @@ namespace {
 using test::Matrix;
 using test::Tensors;
 
-// Sizes that no pack divides.
+// Sizes that are no multiple of a pack.
 const llama::Sizes kSizes{
     .batch = 2, .seq = 5, .hidden = 12, .heads = 2, .wide = 9, .vocab = 11, .layers = 2};
 
@@ -28,7 +28,7 @@ Matrix rms_norm(const Matrix& x, const Matrix& weight) {
   return y;
 }
 
-/// Head `head` of the rows of one sample, turned by its tokens' positions.
+/// Head `head` of the rows of one sample, rotated by its tokens' positions.
 Matrix turned(const Matrix& rows, Eigen::Index head, Eigen::Index size) {
   Matrix result = rows.middleCols(head * size, size);
   const Eigen::Index pairs = size / 2;
@@ -123,7 +123,7 @@ class OwnLayers : public ::testing::TestWithParam<DeviceKind> {
 };
 INSTANTIATE_TEST_SUITE_P(Backends, OwnLayers, test::backends(), test::backend_name);
 
-/// Values in device memory, taken and copied in.
+/// Device memory with a copy of `matrix`.
 Values copied(World& world, llama::Memory& memory, const Matrix& matrix) {
   const std::vector<float> values = test::floats(matrix);
   float* const to = memory.take<float>(std::ssize(values));
@@ -174,7 +174,7 @@ TEST_P(OwnLayers, GradientsAreTheSlopesOfTheFloat64Block) {
       options());
 }
 
-/// What a training leaves: every step's loss, every parameter.
+/// The result of a training: every step's loss and every parameter.
 struct Outcome {
   std::vector<double> losses;
   std::map<std::string, std::vector<float>> parameters;
@@ -235,7 +235,7 @@ TEST_P(OwnLayers, MemoryIsPlannedToTheByte) {
       options());
 }
 
-// The rank that only counts computes nothing, and logs the work of a real one.
+// The simulated rank computes nothing, and logs the same work as a real one.
 TEST(OwnLayersLog, HoldsTheKernelsOfARealRank) {
   WorldOptions options;
   options.log_work = true;
@@ -258,12 +258,12 @@ TEST(OwnLayersLog, HoldsTheKernelsOfARealRank) {
   EXPECT_EQ(calls["rms_norm_backward"], 2 * (2 * kSizes.layers + 1));
   for (const trace::KernelWork& work : simulated) { --calls[work.name]; }
   for (const auto& [name, more] : calls) {
-    // Fills and copies are logged where nothing computes.
+    // Fills and copies are logged only in simulation.
     if (name != "fill" && name.find("copy") == std::string::npos) { EXPECT_EQ(more, 0) << name; }
   }
 }
 
-// The stream that the host's work gets has the CPU's kernels, whatever the rank's device.
+// The stream of host work has the CPU's kernels, whatever the rank's device.
 TEST_P(OwnLayers, KernelsComputeInTheHostPoolToo) {
   run_ranks(
       1,

@@ -1,4 +1,4 @@
-// A layer that is recomputed whole costs its input, outputs that are recomputed cost nothing, and
+// A layer that is recomputed whole keeps only its input, recomputed outputs take no memory, and
 // nothing else changes.
 #include "tessera/nn/recompute.hpp"
 
@@ -72,12 +72,12 @@ TEST_P(RecomputeIn, ChangesNoBitUnderAnyStrategy) {
   }
 }
 
-// A chunked head is close to the whole one, with different bits that are the same everywhere.
+// A chunked head differs slightly from the whole one; its bits are the same everywhere.
 TEST_P(RecomputeIn, ChangesNoBitOfAHeadInChunksUnderAnyStrategy) {
   CourseOptions options{.model = {.compute = GetParam(), .accumulate = 2}, .ranks = 2};
   options.model.accumulate_mode = AccumulateMode::every;
   const test::Course whole = train_course(options);
-  options.gpt.head_rows = 4;  // of 11
+  options.gpt.head_rows = 4;  // of 11 rows
   const test::Course expected = train_course(options);
   EXPECT_NEAR(expected.losses[0], whole.losses[0], 1e-6);
   const double rounding = GetParam() == DType::fp32 ? 1e-5 : 1e-2;
@@ -92,7 +92,7 @@ TEST_P(RecomputeIn, ChangesNoBitOfAHeadInChunksUnderAnyStrategy) {
   }
 }
 
-// The masks are made again, not kept.
+// The masks are generated again, not kept.
 TEST_P(RecomputeIn, ReplaysDropoutToTheBit) {
   for (const Strategy strategy : all_strategies()) {
     CourseOptions options{.gpt = {.dropout = 0.2F},
@@ -107,7 +107,7 @@ TEST_P(RecomputeIn, ReplaysDropoutToTheBit) {
   }
 }
 
-// Everything late and poisoned, nothing in order unless an event says so.
+// Late, poisoned, and ordered only by events.
 TEST(RecomputeAsynchronously, ChangesNoBit) {
   CourseOptions options{.model = {.strategy = Strategy::zero3}, .ranks = 3, .global_batch = 6};
   const test::Course expected = train_course(options);
@@ -116,7 +116,7 @@ TEST(RecomputeAsynchronously, ChangesNoBit) {
                    .delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{300}},
                    .compute_stream = ComputeStream::worker};
   EXPECT_EQ(train_course(options), expected);
-  options.model.checks = Checks::memory;  // which reads what kernels have yet to write
+  options.model.checks = Checks::memory;  // this must not read what kernels have yet to write
   EXPECT_EQ(train_course(options), expected);
 }
 
@@ -132,7 +132,7 @@ std::size_t activation_bytes(const GPTConfig& config, const Recompute& recompute
   return bytes;
 }
 
-// 2 s b h bytes a layer in bf16, and one layer's 15 hidden, statistics and log-sum-exps.
+// 2 s b h bytes per layer in bf16, plus 15 hidden, statistics and log-sum-exps of one layer.
 TEST(RecomputeMemory, IsOneInputPerLayerPlusOneLayersActivations) {
   const std::size_t rows = 2 * 32;
   const auto expected = [&](std::size_t layers, std::size_t size) {
@@ -150,7 +150,7 @@ TEST(RecomputeMemory, IsOneInputPerLayerPlusOneLayersActivations) {
   }
 }
 
-// They lie in the gradients' memory, which grows by nothing.
+// They are recomputed in the gradients' memory, which does not grow.
 TEST(RecomputeMemory, OutputsOfGeluAndNormsTakeNone) {
   const GPTConfig config{.layers = 5, .hidden = 64, .heads = 4, .vocab = 256, .seq = 32};
   for (const DType compute : {DType::fp32, DType::bf16}) {
@@ -172,7 +172,7 @@ TEST(RecomputeMemory, OfEverySecondLayerIsHalfwayThere) {
     return activation_bytes(config, recompute, DType::fp32);
   };
   const std::size_t layer = bytes(Recompute::none()) / 8;
-  EXPECT_EQ(bytes(Recompute::every(8)), bytes(Recompute::none()));  // one layer, shared with none
+  EXPECT_EQ(bytes(Recompute::every(8)), bytes(Recompute::none()));  // one layer: nothing to share
   const std::size_t saved = (bytes(Recompute::none()) - bytes(Recompute::block())) / 7;
   EXPECT_LT(saved, layer);
   EXPECT_EQ(bytes(Recompute::none()) - bytes(Recompute::every(2)), 3 * saved);
@@ -225,7 +225,7 @@ std::vector<trace::Record> records_of_a_step(const CourseOptions& options) {
   return records;
 }
 
-// Under zero3 the backward scope's gather serves the recomputation too.
+// Under zero3 the backward scope's gather also serves the recomputation.
 TEST(RecomputeSchedule, NeedsNoExtraGather) {
   CourseOptions options{.model = {.strategy = Strategy::zero3}, .ranks = 2};
   const auto issues = [&] {
@@ -241,7 +241,8 @@ TEST(RecomputeSchedule, NeedsNoExtraGather) {
   EXPECT_EQ(issues(), kept);
 }
 
-// Activations come into use again in backward for all layers but the last, which are there still.
+// In backward the activations of every layer but the last are used again; the last layer's are
+// still in memory.
 TEST(RecomputeSchedule, SkipsTheLayerThatIsStillInMemory) {
   const CourseOptions options{.gpt = {.recompute = Recompute::block()}};
   std::map<std::string, int> again;

@@ -1,4 +1,4 @@
-// The reference is held by finite differences in float64: no library code takes part.
+// Finite differences in float64 check the reference, without library code.
 #include "support/reference_gpt.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Text that depends only on the weights, the prompt and the sampler.
+// Generated text depends only on the weights, the prompt and the sampler.
 #include "tessera/nn/sample.hpp"
 
 #include <array>
@@ -12,7 +12,7 @@ namespace {
 
 using Draws = std::vector<double>;
 
-/// How often each token is drawn, of `count` draws.
+/// How often each token is drawn in `count` draws.
 Draws frequencies(const Sampler& sampler, const std::vector<float>& logits, std::int64_t count) {
   Draws share(logits.size());
   for (std::int64_t i = 0; i < count; ++i) {
@@ -25,7 +25,7 @@ Draws frequencies(const Sampler& sampler, const std::vector<float>& logits, std:
 void expect_shares(const Draws& actual, const Draws& expected, std::int64_t count) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double p = expected[i];
-    // A count's deviation, five times.
+    // Five deviations of a count.
     EXPECT_NEAR(actual[i], p, 5.0 * std::sqrt(p * (1.0 - p) / static_cast<double>(count)) + 1e-9)
         << i;
   }
@@ -100,7 +100,7 @@ Texts texts(const Generation& generation, Strategy strategy, int ranks,
   return all;
 }
 
-// Longer than the context, so that it moves along.
+// Longer than the context, so that the window moves.
 TEST(Generate, GivesTheSameTextOnAnyRanksUnderAnyStrategy) {
   const Generation generation{.prompt = {1, 2, 3}, .tokens = 14, .samples = 3};
   const Texts expected = texts(generation, Strategy::ddp, 1);
@@ -114,7 +114,7 @@ TEST(Generate, GivesTheSameTextOnAnyRanksUnderAnyStrategy) {
   }
 }
 
-// Ranks along pipe and tensor compute one sample together: three samples are two turns here.
+// Ranks along pipe and tensor compute one sample together: three samples take two rounds here.
 TEST(Generate, GivesTheSameTextOnAnyMesh) {
   const Generation generation{.prompt = {1, 2, 3}, .tokens = 14, .samples = 3};
   const Texts expected = texts(generation, Strategy::ddp, 1);
@@ -142,7 +142,7 @@ TEST(Generate, GreedyTextFollowsTheLogits) {
   });
 }
 
-// A model that is being trained, between its steps.
+// A model in training, between its steps.
 TEST(Generate, WorksDuringTraining) {
   const test::CourseOptions options{.model = {.strategy = Strategy::zero2}, .ranks = 2};
   const Generation generation{.prompt = {1}, .tokens = 4, .samples = 2};

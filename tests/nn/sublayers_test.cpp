@@ -1,4 +1,4 @@
-// What a block is made of, and the block, against the float64 reference.
+// A block and its sublayers against the float64 reference.
 #include "nn/one_unit.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/nn/block.hpp"

@@ -22,27 +22,28 @@
 #include "tessera/nn/embedding.hpp"
 #include "tessera/world/run.hpp"
 
-// One micro-batch of a small model through layers that ranks along `tensor` share.
+// One micro-batch of a small model through layers shared by ranks along `tensor`.
 namespace tessera::test {
 
 struct TensorCase {
   int ranks = 1;
   nn::TensorOptions options = {};
   float dropout = 0.0F;
-  bool again = false;  ///< norms and GELU are computed again in backward
+  bool again = false;  ///< norms and GELU are recomputed in backward
   DType compute = DType::fp32;
   DeviceKind device = DeviceKind::cpu;
   nn::BatchShape shape = {.batch = 3, .seq = 7};
-  bool late = false;  ///< the block's kernels run when all of its work has been enqueued
+  bool late = false;  ///< the block's kernels run only after all of its work is enqueued
 };
 
-/// Arrays by name, each of its rows on the ranks that have it. What all have is equal to the bit.
+/// Arrays by name; each row comes from the ranks that have it. Rows of several ranks are
+/// bit-identical.
 struct TensorOutcome {
   std::map<std::string, std::vector<float>> arrays;
   std::vector<double> losses;  ///< by rank
 };
 
-/// One rank of it. Sizes that nothing divides; 3 heads, so that a fourth rank has none.
+/// One rank of the run. Sizes without common divisors; 3 heads, so that a fourth rank has none.
 class TensorCourse {
  public:
   static constexpr std::int64_t kHidden = 60;
@@ -150,7 +151,7 @@ class TensorCourse {
     std::latch enqueued{1};
     world_.compute_stream().call([&enqueued] { enqueued.wait(); });
     enqueue();
-    world_.barrier();  // the channels have had time for what does not wait
+    world_.barrier();  // gives the channels time for work that does not wait
     enqueued.count_down();
     world_.compute_stream().wait();
   }
@@ -179,12 +180,12 @@ class TensorCourse {
     saved.mlp.x = saved.normed_2;
     saved.mlp.wide = all(wide);
     saved.mlp.activated = all(wide);
-    // Where the norms' outputs are not kept, their memory serves.
+    // If the norms' outputs are not kept, their memory is used.
     saved.attn.whole = saved.mlp.whole = case_.again ? saved.normed_1 : whole_;
     return saved;
   }
 
-  /// Memory whose every byte is 0xFF, which is a NaN.
+  /// Memory whose bytes are all `value`; 0xFF makes NaNs.
   void* filled(std::size_t bytes, unsigned char value) {
     memory_.push_back(world_.allocate(Category::activations, bytes, "test"));
     world_.device().fill(memory_.back().data(), value, memory_.back().bytes(),

@@ -1,4 +1,4 @@
-// Layers that ranks along `tensor` share, against one rank.
+// Layers shared by ranks along `tensor`, against one rank.
 #include <limits>
 
 #include "kernels/backend.hpp"
@@ -47,7 +47,8 @@ class TensorParallelOn : public testing::TestWithParam<DeviceKind> {
 };
 INSTANTIATE_TEST_SUITE_P(Backends, TensorParallelOn, test::cuda_alone(), test::backend_name);
 
-// The vocabulary is cut in multiples of 64 there, and its last part has room for a whole one.
+// On CUDA the vocabulary is cut in multiples of 64, and the last part has room for a whole
+// multiple.
 TEST_P(TensorParallelOn, EqualsOneRankToRounding) {
   for (const BatchShape shape : {BatchShape{.batch = 3, .seq = 7}, {.batch = 1, .seq = 2}}) {
     const TensorCase cut{.ranks = 4,
@@ -60,7 +61,7 @@ TEST_P(TensorParallelOn, EqualsOneRankToRounding) {
   }
 }
 
-// There are two rows and three heads for four ranks: some ranks have none.
+// Two rows and three heads for four ranks: some ranks have none.
 TEST(TensorParallelLayers, EqualOneRankToRoundingWhereRanksHaveNoPart) {
   for (const bool again : {false, true}) {
     TensorCase cut{4, {.sequence_parallel = true}, 0.3F, again};
@@ -69,8 +70,8 @@ TEST(TensorParallelLayers, EqualOneRankToRoundingWhereRanksHaveNoPart) {
   }
 }
 
-// A run in bf16 rounds about 20 times one after another, by 2^-9 each, and a cut one 8 times more:
-// partial products before they are added.
+// A run in bf16 rounds about 20 times in sequence, by 2^-9 each; with a cut, 8 times more: partial
+// products before their sum.
 TEST(TensorParallelLayers, EqualOneRankToRoundingInBf16) {
   for (const TensorOptions options : {TensorOptions{}, {.sequence_parallel = true, .slices = 3}}) {
     const TensorCase cut{3, options, 0.3F, false, DType::bf16};
@@ -78,7 +79,7 @@ TEST(TensorParallelLayers, EqualOneRankToRoundingInBf16) {
   }
 }
 
-// Each row is multiplied and added independently: 8 and 13 of them.
+// Each row is multiplied and added independently: 8 and 13 rows.
 TEST(TensorParallelLayers, SlicesOfRowsChangeNoBit) {
   for (const bool sequence_parallel : {false, true}) {
     const TensorCase one{2, {sequence_parallel, 1}};
@@ -90,7 +91,7 @@ TEST(TensorParallelLayers, SlicesOfRowsChangeNoBit) {
   }
 }
 
-// What travels before it has been computed differs.
+// Data sent before it is computed would differ.
 TEST(TensorParallelLayers, HaveTheSameBitsWhenKernelsRunLate) {
   for (const TensorOptions options :
        {TensorOptions{.slices = 2}, {.sequence_parallel = true, .slices = 2}}) {
@@ -103,7 +104,7 @@ TEST(TensorParallelLayers, HaveTheSameBitsWhenKernelsRunLate) {
   }
 }
 
-// Each half of SwiGLU's product is cut alike, so that a rank's gates meet their own values.
+// Both halves of SwiGLU's product are cut alike, so that each gate is on the rank of its value.
 TEST(ColumnLinear, CutsSectionsAlike) {
   run_ranks(2, [](World& world) {
     const TensorRanks ranks{world, {{"tensor", 2}}};

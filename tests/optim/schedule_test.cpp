@@ -18,7 +18,7 @@ TEST(Schedule, WarmsUpInEqualStepsAndNeverFromZero) {
   EXPECT_FLOAT_EQ(kCosine.at(3), 0.8F);
 }
 
-// 8 steps of descent from 1 to 0.2: half of 0.8 is taken by (1 + cos) / 2.
+// 8 steps of decay from 1 to 0.2: (1 + cos) / 2 scales the difference of 0.8.
 TEST(Schedule, FollowsHalfACosineAfterTheWarmUp) {
   EXPECT_EQ(kCosine.at(4), 1.0F);
   EXPECT_FLOAT_EQ(kCosine.at(6), 0.88284271F);  // 0.2 + 0.8 (1 + sqrt(2)/2) / 2

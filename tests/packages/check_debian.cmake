@@ -1,8 +1,8 @@
-# Builds the packages of Debian, installs them with dpkg, builds and runs outside programs from them in
-# an empty folder, and removes them. dpkg works on a folder as root of the file system, with a copy of
-# the machine's list of packages: dependencies are checked against what is installed, the machine
-# itself stays as it is, and no rights are needed. Needs BUILD_DIR, SOURCE_DIR, WORK_DIR, PYTHON, CXX,
-# GENERATOR, READELF, VERSION and MODULE (may be empty).
+# Builds the Debian packages, installs them with dpkg, builds and runs outside programs from them in
+# an empty folder, and removes them. dpkg uses a folder as the root of the file system, with a copy
+# of the machine's package list: dependencies are checked against the installed packages, the
+# machine stays unchanged, and no root rights are needed. Needs BUILD_DIR, SOURCE_DIR, WORK_DIR,
+# PYTHON, CXX, GENERATOR, READELF, VERSION and MODULE (may be empty).
 cmake_minimum_required(VERSION 3.22)
 include(${SOURCE_DIR}/tests/packages/reuse.cmake)
 
@@ -18,7 +18,7 @@ function(end)
   math(EXPR seconds "${now} - ${began}")
   message("   ${seconds} s")
 endfunction()
-# Fails unless what was printed last matches.
+# Fails unless the last output matches.
 function(expect pattern)
   if(NOT output MATCHES "${pattern}")
     message(FATAL_ERROR "expected ${pattern}, got: ${output}")
@@ -54,8 +54,8 @@ foreach(name IN LISTS expected)
   set(fields_of_${name} "${output}")
   run(dpkg-deb --contents ${deb})
   string(REGEX REPLACE "(^|\n)[^\n]* \\./" "\n  /" contents "${output}")
-  string(REGEX REPLACE "\n  /usr/include/tessera/[^\n]+" "" contents "${contents}")  # all of them
-  string(REGEX MATCHALL "\n  [^\n]*[^\n/]" contents "${contents}")  # but folders
+  string(REGEX REPLACE "\n  /usr/include/tessera/[^\n]+" "" contents "${contents}")  # all headers
+  string(REGEX MATCHALL "\n  [^\n]*[^\n/]" contents "${contents}")  # without folders
   list(FILTER contents EXCLUDE REGEX "/$")
   list(JOIN contents "" contents)
   message("${contents}\n")
@@ -78,13 +78,13 @@ set(root ${WORK_DIR}/root)
 set(dpkg dpkg --admindir=${WORK_DIR}/dpkg --instdir=${root} --force-not-root --log=${WORK_DIR}/dpkg.log)
 file(MAKE_DIRECTORY ${root} ${WORK_DIR}/dpkg/info ${WORK_DIR}/dpkg/updates ${WORK_DIR}/dpkg/triggers)
 file(COPY /var/lib/dpkg/status DESTINATION ${WORK_DIR}/dpkg)
-set(ENV{PATH} "$ENV{PATH}:/usr/sbin:/sbin")  # dpkg insists
+set(ENV{PATH} "$ENV{PATH}:/usr/sbin:/sbin")  # required by dpkg
 run(${dpkg} --install ${debs})
 end()
 file(GLOB libdir ${root}/usr/lib/*-linux-gnu*)
 
-# Nothing in them knows where it was built, or looks for libraries in any place of its own; but the
-# CUDA module has nvcc's line information, by which profilers find the sources of kernels.
+# No file contains its build folder or searches private places for libraries. Exception: nvcc's line
+# information in the CUDA module, by which profilers find the sources of kernels.
 foreach(folder ${WORK_DIR} ${BUILD_DIR})
   execute_process(COMMAND grep -rlF --exclude=libtessera_cuda.so ${folder} ${root}
     OUTPUT_VARIABLE files)
@@ -123,7 +123,7 @@ end()
 begin("outside programs: pkg-config")
 set(ENV{PKG_CONFIG_PATH} ${libdir}/pkgconfig)
 set(program ${WORK_DIR}/pkg)
-# As a Makefile would have it; the library of the machine's own root is not asked for -I and -L.
+# As in a Makefile. A library in the system's own root needs neither -I nor -L.
 run(sh -c "'${CXX}' -std=c++20 -c '${SOURCE_DIR}/tests/install/stranger/main.cpp' -o '${program}.o' \
   $(pkg-config --cflags tessera)")
 run(sh -c "'${CXX}' '${program}.o' -o '${program}' $(pkg-config --libs tessera)")

@@ -1,20 +1,20 @@
-# Configures an outside project that has Tessera within it, through FetchContent and as a folder: no
-# variable, option, target, flag, test or installed file may come with it, but under Tessera's prefix
-# or of a package that it looks for. Builds and runs the first. Needs BUILD_DIR, SOURCE_DIR, WORK_DIR,
-# PYTHON and GENERATOR.
+# Configures an outside project that contains Tessera, through FetchContent and as a folder: every
+# variable, option, target, flag, test or installed file that this adds must have Tessera's prefix
+# or belong to a package that it looks for. Builds and runs the first. Needs BUILD_DIR, SOURCE_DIR,
+# WORK_DIR, PYTHON and GENERATOR.
 cmake_minimum_required(VERSION 3.22)
 include(${SOURCE_DIR}/tests/packages/reuse.cmake)
 
 file(REMOVE_RECURSE ${WORK_DIR})
 set(program ${SOURCE_DIR}/tests/install/stranger/main.cpp)
 
-# What find_package(), enable_language() and project() of any project keep.
+# Variables that find_package(), enable_language() and project() leave in any project.
 set(of_packages
   "^cache (CLI11|Eigen3|fmt|nlohmann_json)_DIR$"
   "^cache (MPI|MPIEXEC|CUDA|CUDAToolkit)_"
   "^cache (pkgcfg_lib|PKG_CONFIG)_"
   "^cache (FIND_PACKAGE_MESSAGE_DETAILS_|CMAKE_HAVE_|HAVE_)"
-  "^cache CMAKE_PROJECT_VERSION(_[A-Z]+)?$"  # where the outside project has no version of its own
+  "^cache CMAKE_PROJECT_VERSION(_[A-Z]+)?$"  # if the outside project has no version
   "^cache CMAKE_(C|CUDA)_|^cache CMAKE_INSTALL_[A-Z]+DIR$|^cache _GNUInstallDirs_")
 set(of_fetch "^(cache|variable) (FETCHCONTENT_|tessera_(SOURCE_DIR|BINARY_DIR|POPULATED|IS_TOP_LEVEL)$)")
 
@@ -55,7 +55,7 @@ write_settings_to_reuse(${WORK_DIR}/settings.cmake _deps/tessera-build)
 run(${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/packages/outside -B ${WORK_DIR}/fetch -G ${GENERATOR}
   -C ${WORK_DIR}/settings.cmake -DHOW=fetch -DTESSERA=${SOURCE_DIR} -DPROGRAM=${program})
 check_what_came("FetchContent" ${WORK_DIR}/fetch)
-# With nothing said, not even a build type; without what takes long to look for.
+# Without any option, not even a build type, and without slow package searches.
 run(${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/packages/outside -B ${WORK_DIR}/folder -G ${GENERATOR}
   -DHOW=folder -DTESSERA=${SOURCE_DIR} -DPROGRAM=${program} -DTESSERA_CUDA=OFF -DTESSERA_MPI=OFF)
 check_what_came("add_subdirectory" ${WORK_DIR}/folder)

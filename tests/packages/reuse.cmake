@@ -1,9 +1,9 @@
-# For builds of Tessera beside the one in BUILD_DIR, in which all is compiled: what is compiled alike is
-# taken from there. Needs BUILD_DIR, SOURCE_DIR and PYTHON.
+# Lets builds of Tessera next to the complete one in BUILD_DIR reuse its objects where the
+# compilation is identical. Needs BUILD_DIR, SOURCE_DIR and PYTHON.
 include(${SOURCE_DIR}/tests/support/run.cmake)
 
-# Writes `file` for cmake -C: the settings of BUILD_DIR, and what takes its objects. `folder` is
-# Tessera's within the other build, empty where it is all of it.
+# Writes `file` for cmake -C: the settings of BUILD_DIR, and a launcher that reuses its objects.
+# `folder` is Tessera's folder within the other build, empty if that build is Tessera itself.
 function(write_settings_to_reuse file folder)
   run(${PYTHON} -c "print(__import__('sys').executable)")  # a shim takes a tenth of a second
   string(STRIP "${output}" python)
@@ -28,7 +28,7 @@ function(write_settings_to_reuse file folder)
   file(WRITE ${file} "${text}")
 endfunction()
 
-# Prints which files of the build in `folder` were compiled anew.
+# Prints the files that the build in `folder` had to compile.
 function(say_what_was_reused folder)
   file(STRINGS ${folder}/reuse.log lines)
   set(anew ${lines})

@@ -46,7 +46,7 @@ def main():
                 print(done.stdout, end="")
                 return 77
             if done.returncode != 1 or "error: " not in done.stdout or not (kept / "file").is_file():
-                sys.exit(f"{refused} is emptied:\n{done.stdout}")  # the pages may be gone with it
+                sys.exit(f"{refused} is emptied:\n{done.stdout}")  # its pages may be deleted too
         done = run(build, folder / "copy", *pages)
         wrong += [f"accepted:\n{text}" for page, text in zip(pages, PAGES) if f"{page}:" not in done.stdout]
         if (folder / "x").exists():

@@ -40,16 +40,16 @@ sys.dont_write_bytecode = True
 
 import repository  # noqa: E402
 
-SECONDS = 100  # for one block
-# What a block may run besides `tessera` and the examples.
+SECONDS = 100  # per block
+# Programs that a block may run besides `tessera` and the examples.
 HARMLESS = {"cat", "cd", "cp", "diff", "echo", "grep", "head", "ls", "mkdir", "sed", "tail"}
 STEPS = 2
 FENCE = re.compile(r"(?:^<!-- (not run|printed)(?:: ([^\n]*?))? -->\n+)?^( *)```(\w*)[^\n]*\n(.*?)^\3```$",
                    re.MULTILINE | re.DOTALL)
-# What a shell reads: spaces and comments, redirections, operators, words.
+# Tokens of a shell: spaces and comments, redirections, operators, words.
 TOKEN = re.compile(r"""[ \t]+|\#[^\n]*|\d*&?[<>]+[&|]?|(?P<operator>[;&|()\n]+)
                        |(?P<word>(?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s'"\\;&|()<>])+)""", re.DOTALL | re.VERBOSE)
-# Stands before the command in PATH: as many steps as are needed to see that it works.
+# Placed before the command in PATH: runs as many steps as needed to see that it works.
 SHORTENED = """#!/bin/bash
 arguments=() previous=''
 for argument in "$@"; do
@@ -146,7 +146,7 @@ class Trial:
         release = self.folder / "build/release"
         for path in (self.whole, self.short, release / "tools"):
             path.mkdir(parents=True)
-        # Programs alone: what a build keeps is not to be written here.
+        # Only programs: pages must not write into the build's other files.
         for program in (self.build / "examples").glob("*"):
             if program.is_file() and os.access(program, os.X_OK):
                 (release / "examples").mkdir(exist_ok=True)
@@ -179,7 +179,7 @@ class Trial:
     @staticmethod
     def not_to_run(content):
         """What a block has that is not to be run here, if anything."""
-        # Commands within words, and quotes and texts that commands() reads otherwise than a shell.
+        # Commands within words, and quotes and texts that commands() parses unlike a shell.
         if within := re.search(r"`|\$[('\"]|<<|<\(|>\(", content):
             return within.group()
         found, operators = commands(content)
@@ -206,7 +206,7 @@ class Trial:
         short = block.printed is None
         path = os.pathsep.join([str(self.short if short else self.whole), os.environ["PATH"]])
         began = time.monotonic()
-        # A session of its own, so that all that it starts ends with it.
+        # A separate session, so that all its processes end with it.
         process = subprocess.Popen(["bash", "-euo", "pipefail", "-c", block.content], cwd=self.folder,
                                    env={**os.environ, "PATH": path}, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -269,7 +269,7 @@ class Trial:
         for word in words:
             flag = re.match(r"(--[a-z][\w-]*|-[a-z]$)", word)
             if flag and not re.search(rf"(?<![\w-]){re.escape(flag.group(1))}(?![\w-])", text):
-                # A command's parts have options of their own.
+                # Parts of a command have their own options.
                 part = next((w for w in words[words.index(command) + 1:] if re.fullmatch(r"[a-z_]+", w)), None)
                 inner = self.help_of(f"{command} {part}") if part else None
                 if not inner or flag.group(1) not in inner:

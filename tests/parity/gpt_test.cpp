@@ -11,14 +11,14 @@
 #include "tessera/world/run.hpp"
 
 // GPT-2 with sizes that no number of ranks divides, under every strategy, on streams that really
-// run beside each other.
+// run concurrently.
 namespace tessera::test::gpt_test {
 namespace {
 
-// Large enough for most kernels' work to be shared out.
+// Large enough that most kernels divide their work over threads.
 constexpr nn::GPTConfig kWide{.layers = 2, .hidden = 132, .heads = 4, .vocab = 301, .seq = 70};
 
-constexpr int kFifty = TESSERA_SANITIZED ? 10 : 50;  // minutes, else
+constexpr int kFifty = TESSERA_SANITIZED ? 10 : 50;  // 50 would take minutes
 
 class GPTParity : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, GPTParity,
@@ -53,7 +53,7 @@ TEST_P(GPTPrecision, FiftyStepsAreBitIdenticalUnderEveryStrategyRecomputedOrNot)
   run.steps = kFifty;
   const ToyOutcome expected = train_gpt(run);
   ASSERT_EQ(std::ssize(expected.losses), run.steps);
-  // Ten steps are too few for the last to be the best.
+  // After only ten steps the last loss need not be the lowest.
   const bool short_run = run.steps < 50;
   EXPECT_LT(short_run ? std::ranges::min(expected.losses) : expected.losses.back(),
             expected.losses.front());
@@ -68,7 +68,7 @@ TEST_P(GPTPrecision, FiftyStepsAreBitIdenticalUnderEveryStrategyRecomputedOrNot)
   }
 }
 
-// Two dtypes in every unit: norms in fp32 beside the rest.
+// Two dtypes in every unit: norms in fp32 next to the rest.
 TEST_P(GPTPrecision, NormsInFp32AreTheSameUnderEveryStrategyAndCountFourBytes) {
   GPTRun run;
   run.options.compute = GetParam();
@@ -89,14 +89,14 @@ TEST_P(GPTPrecision, NormsInFp32AreTheSameUnderEveryStrategyAndCountFourBytes) {
       model.materialize(3);
       return model.model().state_bytes().parameters;
     };
-    // 2 norms a layer and the last, each of a weight and a bias of 21 values in 64.
+    // 2 norms per layer and the last one, each with a weight and a bias of 21 values in 64.
     const std::size_t norms = std::size_t{64} * 2 * (2 * 3 + 1);
     EXPECT_EQ(parameters({.norms = DType::fp32}) - parameters({}),
               norms * (4 - size_of(GetParam())));
   });
 }
 
-// Gradients of 16 bits, and a wire of bf16; three ranks; both modes.
+// Gradients of 16 bits and communication in bf16; three ranks; both modes.
 TEST_P(GPTPrecision, NarrowGradientsAndWiresAreTheSameUnderEveryStrategy) {
   for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
     for (const bool narrow_gradients : {false, true}) {
@@ -153,8 +153,8 @@ TEST_P(GPTThreads, ThreeThreadsARankGiveTheBitsOfOneUnderEveryStrategy) {
   }
 }
 
-// A worker runs the compute stream, so nothing is ordered except by events; poison and
-// delays make what is read or overwritten too early differ.
+// A worker runs the compute stream, so only events order it; poison and delays change what is read
+// or overwritten too early.
 TEST_P(GPTParity, AsynchronousComputePoisonAndDelaysChangeNoBit) {
   for (const int accumulate : {1, 2}) {
     GPTRun run;

@@ -1,5 +1,5 @@
 // Shard groups of every size: one group equals zero3, groups of one equal ddp, and sizes between
-// give the same bits wherever the order of sums does not change.
+// give the same bits wherever the order of sums is the same.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -105,7 +105,7 @@ TEST(Hybrid, MeshesOfOneDimensionAreDdpAndZero3ToTheBit) {
   }
 }
 
-// Threads of a process are on one machine.
+// All threads of a process are on one machine.
 TEST(Hybrid, GroupsAreTheRanksOfAMachineUnlessTold) {
   ToyRun run;
   run.ranks = 3;
@@ -178,20 +178,19 @@ INSTANTIATE_TEST_SUITE_P(Cuts, HybridCut, ::testing::ValuesIn(cuts()), [](const 
   return std::to_string(tested.param.ranks) + "_in_groups_of_" + std::to_string(tested.param.group);
 });
 
-/// How far apart gradients may be that are summed in different orders, as a part of their norm:
-/// half a unit in the last place of each rounding on both ways, were all of them to one side.
+/// Largest difference of gradients summed in different orders, relative to their norm: half a unit
+/// in the last place for each rounding on both sides, if all went the same way.
 double most_apart(const ToyRun& run) {
   const int micro_batches = run.options.accumulate;
   if (run.options.gradient == DType::fp32 && run.options.reduce == DType::fp32) {
-    return 2 * (run.ranks * micro_batches - 1) * 0x1p-24;  // each addition
+    return 2 * (run.ranks * micro_batches - 1) * 0x1p-24;  // one rounding per addition
   }
-  // Those to 16 bits: zero3's sum over the ranks, hybrid's within and across groups, and each way
-  // the sum over micro-batches.
+  // Roundings to 16 bits: zero3's sum over the ranks, hybrid's sums within and across groups, and
+  // on both sides the sum over micro-batches.
   return (3 * micro_batches + 2 * (micro_batches - 1)) * 0x1p-8;
 }
 
-// SGD carries an error of a gradient into the weights at its size: AdamW would scale it
-// away.
+// With SGD a gradient's error reaches the weights at its own scale; AdamW would normalise it.
 TEST_P(HybridCut, SumsAreThoseOfZero3HoweverTheyAreMade) {
   for (Variant& variant : variants()) {
     SCOPED_TRACE(variant.name);
@@ -292,7 +291,7 @@ TEST_P(HybridCut, AMeshWhoseShardsAreNotNeighboursLearnsTheSame) {
   EXPECT_EQ(difference(outcomes[0], outcomes[1]), "");
 }
 
-// A copy that drifts would train another model.
+// A copy that diverges would train another model.
 TEST_P(HybridCut, CopiesStayBitIdentical) {
   for (const DType compute : {DType::fp32, DType::bf16}) {
     const auto ranks = static_cast<std::size_t>(GetParam().ranks);

@@ -1,5 +1,5 @@
-// Several micro-batches in flight give the bits of one after the other: under every strategy, in
-// every precision and accumulation mode, with and without offload; and hold what was planned.
+// Several micro-batches in flight give the same bits as one after the other, under every strategy,
+// in every precision and accumulation mode, with and without offload; memory is as planned.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,8 +16,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// One forward, one backward in turn, as a pipeline's first and middle stages run them; and all
-// forwards first.
+// Alternating forward and backward passes, as a pipeline's first and middle stages run them; and
+// all forwards first.
 const std::vector<std::string> kSchedules{"FBFBFB", "FFBFBB", "FFFBBB"};
 
 ToyRun three_micro_batches(int ranks, Strategy strategy) {
@@ -88,7 +88,7 @@ TEST(InFlightUnits, StayGatheredUntilTheirLastUse) {
   }
 }
 
-/// Two steps of three micro-batches, at most two of them in flight, each with its own activations.
+/// Two steps of three micro-batches with at most two in flight, each with its own activations.
 void train_in_flight(World& world, const ModelOptions& options) {
   ShardedModel model{world, options};
   std::vector<Unit> units{model.add_unit("table", {{"w", {301}}}, {.kind = UnitKind::root})};
@@ -150,7 +150,7 @@ TEST_P(InFlight, HoldsWhatWasPlanned) {
 
 const ModelOptions kStrict{.strategy = Strategy::zero3, .accumulate = 3, .checks = Checks::strict};
 
-/// What a program of forward and backward scopes is refused with; empty if it is not.
+/// The error of a program of forward and backward scopes; empty if there is none.
 std::string refusal(const std::function<void(ShardedModel&, Unit, Unit)>& program,
                     const ModelOptions& options = kStrict) {
   try {
@@ -183,8 +183,8 @@ TEST(InFlightRefusals, RefusesAMicroBatchThatOvertakesAnotherInAUnit) {
   }
 }
 
-// Parameters alone, between the scopes that count: of a block that has given them back, while the
-// head is on its way back, and with gradients of an earlier micro-batch still to come.
+// Reads parameters between the scopes that count: of a block that has been released, while the head
+// is in its backward pass and gradients of an earlier micro-batch are still due.
 TEST(InFlightUnits, ReadsDoNotCountAsUses) {
   for (const Strategy strategy : all_strategies()) {
     run_ranks(2, [&](World& world) {
@@ -231,14 +231,14 @@ TEST(InFlightRefusals, BeginNoMicroBatch) {
               EXPECT_THROW((void)model.forward(a, 1), ContractError);
               open.close();
               (void)model.backward(a, 0);
-              (void)model.forward(a);  // of micro-batch 1, the only one under way
+              (void)model.forward(a);  // micro-batch 1, the only one in flight
               (void)model.backward(a);
             }),
             "");
 }
 
-// A trainer need not go back through what is frozen, nor, with checks off, through all that it
-// went forward through.
+// A trainer need not run the backward pass of frozen units, nor, with checks off, of every unit
+// that it ran forward.
 TEST(InFlightUnits, WithoutABackwardPassBlockNothing) {
   for (const bool numbered : {true, false}) {
     for (const Checks checks : {Checks::strict, Checks::off}) {

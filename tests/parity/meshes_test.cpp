@@ -1,4 +1,4 @@
-// A GPT on every mesh: gradients, norms and losses of one rank, and the memory that was planned.
+// A GPT on every mesh has the gradients, norms and losses of one rank, and the planned memory.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// The training of one rank with the same global batch; made once.
+/// The training of one rank with the same global batch; run once.
 const MeshOutcome& one_rank(const MeshRun& run) {
   static std::map<std::string, MeshOutcome> all;
   const MeshRun one = on_one_rank(run);
@@ -46,7 +46,7 @@ void expect_planned(const MeshRun& run, const MeshOutcome& outcome) {
   }
 }
 
-/// Relative to the numbers of one rank: the effect of the order of sums in fp32.
+/// Relative to one rank's values: the effect of the order of sums in fp32.
 struct Tolerance {
   double gradient = 1e-6;
   double norm = 1e-6;
@@ -73,17 +73,17 @@ void expect_as_one_rank(const MeshRun& run, const MeshOutcome& outcome, Toleranc
   EXPECT_NEAR(outcome.evaluated[0], evaluated[0], within.loss * evaluated[0]);
 }
 
-/// How many times farther a mesh's bf16 run may be from one rank's bf16 run than that run is from
-/// fp32.
+/// Bound of the distance between a mesh's bf16 run and one rank's bf16 run, relative to the
+/// distance between the latter and fp32.
 ///
 /// Assumption: one rank's roundings to bf16 (unit roundoff 2^-8) make an error e = sum of s_i d_i,
 /// with independent d_i of mean zero (Higham and Mary, 2019). The test measures its mean square
 /// against fp32. A product cut by rows rounds its T parts and their fp32 sum instead of only the
-/// sum; the parts' mean squares add up to about the sum's, so the mesh has at most twice one rank's
-/// mean square for every rounding. All other roundings equal one rank's: sums over micro-batches
+/// sum. The parts' mean squares add up to about the sum's, so for every rounding the mesh has at
+/// most twice one rank's mean square. All other roundings equal one rank's: sums over micro-batches
 /// and data ranks are fp32, and a stage sends bf16 unchanged. The difference of the two runs has at
-/// most the mean square of both, 1 + 2. Each norm is one draw, of `draws` numbers: their ratio
-/// strays by 1 / sqrt(draws), and three times that is allowed.
+/// most the sum of both mean squares, 1 + 2. Each norm is one draw of `draws` numbers: their ratio
+/// varies by 1 / sqrt(draws), and three times that is allowed.
 double most_times_rounding(std::size_t draws) {
   return std::sqrt(3.0) * (1.0 + 3.0 / std::sqrt(static_cast<double>(draws)));
 }
@@ -129,7 +129,7 @@ void expect_as_one_rank(const MeshRun& run, Tolerance within = {}) {
   expect_planned(run, outcome);
 }
 
-/// `draws` is the number of losses that stray by chance.
+/// `draws` is the number of losses, which vary randomly.
 void expect_as_one_rank_in_bf16(const MeshRun& run, std::size_t draws) {
   SCOPED_TRACE(text_of(run));
   const MeshOutcome outcome = train_on(run);
@@ -169,7 +169,7 @@ TEST_P(OnEveryMesh, GradientsNormsAndLossesAreThoseOfOneRankAndMemoryIsAsPlanned
   }
 }
 
-constexpr int kFifty = TESSERA_SANITIZED ? 5 : 50;  // minutes, else
+constexpr int kFifty = TESSERA_SANITIZED ? 5 : 50;  // 50 would take minutes
 
 MeshRun fifty_steps_on(const std::array<int, 4>& mesh) {
   MeshRun run = run_on(mesh[0], mesh[1], mesh[2], mesh[3]);
@@ -193,8 +193,8 @@ TEST(TenMeshes, GiveTheLossesOfOneRankForFiftySteps) {
   for (const auto& mesh : kTenMeshes) { expect_as_one_rank(fifty_steps_on(mesh), {.loss = 1e-5}); }
 }
 
-// A step's error stays in AdamW's first moment for 1 / (1 - 0.9) = 10 steps, and in the parameters:
-// Of ten losses, one strays by chance.
+// A step's error persists in AdamW's first moment for 1 / (1 - 0.9) = 10 steps, and in the
+// parameters: of ten losses, one varies randomly.
 TEST(TenMeshes, GiveTheLossesOfOneRankForFiftyStepsInBf16) {
   for (const auto& mesh : kTenMeshes) {
     MeshRun run = fifty_steps_on(mesh);
@@ -203,9 +203,9 @@ TEST(TenMeshes, GiveTheLossesOfOneRankForFiftyStepsInBf16) {
   }
 }
 
-// What one micro-batch after the other adds to a gradient, a pipeline adds in the same order. The
-// exception is the table of tokens: one rank adds the head's part and the embedding's in turn, and
-// stages each add their own.
+// A pipeline adds to a gradient in the order of micro-batches, like one rank. The exception is the
+// token table: one rank adds the head's and the embedding's parts alternately, stages each add
+// their own.
 TEST(PipelineAlone, AddsAsAccumulationOnOneRankDoes) {
   for (const int pipe : {2, 3, 5}) {
     const MeshRun run = run_on(pipe, 1, 1, 1);
@@ -229,7 +229,7 @@ pipeline::Schedule two_stages_a_rank(int ranks, int micro_batches) {
   return pipeline::interleaved(ranks, 2, micro_batches);
 }
 
-/// What varies at once, so that every two of it meet.
+/// Options varied together, so that every pair occurs.
 struct Pairing {
   std::array<int, 4> mesh;
   Strategy strategy;
@@ -342,8 +342,8 @@ TEST(ZeroBubble, SplitBackwardPassesHaveTheBitsOfWholeOnes) {
   }
 }
 
-// Behind a worker nothing is in order unless an event says so; poison and delays make what is read
-// or overwritten too early differ.
+// With a worker only events order the work; poison and delays change what is read or overwritten
+// too early.
 TEST(MeshesOnWorkers, PoisonAndDelaysChangeNoBit) {
   for (const auto schedule :
        {pipeline::one_forward_one_backward, pipeline::zero_bubble, two_stages_a_rank}) {
@@ -360,7 +360,7 @@ TEST(MeshesOnWorkers, PoisonAndDelaysChangeNoBit) {
   }
 }
 
-// A rank of 1F1B holds the activations of at most as many micro-batches as the pipeline has stages.
+// A rank of 1F1B holds activations of at most as many micro-batches as the pipeline has stages.
 TEST(OneForwardOneBackward, HoldsActivationsByStagesAndNotByMicroBatches) {
   const auto bytes = [](int rank, int micro_batches, const nn::GPTOptions& gpt) {
     std::size_t sum = 0;
@@ -381,7 +381,7 @@ TEST(OneForwardOneBackward, HoldsActivationsByStagesAndNotByMicroBatches) {
   }
 }
 
-/// What a step of this training is refused with; empty if it is not.
+/// The error of a step of this training; empty if there is none.
 std::string refusal(const MeshRun& run, const std::function<void(Sharded<nn::GPT>&)>& act) {
   try {
     run_ranks(ranks_of(run), [&](World& world) {

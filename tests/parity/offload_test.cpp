@@ -1,5 +1,5 @@
-// The update on the host, and the update on the device from the host's memory, give the bits of the
-// plain update on the device: under every strategy, in every precision, in any combination.
+// An update on the host, and an update on the device from host memory, give the bits of the plain
+// update on the device: under every strategy, in every precision, in any combination.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ ToyRun offloaded(ToyRun run, Offload way, float keep = 0.0F) {
   return run;
 }
 
-/// The difference that offload makes to `run`, each way of it; empty if it makes none.
+/// The difference that each way of offload makes to `run`; empty if none.
 std::string difference_of(const ToyRun& run, const ToyOutcome& expected, float keep = 0.0F) {
   std::string text;
   for (const Offload way : kWays) {
@@ -73,7 +73,7 @@ TEST_P(OffloadOn, ChangesNoBitWhereMicroBatchesAccumulate) {
   }
 }
 
-// What is used too early or written too late is poison, or comes late.
+// Data used too early or written too late is poisoned or delayed.
 TEST_P(OffloadOn, ChangesNoBitUnderPoisonAndDelays) {
   for (const int accumulate : {1, 2}) {
     ToyRun disturbed = run(5);
@@ -177,7 +177,7 @@ TEST_P(OffloadOn, ChangesNoBitWithThreads) {
   expect_same(threads, "threads");
 }
 
-/// More groups than ranks in one, and fewer.
+/// More groups than ranks per group, and fewer.
 class OffloadCut : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Groups, OffloadCut, ::testing::Values(2, 3),
                          ::testing::PrintToStringParamName());
@@ -208,13 +208,13 @@ TEST_P(OffloadCut, ChangesNoBitInGroupsWhateverIsAccumulatedAndQuantised) {
   }
 }
 
-// A norm's spans are added in the order of units, though the last unit's come first.
+// A norm's spans are added in the order of units, though the last unit's arrive first.
 TEST(Offload, NormsOfManySpansAreTheSameToTheBit) {
   ToyRun large;
   large.steps = 2;
   large.toy.blocks = 2;
   large.toy.batch = 1;
-  large.toy.hidden = 600;  // a block has two spans, and a part of a third
+  large.toy.hidden = 600;  // a block has two spans and part of a third
   large.options.strategy = Strategy::zero3;
   EXPECT_EQ(difference(run_toy(large), run_toy(offloaded(large, Offload::optimizer))), "");
 }
@@ -232,7 +232,7 @@ TEST_P(OffloadOn, OfTheStateChangesNoBitOfRemainders) {
   }
 }
 
-// A unit's state comes in several pieces, one of them with parts of several runs.
+// A unit's state has several pieces, one of them with parts of several runs.
 TEST(Offload, StateInSeveralPiecesIsTheSameToTheBit) {
   for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::int8}) {
     ToyRun large;

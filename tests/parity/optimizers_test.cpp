@@ -94,8 +94,9 @@ TEST_P(Optimizers, TheOptionHasAnEffect) {
   EXPECT_NE(difference(with, run_toy(run)), "");
 }
 
-/// After five updates by gradients that are the same on every rank: powers of two, so that their
-/// sums and the averages are exact. The sixth has no gradient: moments alone move the weights.
+/// Parameters after six updates. The first five use gradients that are the same on every rank:
+/// powers of two, so that sums and averages are exact. The sixth has no gradient: only moments move
+/// the weights.
 std::map<std::string, std::vector<float>> trained(int ranks, const ModelOptions& model_options,
                                                   const OptimizerOptions& options) {
   std::map<std::string, std::vector<float>> result;
@@ -124,8 +125,7 @@ std::map<std::string, std::vector<float>> trained(int ranks, const ModelOptions&
   return result;
 }
 
-/// Hybrid in groups of every size, the others once: what all ranks have is summed without an error,
-/// in whichever order.
+/// Hybrid in groups of every size, other strategies once: sums are exact, in any order.
 void for_every_strategy_and_group(int ranks, const std::function<void(Strategy, int)>& run) {
   for (const Strategy strategy : tried_strategies()) {
     if (strategy != Strategy::hybrid) {
@@ -172,7 +172,7 @@ TEST(MomentsOfEightBits, AreBitIdenticalOnAnyRanksUnderEveryStrategy) {
   }
 }
 
-// At most 2.1: a byte for each moment, and a unit of four for each 256 of them.
+// At most 2.04: a byte for each moment, and a four-byte scale for every 256 moments.
 TEST(OptimizerState, OfEightBitsTakesTwoBytesAParameter) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero3}) {
     run_ranks(4, [&](World& world) {
@@ -201,7 +201,7 @@ TEST(OptimizerState, TakesTheBytesOfItsRuleAndDtypes) {
       model.optimize_with(optimizer, {.moments = moments});
       if (world.rank() == 0) { result = model.state_bytes().optimizer; }
     });
-    return result / 640;  // of each parameter in the shard
+    return result / 640;  // per parameter in the shard
   };
   EXPECT_EQ(bytes(AdamW{}, MomentFormat::fp32, DType::fp32), 8U);
   EXPECT_EQ(bytes(AdamW{}, MomentFormat::bf16, DType::fp32), 4U);

@@ -10,12 +10,12 @@
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 
-// Waits that injected delays of the communication cannot show, as they give the computation time.
+// Waits that injected communication delays cannot test, because they give computation more time.
 namespace tessera::test::ordering_test {
 namespace {
 
-/// Holds the compute stream back until a collective called `label` has finished, which it must not
-/// have to: or for a moment, long enough for one that does not wait.
+/// Blocks the compute stream until a collective called `label` has finished, which must not need
+/// the stream; otherwise until a timeout, long enough for a collective that does not wait.
 void hold_compute(World& world, const char* label) {
   trace::Recorder* const recorder = world.recorder();
   recorder->clear();
@@ -54,8 +54,8 @@ TEST(Ordering, TheStepsScalarsAreReducedWhenTheyHaveBeenComputed) {
   }
 }
 
-// Momentum moves a unit in steps that do not use it, while its gather of the step before may still
-// be under way (a race that thread sanitizer sees).
+// Momentum moves a unit in steps that do not use it, while its gather of the previous step may
+// still run (a race that thread sanitizer detects).
 TEST(Ordering, AUnitThatMostStepsLeaveOutAgreesUnderEveryStrategy) {
   const auto run = [](Strategy strategy, std::optional<DelayInjection> delays) {
     std::map<std::string, std::vector<float>> parameters;

@@ -13,7 +13,7 @@
 namespace tessera::test::precision_test {
 namespace {
 
-/// A parameter of a master.
+/// The parameter for a master weight.
 float rounded(float value, DType dtype) {
   switch (dtype) {
     case DType::bf16:
@@ -111,7 +111,7 @@ TEST_P(Precision, ParametersAreTheRoundedMasters) {
   EXPECT_EQ(rounded_elems > 0, precision.compute != DType::fp32);
 }
 
-// What fp32 masters are for: steps far below half a unit in the last place of bf16 add up.
+// The purpose of fp32 masters: steps far below half a unit in the last place of bf16 add up.
 TEST(MasterWeights, SmallStepsAreNotLost) {
   ToyRun run = run_of(kCases[1], 2);
   run.optimizer = AdamW{.lr = 1e-5F, .weight_decay = 0.0F};

@@ -9,8 +9,8 @@
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/run.hpp"
 
-// Low precision learns what fp32 learns, on text that people wrote: this project's LICENSE, which
-// does not change.
+// Low precision learns what fp32 learns, on real text: this project's LICENSE, which does not
+// change.
 namespace tessera::test::real_text_test {
 namespace {
 

@@ -1,4 +1,4 @@
-// Remainders in place of fp32 master weights: not a bit of training differs.
+// Remainders instead of fp32 master weights: training has the same bits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -102,8 +102,7 @@ TEST_P(Remainders, TrainInGroupsAsFp32MastersInGroups) {
   EXPECT_EQ(difference(expected, run_toy(run)), "");
 }
 
-/// What ends at each of the numbers that a master may be, in one parameter and in an fp32 one
-/// beside it.
+/// Special values that a master may have, for a bf16 parameter and an fp32 one next to it.
 std::vector<float> special_values() {
   std::vector<float> all;
   for (const std::uint32_t upper :
@@ -159,7 +158,8 @@ TEST(RemaindersOfSpecialValues, AreExportedAsTheirMasters) {
   }
 }
 
-// What is only evaluated has no masters, and the numbers of a model before its first step.
+// A model for inference has no masters, and the same parameters as a training model before its
+// first step.
 TEST(RemaindersOfSpecialValues, ParametersForInferenceAreRoundedLikeTrainedOnes) {
   const Initializer ties = [](const ParameterInfo&, std::int64_t first, std::span<float> out) {
     for (std::size_t i = 0; i < out.size(); ++i) {

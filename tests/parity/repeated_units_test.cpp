@@ -6,7 +6,7 @@
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 
-// Blocks that a forward pass uses several times, one after the other or in rounds: A B C A B C.
+// Blocks that a forward pass uses several times, consecutively or in rounds: A B C A B C.
 namespace tessera::test::repeated_units_test {
 namespace {
 
@@ -32,7 +32,8 @@ struct Outcome {
   std::size_t slots = 0;  // bytes for whole gradients
 };
 
-/// x = x / 2 + w[0] for each use; the gradient of every element is 2^-(uses that follow), exact.
+/// x = x / 2 + w[0] for each use; the gradient of every element is exactly 2^-(number of later
+/// uses).
 Outcome train(int ranks, const Case& c) {
   Outcome outcome;
   run_ranks(
@@ -79,7 +80,7 @@ Outcome train(int ranks, const Case& c) {
   return outcome;
 }
 
-/// What a use of each unit adds, over the order.
+/// Each unit's gradient: the sum over its uses in the order.
 std::map<std::string, float> expected_gradients(const Order& order) {
   std::map<std::string, float> sums;
   float dx = 1.0F;

@@ -4,7 +4,7 @@
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 
-// How long a unit stays gathered changes its place and the traffic, but never a bit.
+// How long a unit stays gathered changes memory and traffic, but never a bit.
 namespace tessera::test::resharding_test {
 namespace {
 
@@ -45,8 +45,8 @@ TEST_P(Resharding, NoPolicyChangesABit) {
   }
 }
 
-// Every kernel is enqueued: only events order what the caller's thread would order implicitly.
-// A unit's gradient and the value passed on depend on its parameters, so that stale ones show.
+// Every kernel is enqueued: only events order the work, not the caller's thread. A unit's gradient
+// and its output depend on its parameters, so that stale parameters show.
 std::map<std::string, std::vector<float>> train_enqueued(int ranks, const ModelOptions& options,
                                                          std::optional<DelayInjection> delays) {
   std::map<std::string, std::vector<float>> parameters;

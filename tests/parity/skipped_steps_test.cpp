@@ -20,7 +20,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr int kSteps = 5;
 constexpr int kBadStep = 2;  // from 0
 
-/// What this rank's optimizer updates, piece by piece, in the order of the export.
+/// The master weights that this rank updates, piece by piece, in export order.
 std::vector<float> masters_of(ShardedModel& model) {
   std::vector<float> all;
   model.export_masters([&](const ParameterInfo&, std::int64_t, std::span<const float> values) {
@@ -30,7 +30,7 @@ std::vector<float> masters_of(ShardedModel& model) {
 }
 
 /// Trains the toy with `spoilt` gradients and checks every rank's reports, master weights and
-/// parameters around the step that is to be skipped.
+/// parameters around the skipped step.
 struct Watched {
   std::vector<std::vector<StepReport>> reports;    // by rank
   std::vector<std::vector<float>> masters_before;  // by rank
@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, SkippedSteps,
                          ::testing::ValuesIn(tried_ranks({1, 2, 3, 4}, {1, 3})),
                          ::testing::PrintToStringParamName());
 
-/// A value that is not finite in a model that computes in `compute`.
+/// A value that is not finite, in a model that computes in `compute`.
 struct Case {
   float value = kInfinity;
   DType compute = DType::fp32;
@@ -158,7 +158,7 @@ TEST_P(SkippedSteps, TrainingGoesOnWithTheSameBitsUnderEveryStrategy) {
   }
 }
 
-// A scale of 65536 is too much for some of these gradients: they find their own.
+// A scale of 65536 overflows some of these gradients: the scale adapts.
 TEST_P(SkippedSteps, SixteenBitModelsSkipTheSameStepsUnderEveryStrategy) {
   for (const DType dtype : {DType::bf16, DType::fp16}) {
     ToyRun run;
@@ -179,7 +179,7 @@ TEST_P(SkippedSteps, SixteenBitModelsSkipTheSameStepsUnderEveryStrategy) {
   }
 }
 
-// The scale moves through 2^3 ... 2^12 and back, and no bit of anything else.
+// The scale varies over 2^3 ... 2^12 and changes no bit of anything else.
 TEST_P(SkippedSteps, AScaleThatIsAPowerOfTwoChangesNoBit) {
   for (const float clip_norm : {0.0F, 0.5F}) {
     ToyRun run;

@@ -20,7 +20,7 @@ ToyRun run_of(int ranks, Strategy strategy) {
   return run;
 }
 
-/// Runs `base` under every strategy and compares with ddp to the bit.
+/// Runs `base` under every strategy and compares with ddp bit by bit.
 void expect_every_strategy_agrees(const ToyRun& base) {
   ToyRun run = base;
   run.options.strategy = Strategy::ddp;
@@ -52,7 +52,7 @@ TEST_P(Parity, SgdWithMomentumIsBitIdenticalUnderEveryStrategy) {
   expect_every_strategy_agrees(run);
 }
 
-// Other cuts, and so other orders in which the squares of a norm are added: without clipping.
+// Shards differ, and so does the order in which a norm's squares are added: no clipping.
 TEST_P(Parity, RoomBehindAParameterChangesNoBit) {
   for (const std::int64_t align : {std::int64_t{64}, std::int64_t{256}}) {
     ToyRun run;
@@ -147,7 +147,7 @@ TEST_P(Parity, PoisonedSlotsAndDelayedCollectivesChangeNoBit) {
   }
 }
 
-// A table that two units tie is one tensor with one gradient, and in the norm once.
+// A table tied across two units is one tensor with one gradient, counted once in the norm.
 TEST_P(Parity, ATableTiedAcrossUnitsTrainsAsOneThatOneUnitUsesTwice) {
   ToyRun run = run_of(GetParam(), Strategy::zero3);
   run.toy.tied_head = false;

@@ -1,5 +1,5 @@
-// A ShardedModel whose units are at places along `pipe`, driven by a Pipeline: the bits of a model
-// in one piece that accumulates, under every strategy and schedule.
+// A ShardedModel with units at places along `pipe`, driven by a Pipeline, has the bits of an
+// undivided model with accumulation, under every strategy and schedule.
 #include <gtest/gtest.h>
 
 #include "support/stack.hpp"
@@ -15,7 +15,7 @@ using test::StackOutcome;
 
 constexpr int kSteps = 3;
 
-/// A unit for each stage, at its rank's place.
+/// One unit per stage, at its rank's place.
 class ModelWeights final : public test::StackWeights {
  public:
   ModelWeights(World& world, const ModelOptions& options, const Schedule& schedule)
@@ -39,8 +39,8 @@ class ModelWeights final : public test::StackWeights {
     use(g["w"], g.grad("w"));
   }
   void step() { model_.step(); }
-  /// Writes the weights of the stages on `rank` along pipe, of all if it is -1, as data rank `data`
-  /// has them.
+  /// Writes data rank `data`'s weights of the stages on `rank` along pipe, or of all stages if it
+  /// is -1.
   void write(StackOutcome& outcome, int rank, int data) {
     const Evaluation evaluation = model_.evaluate();
     for (std::size_t stage = 0; stage < units_.size(); ++stage) {

@@ -1,4 +1,4 @@
-// What a pipeline sends, allocates and refuses, and how it ends when a rank fails.
+// A pipeline's messages, allocations and errors, and how it ends when a rank fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ TEST(Pipeline, RunsOnEveryMeshThatHasPipe) {
   }
 }
 
-// Each link carries one boundary per micro-batch, both ways.
+// Each link carries one boundary per micro-batch, in both directions.
 TEST(Pipeline, SendsEachBoundaryOnceToTheNeighbourAlone) {
   constexpr int kRanks = 4;
   constexpr int kMicroBatches = 8;
@@ -153,7 +153,7 @@ TEST(Pipeline, RefusesSchedulesThatDifferBetweenRanks) {
   });
 }
 
-// The last word of a rank that fails reaches all, whatever it was about to do.
+// The error of a failing rank reaches all others, whatever it was about to do.
 TEST(Pipeline, AFailingStageEndsTheJobWithinSeconds) {
   const Schedule schedule = one_forward_one_backward(4, 6);
   for (std::size_t turn = 0; turn < 12; ++turn) {

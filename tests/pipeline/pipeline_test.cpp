@@ -1,5 +1,5 @@
-// What ranks along `pipe` compute under any schedule is, to the bit, what one rank computes that
-// makes one micro-batch after the other.
+// Ranks along `pipe` compute, under any schedule, the bits of one rank that runs one micro-batch
+// after the other.
 #include "tessera/pipeline/pipeline.hpp"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ Mesh along_pipe(World& world) {
 
 class PipelineOnRanks : public test::OnRanks {
  protected:
-  /// A process compares its own results.
+  /// Each process compares its own results.
   static void expect_one_ranks_bits(const Schedule& schedule, const WorldOptions& options = {}) {
     StackOutcome outcome;
     run([&](World& world) { test::run_stack(along_pipe(world), schedule, kSteps, outcome); },
@@ -60,8 +60,8 @@ TEST_P(PipelineOnRanks, EveryScheduleHasTheBitsOfOneRank) {
   }
 }
 
-// Any order that ends may be run, with stages on any ranks. Buffers that are given back are
-// overwritten, transfers come and leave late, and nothing is left to chance but events.
+// Any order that ends may run, with stages on any ranks. Released buffers are overwritten and
+// transfers are delayed, so that only events order the work.
 TEST_P(PipelineOnRanks, RandomSchedulesEndAndHaveTheBitsOfOneRank) {
   const auto kinds = {ComputeStream::caller, ComputeStream::worker};
   const bool cuda = test::rank_device() == DeviceKind::cuda;

@@ -9,7 +9,7 @@
 namespace tessera::pipeline {
 
 /// Returns a schedule that ends: stages on any of `ranks` ranks, and each rank's actions in the
-/// order in which they come in one of all actions that respects what they need.
+/// order of one random valid sequence of all actions.
 inline Schedule random_schedule(int ranks, std::uint32_t seed) {
   std::mt19937 random{seed};
   const auto below = [&](int n) {
@@ -21,7 +21,8 @@ inline Schedule random_schedule(int ranks, std::uint32_t seed) {
                     .rank_of_stage = {},
                     .ranks = std::vector<std::vector<Action>>(static_cast<std::size_t>(ranks))};
   for (int stage = 0; stage < stages; ++stage) { schedule.rank_of_stage.push_back(below(ranks)); }
-  // Each micro-batch goes forward and back; what comes next of each, and gradients left over.
+  // Each micro-batch goes forward and back. Tracks the next action of each, and remaining weight
+  // gradients.
   std::vector<int> passed(static_cast<std::size_t>(schedule.micro_batches));
   std::vector<Action> weights;
   for (;;) {

@@ -1,4 +1,4 @@
-// Schedules are complete, end, and hold what they state; invalid ones are refused by name.
+// Schedules are complete, end, and hold what they state; errors name what is invalid.
 #include "tessera/pipeline/schedule.hpp"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,8 @@ TEST(PipelineSchedule, GPipeHoldsEveryMicroBatchAndHasTheBubbleOfTheFormula) {
   });
 }
 
-// A rank has one micro-batch in flight for each stage from its own on, however many there are.
+// A rank has one micro-batch in flight for each stage from its own to the last, however many
+// micro-batches there are.
 TEST(PipelineSchedule, OneForwardOneBackwardHoldsNoMoreMicroBatchesThanStages) {
   for_sizes([](int ranks, int micro_batches) {
     const Schedule schedule = one_forward_one_backward(ranks, micro_batches);
@@ -67,7 +68,7 @@ TEST(PipelineSchedule, InterleavingDividesTheBubbleByTheChunks) {
   });
 }
 
-// If F, B and W take one unit each, P - 1 units of bubble are left of 1F1B's 3 (P - 1).
+// If F, B and W take one unit each, P - 1 units of bubble remain of 1F1B's 3 (P - 1).
 TEST(PipelineSchedule, ZeroBubbleLeavesAThirdOfTheBubbleInTheMemoryOfOneForwardOneBackward) {
   for_sizes([](int ranks, int micro_batches) {
     const Schedule schedule = zero_bubble(ranks, micro_batches);
@@ -112,7 +113,7 @@ TEST(PipelineSchedule, NamesTheMistakeInASchedule) {
        [](Schedule& s) {
          for (auto& actions : s.ranks) { actions.clear(); }
        }},
-      // Rank 1 wants micro-batch 1 before it gives the gradient that rank 0 wants first.
+      // Rank 1 needs micro-batch 1 before it sends the gradient that rank 0 needs first.
       {"it never ends: rank 0 is at the backward of micro-batch 0 on stage 0 and waits for rank "
        "1's "
        "backward of micro-batch 0 on stage 1; rank 1 is at the forward of micro-batch 1 on stage 1 "

@@ -19,7 +19,7 @@ TEST(PipelineTimeline, IsDrawnWithAColumnAUnit) {
             ".0a1bA2cBC\n");
 }
 
-// Stage 1 takes 3 units forward and 5 backward; data is 1 unit under way.
+// Stage 1 takes 3 units forward and 5 backward; a transfer takes 1 unit.
 TEST(PipelineTimeline, CountsCostsOfStagesAndTransfers) {
   const Timeline timeline = play(gpipe(2, 2), {.stages = {{1, 1, 1}, {3, 2, 3}}, .transfer = 1});
   const std::vector<std::pair<double, double>> stage_0 = {{0, 1}, {1, 2}, {14, 16}, {19, 21}};

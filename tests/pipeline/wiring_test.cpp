@@ -1,4 +1,4 @@
-// Links, buffers and slots of schedules, worked out by hand and against rules.
+// Links, buffers and slots of schedules, worked out by hand and checked against rules.
 #include "pipeline/wiring.hpp"
 
 #include <gmock/gmock.h>
@@ -22,8 +22,8 @@ std::vector<int> buffers(const Schedule& schedule) {
   return all;
 }
 
-// Rank r of P holds the inputs of P - r micro-batches and the next one's, two gradients of outputs
-// (one is read, one is coming), and two of each that leave (one is written, one is leaving).
+// Rank r of P holds the inputs of P - r micro-batches and the next one's, two output gradients (one
+// read, one arriving), and two of each outgoing boundary (one written, one leaving).
 TEST(PipelineWiring, CountsTheBuffersOfOneForwardOneBackward) {
   EXPECT_THAT(buffers(one_forward_one_backward(4, 8)),
               testing::ElementsAre(2 + 2, 4 + 6, 3 + 6, 4));
@@ -31,7 +31,7 @@ TEST(PipelineWiring, CountsTheBuffersOfOneForwardOneBackward) {
   EXPECT_THAT(buffers(one_forward_one_backward(1, 5)), testing::ElementsAre(0));
 }
 
-// All inputs stay until the backward passes.
+// All inputs are kept until the backward passes.
 TEST(PipelineWiring, CountsTheBuffersOfGPipe) {
   EXPECT_THAT(buffers(gpipe(3, 7)), testing::ElementsAre(2 + 2, 7 + 6, 7 + 2));
 }
@@ -47,7 +47,7 @@ TEST(PipelineWiring, HandsOverWithinARank) {
   }
 }
 
-// The receiver reads in the other order than the sender makes: it must hold them all, or both wait.
+// The receiver reads in another order than the sender writes: it must hold them all, or both wait.
 TEST(PipelineWiring, HoldsWhatComesBeforeItIsNeeded) {
   Schedule schedule = gpipe(2, 5);
   std::reverse(schedule.ranks[1].begin(), schedule.ranks[1].begin() + 5);
@@ -57,9 +57,9 @@ TEST(PipelineWiring, HoldsWhatComesBeforeItIsNeeded) {
   EXPECT_EQ(wiring.links.front().to_buffers, 5);
 }
 
-// Rank 0 starts micro-batch 1 only when it has a gradient that rank 1 computes after the outputs of
-// all micro-batches. Of those outputs 2 are requested, and 3 wait. With 2 buffers both ranks would
-// wait forever.
+// Rank 0 starts micro-batch 1 only with a gradient that rank 1 computes after the outputs of all
+// micro-batches. Of those outputs 2 are requested, and 3 wait. With 2 buffers both ranks would wait
+// forever.
 TEST(PipelineWiring, GivesTheSenderAsManyBuffersAsItNeedsToGoOn) {
   const auto all = [](Work work, int stage, int first, std::vector<Action>& actions) {
     for (int m = first; m < 5; ++m) { actions.push_back({work, stage, m}); }
@@ -109,9 +109,9 @@ TEST(PipelineWiring, SlotsAreTakenByOnePairAtATimeAndAsFewAsAreInFlight) {
   }
 }
 
-/// Makes all ranks' moves in lockstep: an item moves once both its ranks have reached it, like
-/// hosts that wait for each other. Returns the name of the schedule if that never ends, or if a
-/// rank makes a step without its item.
+/// Executes all ranks' moves in lockstep: an item moves once both its ranks reach it, like hosts
+/// that wait for each other. Returns the schedule's name if that never ends, or if a rank computes
+/// without its item.
 std::string stuck_in_concert(const Schedule& schedule) {
   const Wiring wiring = wire(schedule);
   std::vector<std::size_t> next(wiring.ranks.size());
@@ -168,7 +168,7 @@ TEST(PipelineWiring, NoRankIsAtTwoLinksOfOneClass) {
   const auto count = [](const Schedule& schedule) {
     const Wiring wiring = wire(schedule);
     const std::vector<int> classes = classes_of(wiring.links);
-    std::set<std::tuple<int, Work, int>> ends;  // of a rank, one way, in a class
+    std::set<std::tuple<int, Work, int>> ends;  // rank, direction and class
     for (std::size_t l = 0; l < classes.size(); ++l) {
       const Link& link = wiring.links[l];
       if (link.local()) { continue; }

@@ -1,5 +1,5 @@
-// A machine's profile from the figures of scripts/gpu_check.sh: what each figure becomes, and what
-// is said where some are missing.
+// A machine profile from the figures of scripts/gpu_check.sh: what each figure becomes, and the
+// messages about missing ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ Json figure(const std::string& name, const std::string& shape, double value,
           {"unit", unit}, {"bar", nullptr}, {"verdict", "measured"}};
 }
 
-/// A document with every figure of kernels: products at 400 TFLOP/s but one at 500, memory at 2000.
+/// A document with every kernel figure: products at 400 TFLOP/s except one at 500, memory at 2000.
 Json document() {
   const std::string rows = "64 tokens in sequences of 8, hidden 16";
   Json figures = Json::array();
@@ -64,7 +64,7 @@ void add_links(Json& json) {
     };
     both("8", "65536", 1, latency);
     both("8", "268435456", bandwidth, 999);
-    both("2", "268435456", 77, 3);  // over fewer: not the machine's
+    both("2", "268435456", 77, 3);  // fewer ranks: not the whole machine
   };
   add("all_gather", 350, 17);
   add("reduce_scatter", 340, 17);
@@ -112,7 +112,7 @@ TEST(GpuCheckProfile, SaysWhatWasNotMeasuredAndRefusesWhatNeedsIt) {
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("scripts/gpu_check.sh multi"));
   }
-  // It goes through its document.
+  // It survives a round trip through its document.
   EXPECT_EQ(machine_profile_json(parse_machine_profile(machine_profile_json(device.profile))),
             machine_profile_json(device.profile));
 }
@@ -131,7 +131,7 @@ TEST(GpuCheckProfile, TakesLinksAndLaunches) {
   ASSERT_EQ(profile.levels.size(), 1U);
   EXPECT_EQ(profile.levels[0].ranks, 8);
   EXPECT_DOUBLE_EQ(profile.levels[0].bytes_per_second, 350e9);
-  // 17 us are a start of 10 and 7 steps of 1; 24 are one with twice the steps.
+  // 17 us are a start of 10 and 7 steps of 1; 24 us are the same start and twice the steps.
   EXPECT_NEAR(profile.levels[0].step_seconds.at(0), 1e-6, 1e-12);
   EXPECT_NEAR(profile.protocols.at(0).start_seconds, 10e-6, 1e-12);
 }

@@ -4,8 +4,8 @@
 
 namespace tessera::test {
 
-/// Devices of 1 FLOP and 1 byte a second, with links of 1 byte a second and no latency: seconds are
-/// what the work says.
+/// Devices of 1 FLOP/s and 1 byte/s, and links of 1 byte/s without latency: work takes as many
+/// seconds as it states.
 inline MachineProfile plain_machine() {
   MachineProfile machine;
   machine.name = "plain";

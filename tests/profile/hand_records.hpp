@@ -1,4 +1,4 @@
-// Records as a rank's recorder holds them, made by hand.
+// Handmade records, as a rank's recorder holds them.
 #pragma once
 
 #include <string>
@@ -39,7 +39,8 @@ inline trace::Record span(std::string stream, std::string what, std::string unit
   return made;
 }
 
-/// Two steps of one unit, "fc": parameters stay, one slot of a ring of 600 bytes is in use in each.
+/// Two steps of one unit, "fc": its parameters stay allocated, and each step uses one slot of a
+/// ring of 600 bytes.
 inline std::vector<trace::Record> two_steps() {
   using trace::Kind;
   std::vector<trace::Record> records = {

@@ -15,7 +15,7 @@ namespace {
 using test::Json;
 using testing::HasSubstr;
 
-/// What the page holds as its document, read back as the browser reads it.
+/// The document within the page, parsed as the browser does.
 Json embedded(const std::string& page) {
   const std::string begin = R"(<script type="application/json" id="document">)";
   const std::size_t from = page.find(begin);
@@ -44,7 +44,7 @@ TEST(HtmlReport, NoStringEndsTheElementItStandsIn) {
   EXPECT_EQ(embedded(page), document);
   EXPECT_EQ(page.find("alert("), page.find(R"(alert(\")"));
   EXPECT_EQ(page.find("</script>\\u003c"), std::string::npos);
-  // The page's own, and not one more.
+  // Only the closing tags of the page itself.
   const std::string plain = html_report(test::comparison_document(1, 4).dump());
   const auto ends = [](const std::string& text) {
     const std::regex end{"</script>"};

@@ -47,7 +47,7 @@ TEST(JobMemory, IsEveryRanksReportOnEveryRank) {
   }
 }
 
-// Unit names are the caller's: nothing in them may end a field.
+// The caller chooses unit names: no name may end a field.
 TEST(JobMemory, CarriesAnyUnitName) {
   run_ranks(2, [](World& world) {
     const std::string name = "12 7:a b\n" + std::to_string(world.rank());

@@ -1,4 +1,4 @@
-// A process's ledger, line by line, agrees with the system.
+// A process's ledger agrees with the system line by line.
 #include "tessera/profile/ledger.hpp"
 
 #include <gmock/gmock.h>
@@ -21,10 +21,10 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kBlock = 64 * kMiB;
-// Bytes that the system and the C library take and release on their own.
+// Bytes that the system and the C library allocate and free by themselves.
 constexpr std::int64_t kNoise = 2 * kMiB;
 
-/// Pages of the process's own, whose use the system sees at once.
+/// Private pages, whose use the system reports at once.
 class Pages {
  public:
   Pages()
@@ -190,7 +190,7 @@ TEST(Ledger, PrintsLinesWithSignsAndParts) {
   EXPECT_THAT(text, HasSubstr("resident             100 MiB  100.0 %\n"));
 }
 
-// What the user counts under the names of the two other rows falls there, and is not added twice.
+// Bytes that the user counts under the names of the two other rows are added to these rows, once.
 TEST(Ledger, ClosesAlsoWhereTheCallerUsesItsOwnRowsAsCategories) {
   ProcessLedger ledger{.start = {1, 10, 0}, .resident_bytes = 100};
   ledger.counted[Category::context] = 5;

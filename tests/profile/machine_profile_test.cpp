@@ -1,4 +1,4 @@
-// What kernels and collectives take on a machine, against numbers worked out by hand; the profile's
+// Times of kernels and collectives on a machine against values worked out by hand; the profile's
 // document.
 #include "tessera/profile/machine_profile.hpp"
 
@@ -50,7 +50,7 @@ TEST(KernelSeconds, UseTheSampleOfTheSameSizesOrInterpolate) {
   EXPECT_DOUBLE_EQ(kernel_seconds(product(4), machine).alone, 8.0);
   EXPECT_DOUBLE_EQ(kernel_seconds(product(4), machine).shared, 12.0);
   EXPECT_DOUBLE_EQ(kernel_seconds(product(16), machine).shared, 128.0);
-  // Halfway between two that take 2 and 8 times the roofline's time: 4 times.
+  // Halfway between two shapes that take 2 and 8 times the roofline's time: 4 times.
   EXPECT_NEAR(kernel_seconds(product(8), machine).alone, 32.0, 1e-9);
   EXPECT_DOUBLE_EQ(kernel_seconds({.name = "other", .flops = 4}, machine).alone, 4.0);
 }
@@ -70,11 +70,12 @@ TEST(CollectiveSeconds, OfARingAreItsStepsAndItsBytes) {
   EXPECT_DOUBLE_EQ(in_node.latency, 10 + 3 * 0.5);
   EXPECT_DOUBLE_EQ(in_node.moving, 80 * 3.0 / 4 / 2);
   EXPECT_EQ(in_node.level, 0);
-  // Two nodes: 7 steps, one of them between nodes, whose four links are wider than the node's.
+  // Two nodes: 7 steps, one of them between nodes; four links together are faster than one within
+  // the node.
   const auto across = collective_seconds({"reduce_scatter", 80}, ranks(8), machine);
   EXPECT_DOUBLE_EQ(across.latency, 10 + 6 * 0.5 + 3);
   EXPECT_DOUBLE_EQ(across.moving, 80 * 7.0 / 8 / 2);
-  // One of the five ranks is alone on its node, and has one link.
+  // One of the five ranks is alone on its node: only one link.
   EXPECT_DOUBLE_EQ(collective_seconds({"all_gather", 80}, ranks(5), machine).moving, 80 * 4.0 / 5);
   EXPECT_EQ(across.level, 1);
   // One rank on each of three nodes: only its own link.
@@ -89,7 +90,7 @@ TEST(CollectiveSeconds, OfAnAllReduceTakeTheTreeWhereItIsFaster) {
   MachineProfile machine = plain_machine();
   machine.levels = {{"node", 4, 1.0, {1.0}}, {"cluster", 0, 1.0, {1.0}}};
   const auto small = collective_seconds({"all_reduce", 1e-3}, ranks(64), machine);
-  EXPECT_DOUBLE_EQ(small.latency, 2 * (3 + 4));  // 3 in the node, log2 of 16 nodes
+  EXPECT_DOUBLE_EQ(small.latency, 2 * (3 + 4));  // 3 steps in the node, log2 of 16 nodes
   EXPECT_NEAR(small.moving, 2e-3 / 0.9, 1e-12);
   const auto large = collective_seconds({"all_reduce", 1e6}, ranks(64), machine);
   EXPECT_DOUBLE_EQ(large.latency, 2 * 63);
@@ -156,7 +157,7 @@ TEST(MachineProfileDocument, RoundTrips) {
   EXPECT_EQ(again.levels.back().name, "cluster");
 }
 
-/// What is said of the plain machine's document after `change`.
+/// The error about the plain machine's document after `change`.
 std::string refusal(const std::function<void(Json&)>& change) {
   Json json = Json::parse(machine_profile_json(plain_machine()));
   change(json);

@@ -32,7 +32,7 @@ std::vector<Json> of_kind(const std::vector<Json>& events, const std::string& ph
   return chosen;
 }
 
-/// Thread names by number, of one rank.
+/// Thread names of one rank, by number.
 std::map<int, std::string> threads_of(const std::vector<Json>& events, int rank) {
   std::map<int, std::string> names;
   for (const Json& event : of_kind(events, "M")) {
@@ -70,7 +70,7 @@ TEST(PerfettoTrace, SpansHaveTheirThreadTimeAndArguments) {
 
 TEST(PerfettoTrace, MemoryIsACounterInAllAndByCategory) {
   const auto counters = of_kind(events_of({{0, two_steps()}}), "C");
-  ASSERT_EQ(counters.size(), 10U);  // five changes, in all and by category
+  ASSERT_EQ(counters.size(), 10U);  // five changes, in total and by category
   EXPECT_EQ(counters[0], Json::parse(R"({"name": "memory in use", "ph": "C", "pid": 0, "ts": 0.0,
       "args": {"bytes": 1000}})"));
   EXPECT_EQ(counters[3], Json::parse(R"({"name": "in use by category", "ph": "C", "pid": 0,
@@ -85,7 +85,7 @@ TEST(PerfettoTrace, IssuedCallsAreInstants) {
       "pid": 0, "tid": 1, "ts": 1000.5, "args": {"step": 1}})"));
 }
 
-// What viewers ask of complete events: on a thread each is beside the others or within one.
+// Viewers require that complete events of a thread do not overlap unless they nest.
 TEST(PerfettoTrace, CrossingSpansGetTheirOwnThreads) {
   const std::vector<trace::Record> records = {
       span("compute", "forward", "outer", 0, 0, 100, 500),

@@ -1,4 +1,4 @@
-// The simulator on logs of ranks along pipe agrees with playing the schedule.
+// The simulator on logs of ranks along pipe agrees with the schedule's timeline.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,8 +22,8 @@ constexpr int kCompute = 0;
 constexpr int kGather = 1;
 constexpr int kSteps = 2;
 
-/// The rank whose stage lies next to that of `action`: before it (-1) or behind it (1) on the way
-/// that its data go; none at the ends of the pipeline.
+/// The rank of the stage before (-1) or after (1) that of `action` in the direction of its data;
+/// none at the ends of the pipeline.
 std::optional<int> neighbour(const Schedule& schedule, const Action& action, int towards) {
   const int stage = action.stage + (action.work == Work::forward ? towards : -towards);
   if (stage < 0 || stage >= schedule.stages()) { return {}; }
@@ -51,7 +51,7 @@ std::vector<Link> links_of(const Schedule& schedule) {
   return links;
 }
 
-/// Enqueues `rank`'s actions as a pipeline does: what arrives is waited for, and what leaves waits
+/// Enqueues `rank`'s actions as a pipeline does: an action waits for its input, and a send waits
 /// for the action.
 void log_step(WorkLog& log, const Schedule& schedule, int rank, double transfer) {
   const std::vector<Link> links = links_of(schedule);

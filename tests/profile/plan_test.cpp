@@ -1,4 +1,4 @@
-// Ranks hold what was planned, to the byte.
+// Ranks hold exactly the planned bytes.
 #include "tessera/profile/plan.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ std::vector<MemoryReport> measured(int ranks, const std::function<void(World&)>&
   return reports;
 }
 
-/// One report a rank, as `measured`.
+/// One report per rank, like `measured`.
 std::vector<MemoryReport> spread(const std::vector<PlannedRank>& plan) {
   std::vector<MemoryReport> reports;
   for (const PlannedRank& rank : plan) {
@@ -81,8 +81,8 @@ TEST(PlanOfManyRanks, DistinguishesOnlyRankZero) {
   EXPECT_GT(dp[0].memory.peak_bytes, dp[1].memory.peak_bytes);
 }
 
-/// Bytes of model state of a unit of `elems` parameters (a multiple of what any rank's shard is
-/// rounded to), under AdamW.
+/// Bytes of model states of a unit of `elems` parameters under AdamW. `elems` is a multiple of
+/// every rank's shard alignment.
 CategoryBytes planned_states(int ranks, std::int64_t elems, const ModelOptions& options) {
   return plan({.ranks = ranks},
               [&](World& world) {
@@ -97,7 +97,7 @@ CategoryBytes planned_states(int ranks, std::int64_t elems, const ModelOptions& 
       .memory.at_peak;
 }
 
-// DESIGN section 5: 2 + 2 + 12 bytes a parameter, each divided by N where the strategy shards it.
+// DESIGN section 5: 2 + 2 + 12 bytes per parameter, each divided by N where the strategy shards it.
 TEST(PlanOfLowPrecision, CountsWhatTheTableOfStrategiesSays) {
   const std::size_t n = 16;
   const std::size_t elems = 64 * n * 1000;
@@ -177,7 +177,7 @@ TEST(PlanOfLowPrecision, EqualsWhatAHandWrittenTrainerHoldsToTheByte) {
   }
 }
 
-// Values are of the compute dtype; tokens, statistics and the loss are not.
+// Values have the compute dtype; tokens, statistics and the loss do not.
 TEST(PlanOfLowPrecision, CountsActivationsInTheComputeDtype) {
   const nn::GPTConfig config{.layers = 3, .hidden = 64, .heads = 4, .vocab = 256, .seq = 64};
   simulate_rank({.rank = 0, .ranks = 4}, [&](World& world) {

@@ -1,4 +1,4 @@
-// Timelines and traces of what training really records.
+// Timelines and traces of real recordings.
 #include <gtest/gtest.h>
 
 #include <algorithm>

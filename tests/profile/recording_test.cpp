@@ -1,4 +1,4 @@
-// What recording costs, in time and in memory.
+// The cost of recording, in time and memory.
 #include <gtest/gtest.h>
 
 #include <ctime>
@@ -20,7 +20,7 @@ double cpu_seconds() {
   return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
-/// Trains for some steps and says after each, on rank 0.
+/// Trains for some steps and calls `after` after each, on rank 0.
 template <class AfterStep>
 void train(int ranks, Strategy strategy, const nn::GPTConfig& model, int steps,
            const WorldOptions& options, const AfterStep& after) {
@@ -42,8 +42,8 @@ void train(int ranks, Strategy strategy, const nn::GPTConfig& model, int steps,
       options);
 }
 
-// The bar is 2 % of a step; the records are counted and their price is measured apart, as other
-// programs disturb a whole step by more. `tessera bench step --recording` times both ways.
+// The limit is 2 % of a step. The test counts records and measures the cost of one separately, as
+// other programs disturb a whole step by more. `tessera bench step --recording` measures both.
 TEST(Recording, CostsLittleOfASmallModelsStepTime) {
   std::vector<double> step_ends;
   std::vector<std::size_t> counts;
@@ -108,7 +108,7 @@ TEST_P(RecordedSteps, DoNotGrowAndSumToWhatIsInUse) {
     }
   });
   ASSERT_EQ(counts.size(), 12U);
-  // Collectives are recorded when they end, which may be a step later.
+  // Collectives are recorded when they end, possibly a step later.
   EXPECT_LT(counts.back(), counts[4] + counts[4] / 2);
   EXPECT_LT(counts.back(), 6 * counts[0]);
 }

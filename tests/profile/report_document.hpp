@@ -1,4 +1,4 @@
-// Documents of reports, as large as a user's.
+// Report documents as large as a user's.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +56,7 @@ inline StepTimeline long_timeline(std::size_t points) {
   return timeline;
 }
 
-/// A comparison of ddp and zero1 to zero3 on `ranks` ranks, with a timeline of each.
+/// A comparison of ddp, zero1, zero2 and zero3 on `ranks` ranks, with a timeline of each.
 inline Json comparison_document(int ranks, std::size_t points) {
   const std::vector<std::string> names = {"ddp", "zero1", "zero2", "zero3"};
   const std::size_t each = kReportPoints / (names.size() * static_cast<std::size_t>(ranks));
@@ -94,7 +94,7 @@ inline Json comparison_document(int ranks, std::size_t points) {
 }
 
 /// Arranges the ranks of `document` along pipe and tensor, with a schedule of two micro-batches and
-/// what was recorded of it.
+/// records of it.
 inline void add_pipeline(Json& document) {
   document["mesh"] = {{"pipe", 2}, {"tensor", document["ranks"].get<int>() / 2}};
   const Json spans = {{{0, 1, "forward", 0, 0},

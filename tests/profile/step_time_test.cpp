@@ -1,5 +1,5 @@
-// The simulator on logs made by hand: two ranks of the plain machine, where work takes the seconds
-// that it says.
+// The simulator on handmade logs: two ranks of the plain machine, where work takes the seconds that
+// it states.
 #include "tessera/profile/step_time.hpp"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST(StepTime, OnlyEventsMakeStreamsWait) {
   EXPECT_DOUBLE_EQ(beside.shares.exposed(), 1);
 }
 
-/// Units gathered one ahead of the one in use, each slot given back after it.
+/// Gathers units one ahead of the unit in use, and releases each slot after use.
 void prefetching(WorkLog& log, double gather, double compute, int units) {
   std::vector<std::size_t> gathered;
   std::vector<std::size_t> computed;
@@ -125,7 +125,7 @@ TEST(StepTime, CollectivesOverTheSameLinksShareThem) {
     join(log, kGather, kCompute);
     join(log, kReduce, kCompute);
   };
-  // Two ranks of a node; then the second group's lie on two nodes.
+  // Two ranks of one node; then the ranks of the second group are on two nodes.
   for (const auto& [members, seconds] : {std::pair{std::vector{0, 1}, 6.0}, {{0, 4}, 4.0}}) {
     WorkLog log = two_ranks();
     log.add_group(members);
@@ -143,7 +143,7 @@ TEST(StepTime, LatencyOverlapsAndIsReportedSeparately) {
   machine.protocols.front().start_seconds = 2;
   const auto time = time_of(machine, [](WorkLog& log) {
     trace::BatchWork batch = gather_of(1);
-    batch.entries.push_back(batch.entries.front());  // of one launch: one latency
+    batch.entries.push_back(batch.entries.front());  // one launch, so one latency
     log.batch(kGather, batch);
     join(log, kCompute, kGather);
     join(log, kGather, kCompute);
@@ -158,7 +158,7 @@ TEST(StepTime, KernelsAreSlowerBesideCollectives) {
   machine.speed_beside_collectives = 0.5;
   const auto time = time_of(machine, [](WorkLog& log) {
     log.batch(kGather, gather_of(4));
-    log.kernel(kCompute, kernel_of(3));  // 2 beside it, 1 after it
+    log.kernel(kCompute, kernel_of(3));  // 2 s next to it, 1 s after it
     join(log, kCompute, kGather);
     join(log, kGather, kCompute);
   });

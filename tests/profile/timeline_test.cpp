@@ -36,7 +36,7 @@ std::string refusal(Call&& call) {
 TEST(Timeline, MatchesTheStepsRecords) {
   const StepTimeline timeline = step_timeline(two_steps(), 2);
   EXPECT_EQ(timeline.step, 2);
-  EXPECT_EQ(timeline.duration_ns, 40'000);  // the last step: to the end of its update
+  EXPECT_EQ(timeline.duration_ns, 40'000);  // the last step ends with its update
   EXPECT_EQ(timeline.peak_bytes, 1500U);
   EXPECT_THAT(timeline.points,
               ElementsAre(TimelinePoint{0, "forward", "fc", holding(1000, 500)},
@@ -61,7 +61,7 @@ TEST(Timeline, AStepLastsUntilTheNextBegins) {
   EXPECT_EQ(timeline.spans.size(), 5U);
 }
 
-// A device that is behind its host: spans have its time, instants the host's.
+// The device lags behind its host: spans have the device's time, instants the host's.
 TEST(Timeline, ALaggingDeviceHasTheSameTimeline) {
   for (const std::int64_t step : {1, 2}) {
     auto records = two_steps();
@@ -74,7 +74,7 @@ TEST(Timeline, ALaggingDeviceHasTheSameTimeline) {
   }
 }
 
-// The host enqueues both steps in no time.
+// The host enqueues both steps at once.
 TEST(Timeline, AStepThatIsEnqueuedAheadBeginsWhenTheOneBeforeHasEnded) {
   auto records = two_steps();
   std::int64_t host = 2'000'000;
@@ -88,7 +88,7 @@ TEST(Timeline, AStepThatIsEnqueuedAheadBeginsWhenTheOneBeforeHasEnded) {
                                         testing::Field(&TimelinePoint::phase, "backward"),
                                         testing::Field(&TimelinePoint::phase, "update")));
   const StepTimeline second = step_timeline(records, 2);
-  EXPECT_EQ(second.duration_ns, 100'000);  // from the end of the first's update
+  EXPECT_EQ(second.duration_ns, 100'000);  // from the end of the first step's update
   EXPECT_EQ(second.spans.size(), 5U);
   EXPECT_EQ(second.points[0].in_use, holding(1000, 500));
   EXPECT_EQ(second.points[1].phase, "backward");
@@ -97,7 +97,7 @@ TEST(Timeline, AStepThatIsEnqueuedAheadBeginsWhenTheOneBeforeHasEnded) {
 
 TEST(Timeline, TheLastStepLastsUntilItsCollectivesEnd) {
   auto records = two_steps();
-  // zero1 gathers after the update, which does not wait for it.
+  // zero1's gather follows the update, which does not wait for it.
   records.push_back(test::span("gather", "all_gather", "fc", 8, 0, 2'139'000, 2'150'000));
   const StepTimeline timeline = step_timeline(records, 2);
   EXPECT_EQ(timeline.duration_ns, 50'000);
@@ -112,7 +112,8 @@ TEST(Timeline, ExcludesMemoryFreedAfterTheLastStep) {
   EXPECT_THAT(refusal([&] { (void)step_timeline(records, 3); }), HasSubstr("no records of step 3"));
 }
 
-// Taken, it counts whole in one record and not at all in the next: it was never in use.
+// An allocation counts as in use in its first record, and as unused in the next: it never was in
+// use.
 TEST(Timeline, SplitMemoryIsNotInUseBetweenItsTwoRecords) {
   auto records = two_steps();
   const std::vector<trace::Record> ring = {
@@ -127,7 +128,7 @@ TEST(Timeline, SplitMemoryIsNotInUseBetweenItsTwoRecords) {
 
 TEST(Timeline, SpansAreCutWhereTheStepEnds) {
   auto records = two_steps();
-  // Sent at the end of the first step, still on its way in the second.
+  // Sent at the end of the first step, still in transit in the second.
   records.push_back(test::span("gather", "all_gather", "late", 8, 0, 2'090'000, 2'103'000));
   EXPECT_EQ(step_timeline(records, 1).spans.back(),
             (TimelineSpan{90'000, 100'000, "gather", "all_gather", "late", 8}));
@@ -188,7 +189,7 @@ TEST(Timeline, ThinnedItKeepsThePeakAndTheOrder) {
 
 TEST(Timeline, ThinnedItKeepsTheLongestSpans) {
   const StepTimeline thin = thinned(sawtooth(1000), 10);
-  ASSERT_EQ(thin.spans.size(), 10U);  // ten spans have the greatest length, 99
+  ASSERT_EQ(thin.spans.size(), 10U);  // the ten longest spans have length 99
   for (const TimelineSpan& span : thin.spans) { EXPECT_EQ(span.end_ns - span.begin_ns, 99); }
   EXPECT_TRUE(std::is_sorted(thin.spans.begin(), thin.spans.end(),
                              [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; }));

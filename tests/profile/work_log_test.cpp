@@ -1,4 +1,4 @@
-// A rank that only counts logs the work of a real one, and as much as the formulas give.
+// A simulated rank logs the same work as a real one, and as much as the formulas give.
 #include "tessera/trace/work_log.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ WorldOptions logged() {
   return options;
 }
 
-/// The second step's entries, of a GPT.
+/// The second step's entries of a GPT.
 WorkLog step_of(World& world, const ModelOptions& options) {
   auto gpt = shard(nn::GPT(kModel), world, options);
   gpt.materialize(1);
@@ -87,14 +87,13 @@ TEST(WorkLog, OfAGptHasSixFlopsAWeightAndTokenAndAttention) {
   const std::int64_t h = kModel.hidden;
   const std::int64_t weights = kModel.layers * 12 * h * h + kModel.vocab * h;
   EXPECT_DOUBLE_EQ(flops_of(kernels, "matmul"), static_cast<double>(6 * weights * tokens));
-  // Two products of scores that are not masked in forward, five in backward.
+  // Two products of unmasked scores in forward, five in backward.
   const std::int64_t scores = kBatch * kModel.seq * (kModel.seq + 1) / 2;
   EXPECT_DOUBLE_EQ(flops_of(kernels, "attention"),
                    static_cast<double>(7 * 2 * kModel.layers * scores * h));
 }
 
-/// A rule of a user's own, whose weights the library rounds.
-// Counted by hand: the bytes that each kernel reads and writes, and its operations.
+// Bytes that each kernel reads and writes, and its operations, counted by hand.
 TEST(WorkLog, BytesAndOperationsOfAKernelAreThoseOfItsArrays) {
   struct Case {
     const char* name;
@@ -177,6 +176,7 @@ TEST(WorkLog, BytesAndOperationsOfAKernelAreThoseOfItsArrays) {
   }
 }
 
+/// A user's own rule, whose weights the library rounds.
 CustomOptimizer halving() {
   return {.name = "halving", .states = 0, .update = [](const ShardUpdate&) {}};
 }
@@ -218,7 +218,7 @@ TEST(WorkLog, OfASimulatedRankMatchesARealOne) {
   run_ranks(1, [&](World& world) { real = step_of(world, options); }, logged());
   std::vector<trace::KernelWork> computed = kernels_of(real);
   std::vector<trace::KernelWork> counted = kernels_of(simulated(1, options));
-  // The device's own copies and fills are no kernels of a real one's log.
+  // A real log has no kernels for the device's own copies and fills.
   std::erase_if(counted,
                 [](const auto& k) { return k.name == "fill" || k.name.starts_with("copy"); });
   EXPECT_EQ(computed, counted);
@@ -237,7 +237,7 @@ TEST(WorkLog, HasTheBatchesOfZero3WithTheirGroup) {
     EXPECT_EQ(log.groups()[batch.group], (std::vector{0, 1, 2, 3}));
     for (const auto& one : batch.entries) { ++operations[one.name]; }
   }
-  // Root once and blocks twice; every unit's gradients; the norms and the loss.
+  // The root once and blocks twice; every unit's gradients; the norms and the loss.
   EXPECT_EQ(operations["all_gather"], 1 + 2 * kModel.layers);
   EXPECT_EQ(operations["reduce_scatter"], 1 + kModel.layers);
   EXPECT_EQ(operations["all_reduce"], 1);

@@ -1,4 +1,4 @@
-// A headless Chromium, if there is one.
+// A headless Chromium, if installed.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,12 +18,11 @@ inline std::string text_of_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>{file}, {}};
 }
 
-/// The result of loading a page: its elements after its scripts have run, and the browser's
-/// messages.
+/// A loaded page: its elements after its scripts have run, and the browser's messages.
 struct Loaded {
-  std::string dom;      ///< all of it, the scripts' source too
+  std::string dom;      ///< the whole page, including the scripts' source
   std::string drawn;    ///< the element that the scripts fill
-  std::string console;  ///< one line a message; empty if there was none
+  std::string console;  ///< one line per message; empty if there are none
 
   [[nodiscard]] bool shows(std::string_view text) const {
     return drawn.find(text) != std::string::npos;
@@ -38,12 +37,12 @@ inline std::string drawn_part(const std::string& dom) {
 
 class Browser {
  public:
-  /// Why there is no browser to test with; empty if there is one.
+  /// Why no browser is available for tests; empty if one is.
   static std::string missing() {
     if (std::system("command -v chromium >/dev/null 2>&1") != 0) {
       return "chromium is not installed (Debian: apt-get install chromium)";
     }
-    // It would see neither these files nor, as root, start at all.
+    // A snap does not see these files, and does not start as root.
     if (std::system("readlink -f \"$(command -v chromium)\" | grep -q snap") == 0) {
       return "chromium is a snap here, which cannot read files of other programs";
     }
@@ -59,7 +58,7 @@ class Browser {
         "--dump-dom 'file://{}' >'{}' 2>'{}'",
         (folder_ / "profile").string(), width, page.string(), (folder_ / "dom").string(),
         (folder_ / "log").string());
-    // A browser that does not start, and so says nothing of the page, may try once more.
+    // A browser that does not start says nothing about the page: try once more.
     int status = std::system(command.c_str());
     if (status != 0 && text_of_file(folder_ / "dom").empty()) {
       status = std::system(command.c_str());

@@ -1,4 +1,4 @@
-// The report's page in a real browser: no error, the numbers of its document, no sideways
+// The report's page in a real browser: no error, the numbers of its document, no horizontal
 // scrolling.
 #include "report/browser.hpp"
 
@@ -27,7 +27,7 @@ class ReportPage : public ::testing::Test {
     if (!reason.empty()) { GTEST_SKIP() << reason; }
   }
 
-  /// The page of `document`, at the end of which `script` runs.
+  /// The page of `document`; `script` runs at its end.
   [[nodiscard]] Loaded shown(const Json& document, const std::string& script = "",
                              int width = 1200) const {
     std::string page = html_report(document.dump());
@@ -77,7 +77,7 @@ std::map<std::string, std::map<std::string, Cell>> cells(const std::string& dom,
   return found;
 }
 
-/// What the table must show for a rank: every number except those of unused categories.
+/// The numbers that the table must show for a rank: all except those of unused categories.
 std::map<std::string, std::size_t> numbers_of(const Json& rank) {
   std::map<std::string, std::size_t> numbers;
   numbers["peak_bytes"] = rank["peak_bytes"];
@@ -161,7 +161,7 @@ TEST_F(ReportPage, TheoryCountsOnlyDeviceMemory) {
   EXPECT_TRUE(sharded.shows("(hybrid by the 2 of a shard group). Optimizer"));
 }
 
-/// A comparison of which the last strategy is called `name` and has these losses.
+/// A comparison whose last strategy is called `name` and has these losses.
 Json with_losses(const char* name, const Json& losses) {
   Json document = comparison_document(2, 10);
   document["strategies"].back()["name"] = name;
@@ -217,8 +217,8 @@ TEST_F(ReportPage, SaysThatATimelineIsThinned) {
 }
 
 TEST_F(ReportPage, EveryControlWorksFromTheKeyboardAndReportsNoError) {
-  // Reads each chart with the arrow keys, makes each choice, switches, copies; counts what the tip
-  // showed.
+  // Reads each chart with the arrow keys, makes each choice, switches, copies; counts the texts
+  // that the tip shows.
   const std::string script = R"script(
     let tips = 0;
     const tip = document.getElementById("tip");
@@ -331,8 +331,8 @@ TEST_F(ReportPage, ADifferenceBetweenRanksIsNamed) {
                                      format_bytes(ranks[0]["peak_bytes"].get<std::size_t>()))));
 }
 
-// The rules of the format, as a viewer reads it: processes and threads named before use, times in
-// order on each thread, spans beside or within one another, counters of numbers.
+// The rules of the format for viewers: processes and threads named before use, times in order on
+// each thread, spans that nest or do not overlap, numeric counters.
 TEST_F(ReportPage, ATraceLoads) {
   std::string trace = perfetto_trace({{0, two_steps()}, {1, two_steps()}});
   ASSERT_EQ(trace.find('<'), std::string::npos);

@@ -1,4 +1,4 @@
-// What a rank owns, as a list of ranges.
+// The elements that a rank owns, as a list of ranges.
 #include "tessera/shard/ranges.hpp"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ TEST(Ranges, IntersectAsSetsDo) {
   }
 }
 
-// Columns of a matrix are what two ranks of a dimension `tensor` would own: as many ranges as rows.
+// The columns of a matrix that two ranks along `tensor` would own: as many ranges as rows.
 TEST(Ranges, DescribeACutAlongTheSecondDimension) {
   constexpr std::int64_t rows = 5;
   constexpr std::int64_t columns = 8;
@@ -99,7 +99,7 @@ TEST(Ranges, DescribeACutAlongTheSecondDimension) {
     EXPECT_EQ(at, rows * columns / 2);
   }
   EXPECT_TRUE(halves[0].intersect(halves[1]).empty());
-  // What a rank owns of both cuts: its shard's columns.
+  // The intersection of both cuts: the columns of the rank's shard.
   std::int64_t elems = 0;
   for (const Ranges& half : halves) {
     for (int rank = 0; rank < 2; ++rank) { elems += half.intersect(segment.shard(rank)).elems(); }

@@ -30,7 +30,7 @@ SegmentLayout segment_of(const std::vector<std::int64_t>& sizes, int ranks) {
   return {SegmentDTypes{}, true, std::move(placements), elems, ranks};
 }
 
-// The parameter that owns each padded element, written down from the pieces.
+// The parameter that owns each padded element, computed from the pieces.
 std::vector<std::int64_t> owners_from_pieces(const SegmentLayout& segment, int ranks) {
   std::vector<std::int64_t> owners(static_cast<std::size_t>(segment.padded_elems()), kNobody);
   for (int rank = 0; rank < ranks; ++rank) {
@@ -80,7 +80,7 @@ void expect_pieces_cover_each_parameter_in_order(const SegmentLayout& segment, i
 
 void expect_padding_is_the_complement(const SegmentLayout& segment) {
   std::vector<std::int64_t> owners = owners_from_placements(segment);
-  std::int64_t end = -1;  // ranges are separate: as few as possible
+  std::int64_t end = -1;  // ranges do not touch: as few as possible
   for (const Range& range : segment.padding()) {
     ASSERT_GT(range.elems, 0);
     ASSERT_GT(range.first, end);
@@ -110,7 +110,7 @@ void expect_sound(const SegmentLayout& segment, int ranks, std::int64_t align = 
   expect_padding_is_the_complement(segment);
 }
 
-// Small enough to try every case, so every case is tried.
+// Sizes small enough to test every case.
 TEST(SegmentLayout, EveryElementHasOneOwner) {
   for (std::int64_t elems = 0; elems <= 3 * kAlignElems + 2; ++elems) {
     for (int ranks = 1; ranks <= 9; ++ranks) {

@@ -1,5 +1,5 @@
-// What each rank along `tensor` has of a parameter, against a reference that asks for every element
-// whose it is.
+// The part of a parameter on each rank along `tensor`, against a reference that looks up every
+// element's owner.
 #include "tessera/shard/tensor_part.hpp"
 
 #include <gmock/gmock.h>
@@ -36,14 +36,14 @@ struct Parameter {
   }
 };
 
-/// The rank that has a granule: granules are dealt out in order, as equally as can be.
+/// The rank that owns a granule: granules are distributed in order, as evenly as possible.
 int owner_of_granule(std::int64_t granule, std::int64_t granules, int ranks) {
   int owner = 0;
   while (granules * (owner + 1) / ranks <= granule) { ++owner; }
   return owner;
 }
 
-/// The elements of the whole by rank, each list in ascending order.
+/// The elements of the whole parameter by rank, each list in ascending order.
 std::vector<Elements> dealt_out(const Parameter& parameter, int ranks) {
   std::int64_t inner = 1;
   for (std::size_t d = static_cast<std::size_t>(parameter.cut.dim) + 1; d < parameter.dims.size();
@@ -62,7 +62,7 @@ std::vector<Elements> dealt_out(const Parameter& parameter, int ranks) {
   return of_rank;
 }
 
-/// Parameters of one to three dimensions, which may be empty.
+/// Parameters of one to three dimensions, possibly empty.
 Parameter random_parameter(std::mt19937& random) {
   const auto up_to = [&random](std::int64_t most) {
     return std::uniform_int_distribution<std::int64_t>{0, most}(random);
@@ -138,7 +138,7 @@ TEST_F(Parts, ListTheElementsOfAnyRange) {
   });
 }
 
-// A key of random numbers: it must not repeat within a parameter.
+// Keys for random numbers: they must not repeat within a parameter.
 TEST_F(Parts, NumberEveryElementOnce) {
   for_random_cuts([](const Parameter& parameter, int ranks) {
     std::set<std::int64_t> numbers;
@@ -167,7 +167,7 @@ TEST_F(Parts, DifferByAGranuleAtMostAndOneRankOwnsTheWhole) {
   });
 }
 
-/// Rows of the part of each rank, of a matrix whose element (r, c) is 100 r + c.
+/// Columns of each rank's part of a matrix whose element (r, c) is 100 r + c.
 Elements columns_of(const Parameter& parameter, int rank, int ranks) {
   Elements columns;
   const TensorPart part = parameter.part(rank, ranks);

@@ -132,7 +132,8 @@ TEST(UnitLayout, DescriptionsAgreeWhenDeclarationsDo) {
   };
   const std::string base = describe({{"a", {2, 3}}, {"b", {4}}});
   EXPECT_EQ(base, describe({{"a", {2, 3}}, {"b", {4}}}));
-  EXPECT_EQ(base, describe({{"a", {2, 3}, true, DType::fp32}, {"b", {4}}}));  // the default, said
+  // the default, explicit
+  EXPECT_EQ(base, describe({{"a", {2, 3}, true, DType::fp32}, {"b", {4}}}));
   EXPECT_NE(base, describe({{"a", {3, 2}}, {"b", {4}}}));
   EXPECT_NE(base, describe({{"a", {2, 3}}, {"c", {4}}}));
   EXPECT_NE(base, describe({{"b", {4}}, {"a", {2, 3}}}));
@@ -178,7 +179,8 @@ RandomUnit random_unit(std::mt19937& random) {
   return unit;
 }
 
-// Each element of each parameter is met once, in order, over the shards of all ranks.
+// Visits each element of each parameter over the shards of all ranks; each is visited once, in
+// order.
 std::vector<std::int64_t> covered_elems(const UnitLayout& layout) {
   std::vector<std::int64_t> covered(layout.specs().size(), 0);
   for (const SegmentLayout& segment : layout.segments()) {
@@ -195,7 +197,7 @@ std::vector<std::int64_t> covered_elems(const UnitLayout& layout) {
   return covered;
 }
 
-// What a parameter has room for belongs to no other, and lies in the segment.
+// A parameter's room belongs to no other parameter and lies within the segment.
 void expect_room(const UnitLayout& layout) {
   for (const SegmentLayout& segment : layout.segments()) {
     const auto placements = segment.placements();
@@ -286,7 +288,7 @@ std::vector<std::vector<ParameterSpec>> gpt2_124m_units() {
   return units;
 }
 
-// shard_elems adds less than 64 + 1 elements a rank, a gap less than 64 a parameter.
+// Rounding up shards adds less than 64 + 1 elements per rank, gaps less than 64 per parameter.
 TEST(UnitLayout, OverheadOfGpt2IsBelowATenthOfAPercent) {
   for (const int ranks : {1, 2, 3, 4, 7, 8}) {
     std::int64_t elems = 0;

@@ -22,7 +22,7 @@ sys.dont_write_bytecode = True
 import chromium  # noqa: E402
 
 WIDTHS = (360, 820, 1440)
-# A word, and a page that a search for it leads to.
+# A word, and a page that its search must find.
 SEARCHES = {
     "hybrid": "hybrid.html",
     "reshard": "resharding.html",
@@ -31,7 +31,7 @@ SEARCHES = {
     "checkpoint": "checkpoints.html",
     "bubble": "lessons/pipeline_bubbles.html",
 }
-# What makes the page wider than the window, if it is: the theme gives the bar to its column of text.
+# What makes the page wider than the window, if anything: the theme lets the text column scroll.
 TOO_WIDE = """(() => {
   const around = [document.documentElement, document.body, ...document.querySelectorAll('.page, .main, .content')];
   const wide = Math.max(...around.map(element => element.scrollWidth - element.clientWidth));
@@ -43,7 +43,7 @@ TOO_WIDE = """(() => {
   return wide + ' px wider than the window: ' + (found[0] ? found[0].outerHTML.slice(0, 120) : '?');
 })()"""
 LINKS = """[...document.querySelectorAll('a[href]')].map(link => link.href)"""
-# The anchors of this page's links to itself.
+# Missing anchors of links within this page.
 DEAD_HERE = """[...document.querySelectorAll('a[href^="#"]')].map(link => link.getAttribute('href').slice(1))
   .filter(id => id && !document.getElementById(decodeURIComponent(id)))"""
 SEARCH_DONE = """new Promise(resolve => {
@@ -59,7 +59,7 @@ SEARCH_DONE = """new Promise(resolve => {
 
 
 def pages(site):
-    # Pages that show a file of the repository are all alike: some are enough.
+    # Pages that show a file of the repository are alike: a few are enough.
     shown = sorted((site / "files").rglob("*.html"))
     return [path for path in sorted(site.rglob("*.html")) if path not in shown[5:]]
 

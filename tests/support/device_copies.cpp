@@ -14,7 +14,7 @@ struct Overloaded : Cases... {
 template <class... Cases>
 Overloaded(Cases...) -> Overloaded<Cases...>;
 
-/// The views of one entry; a gather's `full` where it is looked at.
+/// The views of one entry, including a gather's `full` where it is used.
 std::vector<ConstView> views_of(const CommOp& op, int rank) {
   return std::visit(
       Overloaded{
@@ -60,7 +60,7 @@ DeviceCopies::DeviceCopies(World& world, Batch batch, int rank)
 }
 
 DeviceCopies::~DeviceCopies() {
-  world_.quiesce();  // before the buffers go, also when a batch has failed
+  world_.quiesce();  // before the buffers are freed, even after a failed batch
 }
 
 void* DeviceCopies::moved(const void* host) const {
@@ -71,7 +71,7 @@ void* DeviceCopies::moved(const void* host) const {
       return static_cast<std::byte*>(stretch.device.data()) + (at - stretch.host);
     }
   }
-  return const_cast<void*>(host);  // not looked at: a gather's `full` off the root
+  return const_cast<void*>(host);  // unused: a gather's `full` on a rank that is not the root
 }
 
 Batch DeviceCopies::batch() const {

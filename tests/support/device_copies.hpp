@@ -8,20 +8,20 @@
 
 namespace tessera::test {
 
-/// Device memory in place of the host memory that a batch is of: every stretch of it is one
-/// buffer, so that what lies inside of something else still does.
+/// Device copies of the host memory that a batch uses. Each contiguous stretch is one buffer, so
+/// that overlapping views still overlap.
 class DeviceCopies {
  public:
-  /// Copies all of it in. `rank` is that of the communicator that the batch is for.
+  /// Copies everything in. `rank` is this rank in the batch's communicator.
   DeviceCopies(World& world, Batch batch, int rank);
   DeviceCopies(World& world, Batch batch) : DeviceCopies{world, std::move(batch), world.rank()} {}
   ~DeviceCopies();
   DeviceCopies(const DeviceCopies&) = delete;
   DeviceCopies& operator=(const DeviceCopies&) = delete;
 
-  /// The same batch of the copies.
+  /// The same batch on the copies.
   [[nodiscard]] Batch batch() const;
-  /// Copies all of it back.
+  /// Copies everything back.
   void bring_back();
 
  private:

@@ -5,7 +5,7 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-// Something to learn.
+// Learnable tokens.
 Tokens tokens_of(const nn::GPTConfig& config, int step, int micro, int rank, int shift) {
   Tokens tokens;
   for (std::int64_t i = 0; i < kGPTRunBatch * config.seq; ++i) {
@@ -21,7 +21,7 @@ void train_rank(const GPTRun& run, World& world, ToyOutcome& outcome) {
   gpt.materialize(/*seed=*/3);
   gpt.optimize_with(AdamW{.lr = run.lr}, {.clip_norm = 1.0F});
   for (int step = 0; step < run.steps; ++step) {
-    std::vector<Tokens> alive;  // until the stream has passed
+    std::vector<Tokens> alive;  // until the stream has used them
     const auto passes = [&] {
       for (int micro = 0; micro < run.options.accumulate; ++micro) {
         alive.push_back(tokens_of(run.config, step, micro, world.rank(), 0));

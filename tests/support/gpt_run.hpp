@@ -6,13 +6,13 @@
 
 namespace tessera::test {
 
-/// Its sizes are divisible by no number of ranks.
+/// Sizes that no number of ranks divides.
 inline constexpr nn::GPTConfig kSmallGPT{
     .layers = 3, .hidden = 21, .heads = 3, .vocab = 37, .seq = 11};
-/// Sequences a rank and micro-batch.
+/// Sequences per rank and micro-batch.
 inline constexpr std::int64_t kGPTRunBatch = 2;
 
-/// A training of GPT-2 on tokens that follow from the ones before, with AdamW and clipping.
+/// A training of GPT-2 on tokens predictable from the ones before, with AdamW and clipping.
 struct GPTRun {
   nn::GPTConfig config = kSmallGPT;
   nn::GPTOptions gpt = {};
@@ -21,12 +21,12 @@ struct GPTRun {
   int ranks = 1;
   int steps = 50;
   float lr = 0.01F;
-  int first_graph_step = -1;  ///< from this step on (0 first) each is one graph; below 0: none
+  int first_graph_step = -1;  ///< each step from this one on (0 first) is one graph; below 0: none
 };
 
-/// What rank 0 saw and all ranks hold at the end.
+/// The losses of rank 0 and the final state of all ranks.
 [[nodiscard]] ToyOutcome train_gpt(const GPTRun& run);
-/// The same on ranks that are not threads; only rank 0's process gets the outcome.
+/// The same on processes; only rank 0's process gets the outcome.
 [[nodiscard]] ToyOutcome train_gpt(const GPTRun& run, const StartRanks& start);
 
 }  // namespace tessera::test

@@ -7,7 +7,7 @@
 namespace tessera::test {
 
 /// ModelOptions::shard_group for a job of `ranks` ranks: under hybrid half of them, so that there
-/// are groups and copies, or one if the number is odd. Up to 3 ranks sums are then added as
+/// are groups and copies, or 1 if the number is odd. With up to 3 ranks, sums are then added as
 /// under every other strategy.
 [[nodiscard]] inline int half_of(int ranks, Strategy strategy) {
   if (strategy != Strategy::hybrid) { return 0; }
@@ -15,13 +15,13 @@ namespace tessera::test {
 }
 
 /// ModelOptions::shard_group with which hybrid adds in the order of the other strategies: groups of
-/// one, whose gradients are summed across groups alone. (All ranks in one group do so too, and are
-/// not divided.)
+/// one rank, whose gradients are summed only across groups. (One group of all ranks does so too,
+/// but has no copies.)
 [[nodiscard]] inline int groups_of_one(Strategy strategy) {
   return strategy == Strategy::hybrid ? 1 : 0;
 }
 
-/// The divisors, from 1 to `ranks` itself.
+/// The divisors of `ranks`, from 1 to `ranks`.
 [[nodiscard]] inline std::vector<int> divisors(int ranks) {
   std::vector<int> all;
   for (int d = 1; d <= ranks; ++d) {
@@ -30,14 +30,14 @@ namespace tessera::test {
   return all;
 }
 
-/// Strategies of a table whose rows are alike. Instrumented, those alone that share no path: dp's
-/// is ddp's, and zero1's are ddp's and zero2's. Folders that hold what each does try all.
+/// Strategies for a table of similar cases. Sanitizer builds skip those that share their paths: dp
+/// with ddp, zero1 with ddp and zero2. Folders that test what each strategy does use all.
 [[nodiscard]] inline std::vector<Strategy> tried_strategies() {
   if (!TESSERA_SANITIZED) { return all_strategies(); }
   return {Strategy::ddp, Strategy::zero2, Strategy::zero3, Strategy::hybrid};
 }
 
-/// Numbers of ranks of such a table: `few` where it is instrumented.
+/// Numbers of ranks for such a table: `few` in sanitizer builds.
 [[nodiscard]] inline std::vector<int> tried_ranks(const std::vector<int>& all,
                                                   const std::vector<int>& few) {
   return TESSERA_SANITIZED ? few : all;

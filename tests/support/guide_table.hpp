@@ -18,11 +18,11 @@ namespace tessera::test {
 
 /// A row of a guide's table of mistakes.
 struct GuideRow {
-  const char* mistake;  ///< as the page calls it
+  const char* mistake;  ///< its name on the page
   std::function<void()> make;
 };
 
-/// The kind of error, as the table names it.
+/// The kind of error, as named in the table.
 inline std::string kind_of(const Error& error) {
   if (dynamic_cast<const ContractError*>(&error) != nullptr) { return "`ContractError`"; }
   if (dynamic_cast<const ConfigError*>(&error) != nullptr) { return "`ConfigError`"; }
@@ -32,14 +32,14 @@ inline std::string kind_of(const Error& error) {
   return "`Error`";
 }
 
-/// `text` in one line, without the rank before it and the line of the library behind it.
+/// `text` in one line, without the rank before it and the library's source line after it.
 inline std::string without_place(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   static const std::regex place{R"(^rank \d+: | \([a-z_]+\.cpp:\d+\)$)"};
   return std::regex_replace(text, place, "");
 }
 
-/// The row as the page has it: the mistake, the kind of error, its text.
+/// The row as on the page: the mistake, the kind of error, its text.
 inline std::string line_of(const GuideRow& row) {
   try {
     row.make();
@@ -50,7 +50,7 @@ inline std::string line_of(const GuideRow& row) {
   }
 }
 
-/// Makes every mistake, and expects `page` to show these rows word for word, and no others.
+/// Makes every mistake, and expects `page` to show exactly these rows, word for word.
 inline void expect_table(const std::filesystem::path& page, const std::vector<GuideRow>& rows) {
   static const std::regex a_row{R"(^\| .* \| `(\w*Error|OutOfMemory)` \| )"};
   std::multiset<std::string> shown;

@@ -15,7 +15,7 @@ class HostTensor {
  public:
   HostTensor(DType dtype, std::int64_t elems, double value = 0.0)
       : dtype_{dtype}, elems_{elems}, bytes_(static_cast<std::size_t>(elems) * size_of(dtype) + 1) {
-    if (value == 0.0) { return; }  // as the bytes are
+    if (value == 0.0) { return; }  // the bytes are already 0
     for (std::int64_t i = 0; i < elems; ++i) { set(i, value); }
   }
 

@@ -11,7 +11,7 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-// Something to learn.
+// Learnable tokens.
 Tokens tokens_of(const MeshRun& run, int step, std::int64_t first_sample, int shift) {
   Tokens tokens;
   for (std::int64_t sample = first_sample; sample < first_sample + run.batch; ++sample) {
@@ -46,7 +46,7 @@ void train_rank(const MeshRun& run, World& world, MeshOutcome& outcome) {
     outcome.evaluated[static_cast<std::size_t>(world.rank())] = loss;
   }
   for (int step = 0; step < run.steps; ++step) {
-    std::vector<Tokens> alive;  // until the stream has passed
+    std::vector<Tokens> alive;  // until the stream has used them
     alive.reserve(2 * static_cast<std::size_t>(run.options.accumulate));
     gpt.run([&](int micro) -> nn::MicroBatch {
       const std::int64_t first = (micro * data_ranks_of(run) + data_rank) * run.batch;

@@ -24,7 +24,7 @@ void train_gpt(World& world, const ModelOptions& options, const nn::GPTConfig& c
   }
 }
 
-/// Parameters are read, and gradients written, where a real trainer has its kernels; of any dtype.
+/// Reads parameters and writes gradients, of any dtype, where a real trainer has its kernels.
 void touch(World& world, const ForwardScope& scope, const char* name, float& sum) {
   world.compute([&] {
     const ConstValues values = scope[name];

@@ -10,8 +10,8 @@
 
 namespace tessera::test {
 
-/// A training program in short (declares, materialises, optimises, makes two steps) whose memory
-/// can be planned and measured.
+/// A short training program (declares, materialises, optimises, makes two steps) whose memory can
+/// be planned and measured.
 struct PlannedJob {
   std::string name;
   std::function<void(World&, const ModelOptions&)> body;
@@ -21,11 +21,11 @@ struct PlannedJob {
 /// odd-sized parameters, and its own memory.
 [[nodiscard]] std::vector<PlannedJob> planned_jobs();
 
-/// Every strategy (hybrid in two groups, where they are even), without accumulation and with both
-/// of its modes.
+/// Every strategy (hybrid in two groups if `ranks` is even), without accumulation and with both
+/// accumulation modes.
 [[nodiscard]] std::vector<ModelOptions> planned_options(int ranks);
 
-/// Where two reports of one rank differ, for people; empty if nowhere.
+/// The difference between two reports of one rank, as text; empty if none.
 [[nodiscard]] std::string difference(const MemoryReport& planned, const MemoryReport& measured);
 
 /// "zero3, 2 micro-batches (every)".

@@ -14,7 +14,7 @@ struct Rule {
   std::string name;
   GroupOf group_of;
 
-  /// The ranks of the job of `ranks` that are in `rank`'s group, in order.
+  /// The ranks in `rank`'s group, in order, in a job of `ranks` ranks.
   [[nodiscard]] std::vector<int> members(int rank, int ranks) const {
     std::vector<int> all;
     for (int r = 0; r < ranks; ++r) {
@@ -24,7 +24,7 @@ struct Rule {
   }
 };
 
-/// Groups of equal and of unequal sizes, of one and of all, of neighbours and interleaved.
+/// Groups of equal and unequal sizes, of one rank and of all, of neighbours and interleaved.
 inline const std::vector<Rule>& rules() {
   static const std::vector<Rule> all{
       {"together", [](int) { return 0; }},
@@ -39,7 +39,7 @@ inline const std::vector<Rule>& rules() {
   return all;
 }
 
-/// What ranks of the job bring, by their place among `members`.
+/// The inputs of ranks of the job, by their index in `members`.
 inline std::vector<HostTensor> tensors_of(const std::vector<int>& members, DType dtype,
                                           std::int64_t elems, std::uint32_t salt = 0) {
   std::vector<HostTensor> all;

@@ -22,12 +22,12 @@ struct CommKind {
   std::function<void(int, const std::function<void(World&)>&, const WorldOptions&)> run;
 };
 
-/// The device that the ranks are tried on: CUDA where a module for it is named (tests/cuda).
+/// The device that the ranks use: CUDA where a module for it is named (tests/cuda).
 inline DeviceKind rank_device() {
   return environment("TESSERA_CUDA_MODULE") ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
-/// Threads of this process; or, where a launcher has started this process, that job's communicator.
+/// Threads of this process, or, if a launcher started this process, that job's communicator.
 inline const std::vector<CommKind>& comm_kinds() {
   static const std::vector<CommKind> kinds = [] {
     const bool cuda = rank_device() == DeviceKind::cuda;
@@ -48,8 +48,8 @@ inline std::vector<int> rank_counts(std::vector<int> wanted) {
   return job ? std::vector<int>{job->size} : wanted;
 }
 
-/// The order of sums: NCCL itself chooses one, its double uses the given order; everything else,
-/// and the double by default, adds in rank order.
+/// The order of sums: NCCL chooses its own, its double uses the given order; everything else, and
+/// the double by default, adds in rank order.
 inline SumOrder sum_order() {
   const bool as_nccl_likes = on_a_gpu() || environment("TESSERA_EMULATED_NCCL_SUMS");
   return as_nccl_likes && launched_job(rank_device()) ? SumOrder::any : SumOrder::ranks;
@@ -62,7 +62,7 @@ inline std::string rank_job_name(const testing::TestParamInfo<RankJob>& info) {
   return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param));
 }
 
-/// A test that runs a body on every kind of communicator at several numbers of ranks.
+/// A test that runs a body on every kind of communicator with several numbers of ranks.
 class OnRanks : public testing::TestWithParam<RankJob> {
  protected:
   [[nodiscard]] static int ranks() { return std::get<1>(GetParam()); }

@@ -13,7 +13,7 @@ enum class Values : std::uint8_t {
   random,    ///< of both signs and many sizes: sums depend on their order
 };
 
-/// What rank `rank` brings at element `i` of test data number `salt`.
+/// Element `i` of rank `rank`'s input in test data `salt`.
 inline double rank_value(int rank, std::int64_t i, Values values, std::uint32_t salt = 0) {
   auto x = static_cast<std::uint32_t>(i) * 2654435761U ^
            static_cast<std::uint32_t>(rank + 1) * 40503U ^ salt * 97U;
@@ -50,7 +50,7 @@ Sum combine_in_order(const std::vector<HostTensor>& by_rank, std::int64_t i, Red
   return result;
 }
 
-/// What every reduction must give, to the bit: fp32 sums (fp64 for fp64), rounded once.
+/// The expected bits of every reduction: fp32 sums (fp64 for fp64), rounded once.
 inline HostTensor in_rank_order(const std::vector<HostTensor>& by_rank, ReduceOp op) {
   const HostTensor& first = by_rank.front();
   HostTensor result{first.dtype(), first.elems()};

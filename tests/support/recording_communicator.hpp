@@ -11,8 +11,8 @@
 
 namespace tessera::test {
 
-/// A communicator that records its batches and moves nothing: for tests of who submits what.
-/// Its peers agree with it in everything.
+/// A communicator that records its batches and moves nothing, for tests of which batches are
+/// submitted. Its peers always agree with it.
 class RecordingCommunicator final : public Communicator {
  public:
   struct Submission {
@@ -25,13 +25,13 @@ class RecordingCommunicator final : public Communicator {
   [[nodiscard]] std::string_view name() const noexcept override { return "recording"; }
 
   [[nodiscard]] const std::vector<Submission>& log() const noexcept { return log_; }
-  /// One line a batch, in order.
+  /// One line per batch, in order.
   [[nodiscard]] std::vector<std::string> signatures() const {
     std::vector<std::string> lines;
     for (const Submission& s : log_) { lines.push_back(signature(s.batch, size())); }
     return lines;
   }
-  /// What this rank would have sent so far.
+  /// Bytes that this rank would have sent so far.
   [[nodiscard]] std::size_t bytes_sent() const noexcept {
     std::size_t bytes = 0;
     for (const Submission& s : log_) {

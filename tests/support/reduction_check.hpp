@@ -9,11 +9,11 @@
 
 namespace tessera::test {
 
-/// What a communicator's sums must equal: the bits of a sum in rank order, or, if a library chooses
+/// The required sums of a communicator: the bits of a sum in rank order, or, if a library chooses
 /// order and precision, the result of any order of additions in the tensor's dtype.
 enum class SumOrder : std::uint8_t { ranks, any };
 
-/// Half the distance of 1 to the next number, and the largest number.
+/// The unit roundoff and the largest value of a dtype.
 struct Precision {
   double unit;
   double largest;
@@ -32,11 +32,11 @@ inline Precision precision_of(DType dtype) {
   return {0, 0};
 }
 
-/// What is wrong with `result`, the reduction of elements [first, first + elems) of `by_rank`;
-/// empty if nothing is. Integers, maxima and sums of one or none are exact in any order.
+/// The error in `result`, the reduction of elements [first, first + elems) of `by_rank`; empty if
+/// there is none. Integers, maxima and sums of at most one term are exact in any order.
 ///
-/// Each of the N - 1 additions rounds a partial sum, which is at most S = sum |x|, by at most u S
-/// (1 + u)^N: two orders are at most 2 N u S apart. Where S exceeds the dtype, an order may
+/// Each of the N - 1 additions rounds a partial sum of at most S = sum |x| by at most u S (1 +
+/// u)^N, so two orders differ by at most 2 N u S. Where S exceeds the dtype's range, some order may
 /// overflow.
 inline std::string reduction_problem(const HostTensor& result,
                                      const std::vector<HostTensor>& by_rank, ReduceOp op,
@@ -60,7 +60,7 @@ inline std::string reduction_problem(const HostTensor& result,
              std::to_string(expected.at(i)) + " to within " + std::to_string(bound);
     }
   }
-  // Zeros of the other sign, which are no other number.
+  // The only other difference is the sign of a zero, which is no error in any order.
   return order == SumOrder::ranks ? "other bits of the same numbers" : "";
 }
 

@@ -20,7 +20,7 @@ void add(Tensors& gradients, const std::string& name, const Matrix& gradient) {
   if (!inserted) { at->second += gradient; }
 }
 
-// Adds the parameters' gradients and hands on that of x.
+// Adds the parameters' gradients and returns that of x.
 Matrix keep(Tensors& gradients, const std::string& name, const LayerGradients& layer) {
   add(gradients, name + ".weight", layer.weight);
   add(gradients, name + ".bias", layer.bias);

@@ -9,8 +9,8 @@
 #include "tessera/nn/gpt_config.hpp"
 #include "tessera/nn/tensors.hpp"
 
-// GPT-2 in float64, written to be read: attention matrices are held, nothing is fused or shared
-// with the library. What "right" means for nn; itself held by finite differences.
+// GPT-2 in float64, written for readability: attention matrices are kept, nothing is fused or
+// shared with the library. It defines correctness for nn; finite differences check it.
 namespace tessera::reference {
 
 using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;

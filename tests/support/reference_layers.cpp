@@ -57,7 +57,7 @@ struct Head {
   Matrix weights;  // [seq, seq]
 };
 
-// Where a head's values begin, in rows and, within q, k or v, in columns.
+// Where a head's values begin: its rows, and its columns within q, k or v.
 struct Place {
   Eigen::Index row;
   Eigen::Index column;
@@ -66,7 +66,7 @@ struct Place {
 struct Cut {
   nn::BatchShape shape;
   Eigen::Index hidden;
-  Eigen::Index size;  // of a head
+  Eigen::Index size;  // head size
 
   template <class Work>
   void for_each_head(const Work& work) const {

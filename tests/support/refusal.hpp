@@ -7,8 +7,8 @@
 
 namespace tessera::test {
 
-/// Runs `body` on `ranks` ranks, and returns the text of the error that it ends with: "nothing" if
-/// there is none.
+/// Runs `body` on `ranks` ranks and returns the text of the error that ends it; "nothing" if there
+/// is none.
 template <class Kind>
 std::string refusal(int ranks, const std::function<void(World&)>& body) {
   try {

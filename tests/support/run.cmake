@@ -1,4 +1,4 @@
-# Runs a command that must succeed; `output` holds what it printed.
+# Runs a command that must succeed; its output is in `output`.
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE out)
   if(NOT status EQUAL 0)

@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-/// The batch without addresses: its label, then each entry as `describe` has it, such as
+/// The batch without addresses: its label, then each entry in the form of `describe`, such as
 /// "loss: all_reduce of 1 fp64 (sum)".
 [[nodiscard]] inline std::string signature(const Batch& batch, int ranks) {
   std::string text = batch.label() + ":";

@@ -37,9 +37,9 @@ std::string bytes_of_values(const std::vector<Value>& values) {
   return bytes;
 }
 
-/// A little of everything that a checkpoint holds: bf16 weights with remainders, quantised moments,
-/// an fp32 parameter that is frozen, a scalar, a tensor of no elements, and a buffer. In two files
-/// with an index if `shard_bytes` is less than 100.
+/// One of everything that a checkpoint holds: bf16 weights with remainders, quantised moments, a
+/// frozen fp32 parameter, a scalar, a tensor of no elements, and a buffer. In two files with an
+/// index if `shard_bytes` is less than 100.
 inline std::vector<StateTensor> small_state() {
   const auto data = [](std::size_t bytes, unsigned seed) {
     std::string all(bytes, '\0');
@@ -71,7 +71,7 @@ inline std::string read_bytes(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>{in}, {}};
 }
 
-/// The layout of `tensors`, set after set in their order.
+/// The layout of `tensors`, one set after the other.
 inline CheckpointLayout layout_of(const std::vector<StateTensor>& tensors,
                                   std::uint64_t shard_bytes) {
   std::vector<CheckpointLayout::Set> sets;

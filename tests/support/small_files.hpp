@@ -6,8 +6,8 @@
 
 namespace tessera::test {
 
-/// While it lives no file of this process, nor of those that it starts, grows beyond `bytes`: a
-/// disk that is full from there on.
+/// Simulates a full disk: during its lifetime no file of this process, or of processes that it
+/// starts, grows beyond `bytes`.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t bytes) : signal_{std::signal(SIGXFSZ, SIG_IGN)} {

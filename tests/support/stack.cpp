@@ -21,9 +21,9 @@ constexpr std::int64_t kWidth = StackWeights::kWidth;
 constexpr std::int64_t kRows = Stack::kBoundary.elems / kWidth;
 constexpr std::size_t kBytes = sizeof(float) * kRows * kWidth;
 constexpr std::int64_t kWeights = kWidth * kWidth;
-constexpr std::int64_t kStride = 32;  // elements from one item to the next: whole cache lines
+constexpr std::int64_t kStride = 32;  // elements between items: whole cache lines
 
-/// Numbers of both signs and many sizes, whose sums depend on their order.
+/// Values of both signs and many sizes, whose sums depend on their order.
 std::vector<float> numbers(int which, std::int64_t elems) {
   std::vector<float> all;
   for (std::int64_t i = 0; i < elems; ++i) {
@@ -38,7 +38,7 @@ Buffer slots_of(World& world, int slots, const char* name) {
                         name);
 }
 
-/// Whether every stage makes the gradients of its weights in the order of micro-batches.
+/// Whether every stage computes its weight gradients in the order of micro-batches.
 bool in_order(const Schedule& schedule) {
   std::map<int, int> next;  // by stage
   for (const auto& actions : schedule.ranks) {

@@ -12,11 +12,11 @@
 
 namespace tessera::test {
 
-/// What a run of a stack has made, by name ("output of micro-batch 2"). Ranks that are threads
+/// The results of a run of a stack, by name ("output of micro-batch 2"). Ranks that are threads
 /// share one.
 class StackOutcome {
  public:
-  /// Returns where `name` is kept, with room for `elems`.
+  /// Returns the memory of `name`, with room for `elems`.
   float* add(const std::string& name, std::int64_t elems);
   [[nodiscard]] const std::map<std::string, std::vector<float>>& all() const { return all_; }
 
@@ -33,7 +33,7 @@ class StackWeights {
   using Use = std::function<void(ConstValues weight, Values gradient)>;
 
   virtual ~StackWeights() = default;
-  /// Has `use` enqueue a turn's work with the weight [kWidth, kWidth] of its stage.
+  /// Calls `use` to enqueue a turn's work with the weight [kWidth, kWidth] of its stage.
   virtual void with(const pipeline::Turn& turn, const Use& use) = 0;
 };
 
@@ -42,7 +42,7 @@ class PlainWeights final : public StackWeights {
  public:
   explicit PlainWeights(World& world) : world_{world} {}
   void with(const pipeline::Turn& turn, const Use& use) override;
-  /// Writes the gradients of the stages that have been computed, and waits.
+  /// Writes the gradients of the computed stages, and waits.
   void write_gradients(StackOutcome& outcome, int data);
 
  private:
@@ -54,22 +54,21 @@ class PlainWeights final : public StackWeights {
   std::map<int, Stage> stages_;
 };
 
-/// One rank's stages of y = gelu(x W), with the loss |y|^2 / 2 of the last output. It keeps, by
-/// slot, only what the backward passes need: writing a slot or a boundary too early changes the
-/// bits.
+/// One rank's stages of y = gelu(x W), with the loss |y|^2 / 2 of the last output. It keeps only
+/// what the backward passes need, by slot: writing a slot or a boundary too early changes the bits.
 class Stack {
  public:
   static constexpr pipeline::Boundary kBoundary{.elems = 3 * StackWeights::kWidth,
                                                 .dtype = DType::fp32};
 
-  /// `data`: which rows the rank computes with.
+  /// `data`: the index of the rows that the rank computes with.
   Stack(World& world, const pipeline::Schedule& schedule, StackWeights& weights, int slots,
         int data = 0);
   ~Stack();
   Stack(const Stack&) = delete;
   Stack& operator=(const Stack&) = delete;
 
-  /// Outputs of the last stage and input gradients of the first are written to `outcome`.
+  /// The passes write outputs of the last stage and input gradients of the first to `outcome`.
   [[nodiscard]] pipeline::Passes passes(StackOutcome& outcome);
 
  private:
@@ -85,13 +84,13 @@ class Stack {
   int stages_;
   int data_;
   Buffer inputs_;    // of the first stage, by micro-batch
-  Buffer outputs_;   // by slot: the last stage's, and so the gradient of the loss
+  Buffer outputs_;   // by slot: the last stage's, which are also the gradient of the loss
   Buffer products_;  // by slot: x W
   Buffer product_gradients_;
 };
 
-/// Runs one step of a stack as one rank that has all stages: one micro-batch after the other, and
-/// the gradients of a weight in the order in which `schedule` adds them.
+/// Runs one step of a stack on one rank with all stages: one micro-batch after the other, adding
+/// the gradients of a weight in the order of `schedule`.
 class StackAlone {
  public:
   StackAlone(World& world, const pipeline::Schedule& schedule, StackWeights& weights, int data = 0);
@@ -104,16 +103,16 @@ class StackAlone {
   Buffer gradients_;
 };
 
-/// Runs `steps` steps of `schedule` as ranks along `pipe` of `mesh`, with plain weights, and writes
-/// what comes out.
+/// Runs `steps` steps of `schedule` on ranks along `pipe` of `mesh`, with plain weights, and writes
+/// the results.
 void run_stack(const Mesh& mesh, const pipeline::Schedule& schedule, int steps,
                StackOutcome& outcome);
 
-/// Returns what `run_stack` is to write on all ranks.
+/// Returns the results that `run_stack` must write, over all ranks.
 [[nodiscard]] std::map<std::string, std::vector<float>> stack_on_one_rank(
     const pipeline::Schedule& schedule, int steps, DeviceKind device, int data_ranks = 1);
 
-/// The schedule's order and its timeline, for a test that has failed.
+/// The schedule's order and its timeline, for the message of a failed test.
 [[nodiscard]] std::string text_of(const pipeline::Schedule& schedule);
 
 }  // namespace tessera::test

@@ -32,7 +32,7 @@ class TemporaryFolder {
     return path_ / name;
   }
 
-  /// Writes a file, making the folders on its way.
+  /// Writes a file, creating its folders.
   std::filesystem::path write(std::string_view name, std::string_view bytes) const {
     const std::filesystem::path file = path_ / name;
     std::filesystem::create_directories(file.parent_path());

@@ -14,7 +14,7 @@ std::size_t at(std::int64_t row, std::int64_t column, std::int64_t columns) {
   return static_cast<std::size_t>(row * columns + column);
 }
 
-/// A parameter of any dtype, element by element.
+/// Reads a parameter of any dtype, element by element.
 struct Reader {
   ConstValues values;
   float operator[](std::int64_t i) const {
@@ -24,7 +24,7 @@ struct Reader {
   }
 };
 
-/// A gradient of any dtype: each addition is rounded.
+/// Adds to a gradient of any dtype; rounds each addition.
 struct Adder {
   Values values;
   void add(std::int64_t i, float x) const {
@@ -255,7 +255,7 @@ std::map<std::string, std::vector<float>> exported(ShardedModel& model, StateTen
 
 namespace {
 
-/// Puts the pieces that this rank updates where they belong.
+/// Copies the pieces that this rank updates to their places.
 void join_masters(ShardedModel& model, std::map<std::string, std::vector<float>>& masters) {
   model.export_masters(
       [&](const ParameterInfo& info, std::int64_t first, std::span<const float> values) {

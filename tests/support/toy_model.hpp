@@ -13,24 +13,24 @@
 
 namespace tessera::test {
 
-/// A small language model written at the pointer level, with everything a layout can meet: odd
+/// A small language model written at the pointer level, with every special case of a layout: odd
 /// sizes, a root unit used at both ends, a table tied across units, and a frozen parameter.
 ///
 ///   x = table[token];  x = tanh(x W_i + b_i) * s_i (s frozen), i < blocks;  loss = CE(x table^T)
 ///
-/// `tied_head` puts the head in a unit of its own whose table is an alias of the root's;
-/// otherwise the root is opened twice. Parameters and gradients may be of any dtype; activations
-/// and all arithmetic are fp32, and each addition to a gradient is rounded.
+/// `tied_head` puts the head in a unit of its own whose table is an alias of the root's; otherwise
+/// the root is opened twice. Parameters and gradients may be of any dtype; activations and all
+/// arithmetic are fp32, and each addition to a gradient is rounded.
 struct ToyConfig {
   std::int64_t vocab = 13;
   std::int64_t hidden = 7;
   int blocks = 3;
-  int batch = 3;  ///< tokens a rank and micro-batch
+  int batch = 3;  ///< tokens per rank and micro-batch
   bool tied_head = true;
-  bool head_bias = true;  ///< of a head that is a separate unit
+  bool head_bias = true;  ///< if the head is a separate unit
   bool declared_order = false;
-  std::optional<DType> small_dtype = {};  ///< of biases and scales, if not the model's
-  std::int64_t room = 0;                  ///< of the table
+  std::optional<DType> small_dtype = {};  ///< of biases and scales, if different from the model's
+  std::int64_t room = 0;                  ///< after the table
   std::uint64_t seed = 5;
 };
 
@@ -38,16 +38,16 @@ class ToyModel {
  public:
   ToyModel(World& world, const ModelOptions& options, const ToyConfig& config);
 
-  /// One micro-batch; returns this rank's mean loss. `global_row` numbers its first token in the
-  /// whole job's data, so that any cut into ranks and micro-batches sees the same tokens.
+  /// Runs one micro-batch; returns this rank's mean loss. `global_row` numbers its first token in
+  /// the whole job's data, so that any division into ranks and micro-batches sees the same tokens.
   double forward_backward(std::int64_t global_row, int rows);
-  /// Only the forward part: a pass of an evaluation.
+  /// Only the forward part, as in an evaluation.
   double forward(std::int64_t global_row, int rows);
-  /// The parts of micro-batch `micro_batch`, where several are in flight.
+  /// Forward and backward of micro-batch `micro_batch`, for several in flight.
   double forward_in_flight(int micro_batch, std::int64_t global_row, int rows);
   void backward_in_flight(int micro_batch);
 
-  /// The next micro-batch's backward of block `block` adds this to the gradient of its bias.
+  /// The next backward of block `block` adds this to the gradient of its bias.
   void spoil_next(std::size_t block, float value) { spoilt_ = {block, value}; }
 
   [[nodiscard]] ShardedModel& model() noexcept { return model_; }
@@ -82,11 +82,11 @@ class ToyModel {
   Unit head_;
   std::vector<Unit> blocks_;
   std::optional<std::pair<std::size_t, float>> spoilt_;
-  std::optional<int> micro_batch_;  // that scopes are opened for, if it is to be said
+  std::optional<int> micro_batch_;  // the micro-batch to open scopes for, if given
   std::map<int, Pass> in_flight_;   // by micro-batch
 };
 
-/// What one rank adds to a gradient in the backward of block 1: not finite.
+/// A value, not finite, that one rank adds to a gradient in the backward of block 1.
 struct Spoilt {
   float value = 0.0F;
   int rank = 0;
@@ -94,19 +94,19 @@ struct Spoilt {
   int micro_batch = 0;
 };
 
-/// A training run of the toy on `ranks` in-process ranks, and its results.
+/// A training run of the toy on `ranks` in-process ranks.
 struct ToyRun {
   ToyConfig toy = {};
   ModelOptions options = {};
   WorldOptions world = {};
   Optimizer optimizer = AdamW{.lr = 0.02F};
   float clip_norm = 0.5F;
-  OptimizerOptions optimizer_options = {};  ///< but for clip_norm
+  OptimizerOptions optimizer_options = {};  ///< except clip_norm
   int ranks = 1;
   int steps = 12;
   std::vector<Spoilt> spoilt = {};
   /// The passes of a step, such as "FFBFBB": F is the forward of the next micro-batch, B the
-  /// backward of the earliest that has had none. Empty: one after the other.
+  /// backward of the earliest one that still needs it. Empty: one micro-batch after the other.
   std::string schedule = {};
 };
 
@@ -115,7 +115,8 @@ struct ToyOutcome {
   std::vector<double> norms;
   std::map<std::string, std::vector<float>> parameters;       ///< after the last step
   std::map<std::string, std::vector<float>> first_gradients;  ///< of step 1, averaged
-  /// After the last step: fp32, joined from what each rank updates (in-process ranks only).
+  /// Fp32, after the last step: joined from the parts that each rank updates (in-process ranks
+  /// only).
   std::map<std::string, std::vector<float>> masters;
   bool clipped = false;  ///< in at least one step
   std::vector<float> loss_scales;
@@ -124,13 +125,13 @@ struct ToyOutcome {
 
 [[nodiscard]] ToyOutcome run_toy(const ToyRun& run);
 
-/// How ranks run a body: by run_ranks, or by run in a job of processes.
+/// How to run a body on ranks: by run_ranks, or by run in a job of processes.
 using StartRanks =
     std::function<void(int, const std::function<void(World&)>&, const WorldOptions&)>;
 /// The same; only rank 0's process gets the outcome.
 [[nodiscard]] ToyOutcome run_toy(const ToyRun& run, const StartRanks& start);
 
-/// The names of results of two outcomes that differ in a bit; empty if none do.
+/// The names of results that differ between two outcomes in any bit; empty if none do.
 [[nodiscard]] std::string difference(const ToyOutcome& a, const ToyOutcome& b);
 
 /// Every parameter, or the averaged gradients, of a model by full name.

@@ -21,7 +21,7 @@ using Traffic = std::map<std::string, Count>;
 
 void PrintTo(const Count& count, std::ostream* out);
 
-/// What a run of the toy recorded in its last step, and the sizes that formulas need.
+/// The last step's records of a run of the toy, and sizes used in formulas.
 struct Traced {
   std::vector<std::vector<trace::Record>> records;  // by rank, of the last step
   std::size_t root_bytes = 0;                       // whole parameters, padded
@@ -36,9 +36,9 @@ struct Traced {
 
 [[nodiscard]] Traced trace_last_step(const ToyRun& run);
 
-/// The collectives of one rank without the step's scalars, by kind.
+/// The collectives of one rank by kind, without the step's scalars.
 [[nodiscard]] Traffic traffic_of(const std::vector<trace::Record>& records);
-/// What the engine asked for, in order: "gather root".
+/// What the engine issued, in order, such as "gather root".
 [[nodiscard]] std::vector<std::string> issued(const std::vector<trace::Record>& records);
 
 }  // namespace tessera::test

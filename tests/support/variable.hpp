@@ -5,7 +5,7 @@
 
 namespace tessera::test {
 
-/// Sets an environment variable for as long as it lives.
+/// Sets an environment variable during its lifetime.
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_{name} {

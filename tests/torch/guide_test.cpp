@@ -1,4 +1,4 @@
-// Mistakes in a trainer with a sharded module, and the text of each error: the table of
+// Mistakes in a trainer with a sharded module and the text of each error: the table of
 // docs/libtorch-features.md, word for word.
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ auto built(Use use) {
   };
 }
 
-/// Makes a step of a sharded one, and the mistake.
+/// Runs a step of a sharded module, then makes the mistake.
 template <class Use>
 auto trained(Use use) {
   return built([use](World& world, const Line& net) {

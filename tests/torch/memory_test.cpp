@@ -14,7 +14,7 @@
 #include "torch/counted_allocations.hpp"
 #include "torch/small_net.hpp"
 
-// What libtorch allocates, in the account of the rank that computes with it.
+// libtorch's allocations count for the rank that computes.
 namespace tessera::torch_memory_test {
 namespace {
 
@@ -49,7 +49,7 @@ struct Trainer {
   at::Tensor x;
 };
 
-// The same units, as a program with its own kernels declares them.
+// The plan of a program with its own kernels that declares the same units.
 CategoryBytes planned(Strategy strategy, int rank) {
   const auto body = [&](World& world) {
     ShardedModel model{world, {.strategy = strategy}};
@@ -121,7 +121,7 @@ TEST(TorchMemory, FollowsTheFormulaOfWhatBackwardNeeds) {
   });
 }
 
-// One byte less than a phase needs. What is recomputed needs most within autograd.
+// One byte less than a phase needs. Recomputation needs the most within autograd.
 TEST(TorchMemory, BeyondTheBudgetEndsAllRanksWithRankUnitAndBytes) {
   struct Case {
     trace::Phase phase;

@@ -1,4 +1,4 @@
-// Modules that are built without memory, and the initial values that they get.
+// Modules built without memory, and their initial values.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -16,12 +16,12 @@
 #include "tessera/world/run.hpp"
 #include "torch/state_net.hpp"
 
-// Written as by a program that knows nothing of tessera.
+// Written like a program that does not know tessera.
 namespace plain_nets {
 
 namespace nn = ::torch::nn;
 
-/// Layers with buffers and attention in units, and parameters outside of them.
+/// Layers with buffers, attention in units, and parameters outside of units.
 struct MetaNetImpl : nn::Module {
   nn::Embedding tokens{nullptr};
   nn::Sequential layers;
@@ -80,7 +80,7 @@ ModuleInitializer gain_of(float value) {
       EXPECT_EQ(name, "");
       EXPECT_TRUE(net->gain.is_cpu());
       net->gain.fill_(value);
-      net->tied.fill_(value);  // in vain: it is the embedding's first
+      net->tied.fill_(value);  // no effect: the embedding owns it
     }
   };
 }
@@ -214,7 +214,7 @@ std::vector<Layer> all_layers() {
   };
 }
 
-// Values of libtorch's layers are those that the layers are built with: as large, and as many.
+// Values of libtorch's layers match those of a plainly built layer, in size and number.
 TEST(TorchMeta, EveryLibtorchLayerGetsItsInitialValues) {
   for (const Layer& one : all_layers()) {
     SCOPED_TRACE(one.name);
@@ -224,7 +224,7 @@ TEST(TorchMeta, EveryLibtorchLayerGetsItsInitialValues) {
       EXPECT_TRUE(parameter.is_meta());
     }
     ShardOptions options{.model = {.strategy = Strategy::zero3}};
-    if (real->children().size() > 0) {  // layers that set others' parameters
+    if (real->children().size() > 0) {  // layers that set parameters of others
       options.units = [](const std::string&, const nn::Module& module) {
         return dynamic_cast<const nn::LinearImpl*>(&module) != nullptr;
       };
@@ -237,7 +237,7 @@ TEST(TorchMeta, EveryLibtorchLayerGetsItsInitialValues) {
       ASSERT_EQ(tensor.sizes(), like.sizes()) << name;
       const double size = tensor.to(at::kDouble).abs().mean().item<double>();
       const double size_of_like = like.to(at::kDouble).abs().mean().item<double>();
-      // The mean of uniform numbers lies within 4 standard deviations.
+      // The mean of uniform values lies within 4 standard deviations.
       const double spread = tensor.numel() >= 256 ? 0.2 : 0.6;
       EXPECT_NEAR(size, size_of_like, spread * size_of_like) << name;
       EXPECT_EQ(tensor.numel() > 1 && tensor.to(at::kDouble).std().item<double>() > 0,
@@ -325,7 +325,7 @@ TEST(TorchMeta, RefusesTensorsThatNothingInitialises) {
           (void)on_meta([&] { return tessera::torch::shard(nn::Linear(2, 2), world).report(); });
         }),
         HasSubstr("within on_meta"));
-    // It is fine with its own values, or with later ones.
+    // Works with its own values, or with values set later.
     auto model = tessera::torch::shard(on_meta([] { return OwnBuffer(true); }), world);
     EXPECT_EQ(bits(model.state_dict().at("places")), bits(::torch::arange(4)));
     auto later = tessera::torch::shard(on_meta([] { return MetaNet{}; }), world,
@@ -334,7 +334,7 @@ TEST(TorchMeta, RefusesTensorsThatNothingInitialises) {
   });
 }
 
-// A rank holds its shard, one unit while its values are made, and never the model.
+// A rank holds its shard and one unit while it makes values, never the whole model.
 TEST(TorchMeta, HoldsAShardAndOneUnitWhileValuesAreMade) {
   static constexpr std::int64_t kWidth = 96;
   constexpr int kLayers = 32;

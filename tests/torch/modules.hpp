@@ -13,15 +13,15 @@
 
 namespace torch_test {
 
-// Not within tessera, whose namespace torch hides libtorch's.
+// Outside namespace tessera, where tessera::torch hides libtorch's torch.
 
-/// libtorch has one random generator a process: what draws from it holds this.
+/// libtorch has one random generator per process: code that draws from it holds this.
 inline std::mutex& generator_mutex() {
   static std::mutex mutex;
   return mutex;
 }
 
-/// Runs `make` with libtorch's generator at `seed`, so that every rank makes the same.
+/// Runs `make` with libtorch's generator at `seed`, so that every rank makes the same module.
 template <class Make>
 auto seeded(std::uint64_t seed, Make&& make) {
   const std::lock_guard lock{generator_mutex()};

@@ -1,4 +1,4 @@
-// Sharded modules train as libtorch alone does: the examples' modules, and small ones.
+// Sharded modules train as libtorch alone does: the modules of the examples, and small ones.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -28,7 +28,7 @@ namespace {
 using Module = ::torch::nn::Module;
 using Tensors = std::map<std::string, at::Tensor>;
 
-/// What is trained: a module, and its loss of samples `first` to `first + count - 1`.
+/// A module, and its loss on samples `first` to `first + count - 1`.
 struct Task {
   std::string name;
   std::function<std::shared_ptr<Module>()> make;
@@ -52,7 +52,7 @@ const Task kCharModel{"char model", [] { return CharModel(kSize).ptr(); },
                                                            pieces.next.flatten());
                       }};
 
-/// Images through a BatchNorm, whose statistics are those of the rank.
+/// Images through a BatchNorm with statistics per rank.
 struct NormedImpl : Module {
   NormedImpl() {
     layers = register_module(
@@ -71,7 +71,7 @@ const Task kNormed{"BatchNorm", [] { return std::make_shared<NormedImpl>(); },
                          module.as<NormedImpl>()->forward(images.pixels), images.labels);
                    }};
 
-/// Two matrices with a norm between them, in whatever dtype the parameters have.
+/// Two matrices with a norm between them, in the dtype of the parameters.
 struct SmallImpl : Module {
   SmallImpl() {
     in = register_module("in", ::torch::nn::Linear(8, 24));
@@ -95,7 +95,7 @@ const Task kSmall{"small", [] { return std::make_shared<SmallImpl>(); },
                     return (module.as<SmallImpl>()->forward(x) - y).pow(2).mean();
                   }};
 
-/// Products of single elements: on a CPU libtorch 1.13 has little more for fp16.
+/// Elementwise products: on a CPU libtorch 1.13 supports little else in fp16.
 struct ElementsImpl : Module {
   ElementsImpl() {
     factor = register_parameter("factor", ::torch::linspace(-2, 2, 70));
@@ -112,7 +112,7 @@ const Task kElements{"elements", [] { return std::make_shared<ElementsImpl>(); }
                        return (y.to(at::kFloat) - 0.5).pow(2).mean();
                      }};
 
-// libtorch's generator is shared by ranks that are threads.
+// Ranks that are threads share libtorch's generator.
 std::shared_ptr<Module> make(const Task& task) {
   static std::mutex generator;
   const std::lock_guard lock{generator};
@@ -120,11 +120,11 @@ std::shared_ptr<Module> make(const Task& task) {
   return task.make();
 }
 
-/// How a task is trained.
+/// Options of a training.
 struct Training {
   int ranks = 1;
   int steps = 20;
-  int batch = 8;  ///< samples a micro-batch of all ranks
+  int batch = 8;  ///< samples per micro-batch, over all ranks
   ModelOptions model = {};
   float clip_norm = 0.0F;
   torch::Buffers buffers = torch::Buffers::local;
@@ -149,7 +149,7 @@ Tensors copies(const ::torch::OrderedDict<std::string, at::Tensor>& tensors) {
   return result;
 }
 
-/// Rounds to nearest as the library writes masters: ties of bf16 go away from zero.
+/// Rounds to nearest like the library's masters: ties of bf16 round away from zero.
 at::Tensor rounded(const at::Tensor& master, at::ScalarType dtype) {
   if (dtype != at::kBFloat16) { return master.to(dtype); }
   return master.view(at::kInt)
@@ -163,9 +163,8 @@ at::ScalarType dtype_of(DType dtype) {
   return dtype == DType::bf16 ? at::kBFloat16 : dtype == DType::fp16 ? at::kHalf : at::kFloat;
 }
 
-/// libtorch alone: a replica of the module for each rank. Its gradients are summed over
-/// micro-batches, then over ranks, in order, and update fp32 masters of which the replicas are
-/// rounded copies.
+/// libtorch alone: a replica of the module per rank. Gradients are summed over micro-batches, then
+/// over ranks, in order. They update fp32 masters; the replicas are rounded copies of these.
 Outcome train_alone(const Task& task, const Training& training) {
   at::set_num_threads(1);
   const at::ScalarType dtype = dtype_of(training.model.compute);
@@ -256,7 +255,7 @@ Tensors exported(ShardedModel& model, StateTensor what) {
 
 using Start = std::function<void(int, const std::function<void(World&)>&, const WorldOptions&)>;
 
-/// The same sharded. What rank 0 has seen.
+/// The same training, sharded; the results of rank 0.
 Outcome train_sharded(const Task& task, const Training& training, const Start& start = run_ranks) {
   Outcome outcome;
   outcome.buffers.resize(static_cast<std::size_t>(training.ranks));
@@ -293,7 +292,7 @@ Outcome train_sharded(const Task& task, const Training& training, const Start& s
   return outcome;
 }
 
-/// The names of tensors that differ in a bit (but for the sign of a zero).
+/// The names of tensors that differ in any bit (except the sign of a zero).
 std::string different(const Tensors& expected, const Tensors& actual) {
   std::string names;
   for (const auto& [name, tensor] : expected) {
@@ -358,7 +357,8 @@ TEST_P(TorchParity, AccumulatesAndClips) {
   Training training{.ranks = 2, .steps = 8, .clip_norm = 0.3F};
   training.model = {.strategy = GetParam(), .accumulate = 3};
   const Outcome expected = train_alone(kCharModel, training);
-  expect_close(expected, train_sharded(kCharModel, training));  // its own order of micro-batches
+  // Sharded ranks add micro-batches in another order.
+  expect_close(expected, train_sharded(kCharModel, training));
   EXPECT_GT(expected.norms[0], 0.3) << "nothing is clipped";
   training.model.accumulate_mode = AccumulateMode::deferred;
   const Outcome deferred = train_sharded(kCharModel, training);
@@ -401,7 +401,7 @@ TEST(TorchParityOfBatches, PartsOfABatchGiveTheLossesOfTheWhole) {
   }
 }
 
-// Under mpirun; alone it is one rank.
+// Under mpirun; without it, one rank.
 TEST(TorchProcesses, TrainToTheBitsOfLibtorchAlone) {
   const auto job = launched_job();
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
@@ -418,7 +418,7 @@ TEST(TorchProcesses, TrainToTheBitsOfLibtorchAlone) {
   }
 }
 
-/// The elements of the model's units, padded for `ranks`: in all, and of the largest unit.
+/// The padded elements of the model's units for `ranks` ranks: all units, and the largest.
 struct Padded {
   std::size_t all = 0;
   std::size_t root = 0;

@@ -1,5 +1,5 @@
-// What users of sharded modules do with them: shapes of modules and passes that PyTorch's suites
-// for DDP and FSDP hold, and mistakes.
+// Use of sharded modules: shapes of modules and passes from PyTorch's test suites for DDP and FSDP,
+// and mistakes.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ Tensor chain(NetImpl& net, const Tensor& x) {
 
 using Call = std::function<Tensor(const Tensor&)>;
 
-// One way to build and to run a module.
+// One way to build and run a module.
 struct Case {
   std::string name;
   std::function<Net()> build;
@@ -154,7 +154,8 @@ std::vector<Case> cases() {
                    Net net = net_of(3, [](NetImpl& n, const Tensor& x) {
                      Tensor y = n.in(x);
                      y = n.block(0).forward(y);
-                     y = y + n.block(1).up(n.block(1).norm(y)).slice(-1, 0, kWidth);  // no down
+                     // Skips `down`.
+                     y = y + n.block(1).up(n.block(1).norm(y)).slice(-1, 0, kWidth);
                      return n.out(n.block(2).forward(y));
                    });
                    return net;
@@ -350,7 +351,7 @@ TEST_P(TorchPasses, GradientsEqualThePlainModules) {
   }
 }
 
-// Whatever is late, and whatever a slot holds after it was given back.
+// Delays, and poison in released slots, change nothing.
 TEST_P(TorchPasses, ParametersAreReadOnlyWhileGathered) {
   const ModelOptions options{.strategy = Strategy::zero3};
   const Outcome plain = sharded(GetParam(), options, 2);
@@ -363,7 +364,7 @@ TEST_P(TorchPasses, ParametersAreReadOnlyWhileGathered) {
 INSTANTIATE_TEST_SUITE_P(Modules, TorchPasses, ::testing::ValuesIn(cases()),
                          [](const auto& test) { return test.param.name; });
 
-// The module is divided as its children are named.
+// The module is divided by the names of its children.
 TEST(TorchUnits, OwnTheirParametersAndTheRootOwnsSharedOnes) {
   const auto names = [](const Net& net, const shards::UnitPredicate& is_unit) {
     std::vector<std::string> all;
@@ -402,7 +403,7 @@ TEST(TorchUnits, OwnTheirParametersAndTheRootOwnsSharedOnes) {
 struct Mistake {
   std::string name;
   std::string says;
-  // Returns rank 0's exception from a sharded module that has made a step.
+  // Returns rank 0's exception from a sharded module after one step.
   std::function<void(shards::Sharded<NetImpl>&, NetImpl&, const Tensor& x)> make;
   std::vector<Strategy> under = {Strategy::ddp, Strategy::zero3};
 };
@@ -535,7 +536,7 @@ TEST_P(TorchMistakes, AreRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(All, TorchMistakes, ::testing::ValuesIn(mistakes()),
                          [](const auto& test) { return test.param.name; });
 
-// A refusal leaves the module unchanged: its values, its gradients' places and its graphs.
+// A refused module is unchanged: its values, the addresses of its gradients, and its graphs.
 TEST(TorchShard, RefusesModulesByNameAndLeavesThemTheirValues) {
   struct Refused {
     std::string says;
@@ -602,7 +603,7 @@ TEST(TorchShard, RefusesModulesByNameAndLeavesThemTheirValues) {
   }
 }
 
-// What was thrown within a forward pass does not reach the next one.
+// An exception in a forward pass does not affect the next pass.
 TEST(TorchPasses, CanBeMadeAgainAfterAnException) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3}) {
     std::vector<double> norms;
@@ -634,7 +635,7 @@ TEST(TorchPasses, CanBeMadeAgainAfterAnException) {
   }
 }
 
-// What outlives a sharded module has no values: NaN, and no address that belongs to others.
+// A view that outlives a sharded module reads NaN, never memory of others.
 TEST(TorchShard, AViewKeptBeyondItsScopeReadsNaN) {
   run_ranks(2, [&](World& world) {
     Tensor kept;
@@ -648,7 +649,7 @@ TEST(TorchShard, AViewKeptBeyondItsScopeReadsNaN) {
 }
 
 // A loss through two sharded modules trains only the module whose backward runs, if the other is
-// frozen. A parameter without elements takes part.
+// frozen. A parameter without elements is included.
 TEST(TorchPasses, TwoModulesOfARankTrainAlternately) {
   const auto frozen = [](const Net& net, bool is) {
     for (Tensor& parameter : net->parameters()) { parameter.requires_grad_(!is); }
@@ -698,7 +699,7 @@ TEST(TorchPasses, TwoModulesOfARankTrainAlternately) {
           if (parameter.grad().defined()) { parameter.sub_(parameter.grad() * 0.1); }
         }
       }
-      // The module that was only read has begun a micro-batch, which its own step ends.
+      // The module that was only read has begun a micro-batch; its own step ends it.
       frozen(nets[0], true);
       second.backward(loss_of(first, second, batch(0)) * 0);
       second.step();

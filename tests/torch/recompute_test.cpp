@@ -10,7 +10,7 @@
 #include "tessera/world/run.hpp"
 #include "torch/small_net.hpp"
 
-// Functions that run again in the backward pass: the same bits for less memory.
+// Functions recomputed in the backward pass: the same bits with less memory.
 namespace tessera::torch_recompute_test {
 namespace {
 
@@ -40,8 +40,8 @@ at::Tensor recomputed_twice(const Block& block, const at::Tensor& x) {
       [block](const at::Tensor& in) { return run_recomputed(block, in * 1) * 1; }, x);
 }
 
-// Several inputs, of which one is used outside too, and several outputs, of which one is of
-// integers and one is not used.
+// Several inputs, one of them also used outside, and several outputs, one with integers and one
+// unused.
 at::Tensor recomputed_with_more(const Block& block, const at::Tensor& x) {
   const Tensors out = tessera::torch::recompute(
       [block](const Tensors& in) -> Tensors {
@@ -56,7 +56,7 @@ at::Tensor recomputed_with_more(const Block& block, const at::Tensor& x) {
 struct Trained {
   std::vector<double> losses;
   std::vector<double> norms;
-  std::size_t after_forward = 0;  // activations that one more forward pass keeps
+  std::size_t after_forward = 0;  // activations kept by one more forward pass
 };
 
 Trained train(World& world, Strategy strategy, const RunBlock& run) {
@@ -110,7 +110,7 @@ TEST_P(TorchRecompute, GivesTheSameBitsForTheMemoryOfOutputsAlone) {
   });
 }
 
-// A parameter that is used in a recomputed function and after it: its gradient comes twice.
+// A parameter used in a recomputed function and after it gets two gradients.
 struct TiedImpl : ::torch::nn::Module {
   explicit TiedImpl(RunBlock run)
       : run_{std::move(run)},
@@ -142,7 +142,7 @@ TEST_P(TorchRecompute, ReachesParametersThatAreUsedOutsideToo) {
   });
 }
 
-// Units of one recomputed function are all open in the backward pass.
+// All units of a recomputed function are open in the backward pass.
 TEST_P(TorchRecompute, OfSeveralUnitsNeedsASlotForEach) {
   const auto losses = [&](bool recomputes) {
     std::vector<double> result;

@@ -13,7 +13,7 @@
 namespace tessera::torch_test {
 
 using BlockFunction = std::function<at::Tensor(const at::Tensor&)>;
-/// How a network runs a block.
+/// Runs a block of a network.
 using RunBlock = std::function<at::Tensor(const BlockFunction& block, const at::Tensor& x)>;
 
 inline at::Tensor run_plainly(const BlockFunction& block, const at::Tensor& x) {
@@ -23,8 +23,8 @@ inline at::Tensor run_recomputed(const BlockFunction& block, const at::Tensor& x
   return tessera::torch::recompute(block, x);
 }
 
-/// A residual block. Beside its input it keeps 5 times its output's bytes for the backward pass:
-/// twice 2 for what goes into and comes out of GELU, and its output.
+/// A residual block. For the backward pass it keeps its input and 5 times the bytes of its output:
+/// twice 2 for GELU's input and output, and its output.
 struct BlockImpl : ::torch::nn::Module {
   explicit BlockImpl(std::int64_t width)
       : up{register_module("up", ::torch::nn::Linear(width, 2 * width))},
@@ -36,7 +36,7 @@ struct BlockImpl : ::torch::nn::Module {
 };
 using Block = ::torch::nn::ModuleHolder<BlockImpl>;
 
-/// Blocks without anything around them.
+/// A sequence of blocks.
 struct SmallNetImpl : ::torch::nn::Module {
   SmallNetImpl(int count, std::int64_t width, RunBlock run)
       : run_{std::move(run)}, blocks_{register_module("blocks", ::torch::nn::ModuleList())} {

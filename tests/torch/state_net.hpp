@@ -10,11 +10,11 @@
 #include "tessera/torch.hpp"
 #include "tessera/world/world.hpp"
 
-// Written as by a program that knows nothing of tessera.
+// Written like a program that does not know tessera.
 namespace plain_nets {
 
-/// A module with what a state dict can hold: a shared and a frozen parameter, units, and buffers of
-/// every kind.
+/// A module with everything that a state dict can hold: a shared and a frozen parameter, units, and
+/// buffers of every kind.
 struct TrackImpl : ::torch::nn::Module {
   at::Tensor seen, mean, mask, half, columns, none, scale;
 
@@ -95,7 +95,7 @@ inline StateNet built_net(std::uint64_t seed) {
   return StateNet{};
 }
 
-/// A rank's rows of the data of a step, inputs or targets.
+/// A rank's rows of a step's data, inputs or targets.
 inline at::Tensor rows(std::uint64_t seed, int rank = 0, int ranks = 1) {
   const std::lock_guard lock{libtorch_mutex()};
   ::torch::manual_seed(seed);
@@ -105,7 +105,7 @@ inline at::Tensor rows(std::uint64_t seed, int rank = 0, int ranks = 1) {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-/// What a libtorch program sees of a module that is not sharded.
+/// The tensors that a libtorch program sees in an unsharded module.
 inline Tensors tensors_of(const ::torch::nn::Module& module) {
   Tensors all;
   for (const auto& item : module.named_parameters()) { all.emplace(item.key(), item.value()); }
@@ -127,7 +127,7 @@ inline std::map<std::string, std::string> bits(const Tensors& tensors) {
   return all;
 }
 
-/// The names whose bits differ, or that one of the two lacks.
+/// The names whose bits differ, or that only one of the two has.
 inline std::string difference(const Tensors& a, const Tensors& b) {
   std::string names;
   for (const auto& [name, tensor] : a) {

@@ -51,7 +51,7 @@ struct Job {
   }
 };
 
-/// Runs a sharded net under the options of a job.
+/// Runs a sharded net with the options of a job.
 void run(const Job& job, std::uint64_t seed,
          const std::function<void(World&, Sharded<StateNetImpl>&)>& body) {
   SCOPED_TRACE(job.name());
@@ -92,7 +92,7 @@ std::vector<std::string> names_of(const Tensors& tensors) {
   return names;
 }
 
-/// How many ranks have rank 0's buffers, itself among them.
+/// The number of ranks, including rank 0, whose buffers equal rank 0's.
 int ranks_like_0(World& world, const ::torch::nn::Module& module) {
   std::string mine;
   for (const auto& buffer : module.named_buffers()) { mine += bits(buffer.value()); }
@@ -119,11 +119,11 @@ TEST(TorchBuffers, AreRank0sAtEachMicroBatchsFirstForwardOrEachRanksOwn) {
         return net->first->seen.item<std::int64_t>() - (std::int64_t{1} << 60);
       };
       disturb();
-      at::Tensor loss = model(rows(1)).mean();  // the buffers come with it
+      at::Tensor loss = model(rows(1)).mean();  // brings rank 0's buffers
       const int own = broadcasts ? 0 : 101 * world.rank();
       EXPECT_EQ(seen(), 2 + own);
       disturb();
-      loss = loss + model(rows(2)).mean();  // and stay within the micro-batch
+      loss = loss + model(rows(2)).mean();  // they stay within the micro-batch
       EXPECT_EQ(seen(), 3 + own + 100 * world.rank());
       model.backward(loss);
       model.step();
@@ -228,7 +228,7 @@ TEST(TorchCheckpoint, IsWrittenWhileTrainingGoesOnWithTheBuffersOfItsStep) {
     saves.finish();
     if (world.rank() == 0) { std::tie(saved, state) = std::tuple{saves.newest(), mine}; }
   });
-  // Read like another program: shared tensors exist once, integers are integers.
+  // Read as another program would: shared tensors occur once, integers are integers.
   SafetensorsReader weights{saved};
   SafetensorsReader extras{saved / "extras.safetensors"};
   EXPECT_EQ(weights.entries().size() + extras.entries().size(), state.size() - 2);
@@ -276,9 +276,9 @@ TEST(TorchWeights, ComeFromFilesOfOtherProgramsByPatternsOfNames) {
     state.emplace(name, tensor.detach().clone());
   }
   state.at("second.mean").fill_(3.0);
-  state.at("second.mean") = state.at("second.mean").to(at::kFloat);  // the module's is Double
+  state.at("second.mean") = state.at("second.mean").to(at::kFloat);  // the module has Double
   state.emplace("pooler.weight", ::torch::ones({2}));
-  state.erase("tied");  // in.weight is the same
+  state.erase("tied");  // equals in.weight
   write_file(folder / "whole.safetensors", state, "blocks.1.norm.bias");
   state.at("first.mean") = ::torch::ones({4}, at::kDouble);
   write_file(folder / "shape.safetensors", state, "first.seen");

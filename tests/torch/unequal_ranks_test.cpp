@@ -1,5 +1,5 @@
-// Ranks with unequal numbers of samples, some none, train as one rank does that has all of them
-// (docs/recipes.md, for modules docs/libtorch.md).
+// Ranks with unequal numbers of samples, or none, train like one rank that has all samples
+// (docs/recipes.md; for modules docs/libtorch.md).
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using tessera::ParameterInfo;
 using tessera::Strategy;
 using tessera::World;
 
-/// Where each rank's samples of a step begin and end: [step][rank].
+/// The range of each rank's samples in a step: [step][rank].
 struct Part {
   std::int64_t first;
   std::int64_t end;
@@ -40,7 +40,7 @@ std::map<std::string, std::vector<float>> train(const Parts& parts, Strategy str
       const Part mine = step[static_cast<std::size_t>(world.rank())];
       const auto rows = static_cast<double>(mine.end - mine.first);
       const double all_rows = world.sum(rows);
-      // A rank without samples runs any, with weight 0: it makes the same calls.
+      // A rank without samples runs any sample with weight 0, to make the same calls.
       const torch::Tensor x = rows == 0 ? data.slice(0, 0, 1) : data.slice(0, mine.first, mine.end);
       model.backward((model(x) - 1).pow(2).mean() * (world.size() * rows / all_rows));
       model.step();

@@ -112,7 +112,7 @@ TEST(Recorder, KeepsTheLastStepsThatHaveEndedAndTheOneUnderWay) {
   recorder.keep_last(1);
   recorder.end_step();
   EXPECT_EQ(names(recorder), Names{"d1"});
-  recorder.end_step();  // a step of no records
+  recorder.end_step();  // a step without records
   EXPECT_EQ(names(recorder), Names{});
   recorder.keep_last(0);
   step("e");
