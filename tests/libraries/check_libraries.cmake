@@ -132,7 +132,7 @@ check_loaded(mixed "cuBLASLt: toolkit, NCCL: system, cuDNN: wheel"
 # What cannot be loaded together is refused, and a header that has another library is told of.
 configure(1 apart -DPACKAGES= -DTESSERA_NCCL_LIBRARY=${toolkit}/lib64/libnccl.so
   -DTESSERA_NCCL_INCLUDE=${system}/include)
-output_has("NCCL: the headers in ${system}/include and the library ${toolkit}/lib64/libnccl.so are of two"
+output_has("NCCL: the headers in ${system}/include and the library ${toolkit}/lib64/libnccl.so come from two"
   "no run path leads to all of ${toolkit}/lib64/libcublasLt.so.13, ${toolkit}/lib64/libnccl.so.2, "
   "configure with libraries of one installation")
 
