@@ -5,10 +5,10 @@
 # $unfinished commands without time.
 part='' section='' rows_file='' commands=0 deadline=0 cut=0 all_failed=0 missed=0 unfinished=0
 
-# The seconds that the help lists for a part.
+# estimate PART: prints the seconds that the help lists for it.
 estimate() { sed -n "s/^#   $1 *\\([0-9][0-9]*\\)   .*/\\1/p" scripts/gpu_check.sh; }
 
-# estimates PART...: the estimate of each part, and their sum.
+# estimates PART...: prints the estimate of each part, and their sum.
 estimates() {
   local each sum=0
   for each in "$@"; do
@@ -29,7 +29,7 @@ not_built() {
 
 seconds_left() { echo $((deadline - SECONDS)); }
 
-# What the results of a part depend on.
+# Prints a checksum of the programs that a part's results depend on.
 fingerprint() { { cksum "$build/tools/tessera" "$TESSERA_CUDA_MODULE" 2>/dev/null || true; } | cksum; }
 
 # is_done COMMAND...: whether an earlier call ran it to an acceptable status, and the files that it
@@ -204,7 +204,7 @@ finish_part() {
   write_page
 }
 
-# The bars that this part's section reports as not met.
+# Adds the bars that this part's section reports as not met to $missed.
 count_again() {
   missed=$((missed + $(grep -c '^| NOT met |' "$work/parts/$part.md" || true)))
 }
