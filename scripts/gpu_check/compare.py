@@ -116,7 +116,7 @@ class Comparison:
                 self.verdicts.append((before["verdict"], bar["verdict"], f"{name}: {bar['bar']}"))
 
     def of_shapes(self, part, old, new):
-        """Compares figures of one name and size; lists the others as of another size or without counterpart."""
+        """Compares figures of one name and size; lists those of another size or without counterpart."""
         for shape in old:
             if shape in new:
                 self.rows.append((moved(old[shape], new[shape], self.noise), part, old[shape], new[shape]))

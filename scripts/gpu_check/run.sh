@@ -1,8 +1,8 @@
 # Parts and their commands. scripts/gpu_check.sh sources this file.
 
-# The current part has a name, a section, rows of figures, a number of commands, a deadline, and $cut,
-# its commands without time. All parts together have $all_failed commands and tests, $missed bars, and
-# $unfinished commands without time.
+# The state of the current part; $cut counts its commands that time ran out for. Over all parts,
+# $all_failed counts failed commands and tests, $missed counts bars that were not met, and $unfinished
+# counts commands that time ran out for.
 part='' section='' rows_file='' commands=0 deadline=0 cut=0 all_failed=0 missed=0 unfinished=0
 
 # estimate PART: prints the seconds that the help lists for it.

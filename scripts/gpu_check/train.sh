@@ -58,7 +58,7 @@ in_words() {
   echo "${words//--/}"
 }
 
-# Writes a file of random uint16 tokens: the bytes of a text have only 256 values, which caches favor.
+# Writes a file of random uint16 tokens: the bytes of a text have only 256 values, which suits caches.
 write_tokens() {
   local file=$work/tokens.bin
   [[ ! -s $file ]] || return 0
