@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs Tessera and its peers in turn on this machine, several rounds, and writes the medians and
+# Times Tessera and its peers on this machine, in turn for several rounds, and writes the medians and
 # ratios: OUT/peers.json and OUT/peers.md.
 #
 #   bench/run_peers.sh [--build DIR] [--out DIR] [--rounds N] [--no-install]

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs a module of libtorch under Tessera, by libtorch alone, and in PyTorch alone and with its
-# DistributedDataParallel over Gloo, in turn, several rounds, and writes the medians and ratios:
+# Times a libtorch module under Tessera, under libtorch alone, in PyTorch alone, and in PyTorch's
+# DistributedDataParallel over Gloo, in turn for several rounds, and writes the medians and ratios:
 # OUT/torch.md.
 #
 #   bench/run_torch_peers.sh [--build DIR] [--out DIR] [--rounds N] [--steps K] [--no-install]
 #
 # DIR of --build holds a release build with TESSERA_BUILD_BENCH (default: build/release). PyTorch is the
-# distribution's package python3-torch: the library that libtorch-dev belongs to.
+# distribution's package python3-torch, with the same library as libtorch-dev.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

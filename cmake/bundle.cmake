@@ -1,11 +1,12 @@
 # TESSERA_BUNDLE: a folder filled by scripts/bundle_deps.sh, used in place of the system's packages.
 # find_package() then finds only the packages that are described here under these names.
-set(TESSERA_BUNDLE "" CACHE PATH "Folder of scripts/bundle_deps.sh to build from; empty: the system's")
+set(TESSERA_BUNDLE "" CACHE PATH "Folder that scripts/bundle_deps.sh filled, used instead of packages")
 if(NOT TESSERA_BUNDLE)
   return()
 endif()
 if(NOT EXISTS ${TESSERA_BUNDLE}/include/eigen3/Eigen/Core)
-  message(FATAL_ERROR "TESSERA_BUNDLE is ${TESSERA_BUNDLE}, which scripts/bundle_deps.sh has not filled")
+  message(FATAL_ERROR "TESSERA_BUNDLE is '${TESSERA_BUNDLE}', which is not a bundle: "
+    "fill it with scripts/bundle_deps.sh")
 endif()
 set(CMAKE_FIND_PACKAGE_PREFER_CONFIG ON)
 

@@ -1,11 +1,11 @@
-# Installs files for CMake and for pkg-config: the library, and components that are built beside it.
-# Each file belongs to one of CPack's groups of files (cmake/package.cmake): libraries, development,
-# command, cuda, or a component's own group.
+# Installs the library and its components with their files for CMake and pkg-config. Each file belongs
+# to one of CPack's groups of files (cmake/package.cmake): libraries, development, command, cuda, or a
+# component's own group.
 
 # Installs TARGETS as the component `name` of find_package(tessera COMPONENTS name), each as
 # tessera::<its EXPORT_NAME>. DEPENDENCIES: lines of CMake that find its dependencies, for instance
-# "find_dependency(Torch)". GROUP: the group of its libraries, if they are in none of Tessera's own
-# packages. Headers below include/tessera are installed with the library's.
+# "find_dependency(Torch)". GROUP: the group of its libraries, if they belong to no package of
+# Tessera's own. The library installs all headers below include/tessera.
 function(tessera_install_component name)
   if(NOT TESSERA_INSTALL)
     return()
@@ -35,9 +35,8 @@ function(tessera_install_component name)
   endif()
 endfunction()
 
-# Installs `name`.pc. A program links LIBS, and if it links statically also LIBS_PRIVATE; REQUIRES
-# and REQUIRES_PRIVATE are other packages, likewise. Library files may be given as paths. GROUP as
-# above.
+# Installs `name`.pc. A program links LIBS and the packages REQUIRES; a static link adds LIBS_PRIVATE
+# and REQUIRES_PRIVATE. Library files may be given as paths. GROUP: as in tessera_install_component.
 function(tessera_install_pc name)
   if(NOT TESSERA_INSTALL)
     return()
@@ -90,7 +89,7 @@ function(tessera_install_pc name)
   install(FILES ${file} DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT ${group})
 endfunction()
 
-# The linker's argument for `library`: its name if the linker finds it without a path.
+# Sets `result` to the linker's argument for `library`: a name if the linker finds it without a path.
 function(tessera_link_flag library result)
   set(flag ${library})
   if(IS_ABSOLUTE ${library})

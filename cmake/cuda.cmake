@@ -1,5 +1,5 @@
 # The CUDA module: a separate shared library, which the program opens at the first use of a CUDA
-# device. Sets TESSERA_HAS_CUDA, and TESSERA_CUDA_INCLUDES if at least the headers are there.
+# device. Sets TESSERA_HAS_CUDA, and TESSERA_CUDA_INCLUDES if at least the headers were found.
 set(TESSERA_HAS_CUDA OFF)
 set(TESSERA_CUDA_INCLUDES "")
 file(GLOB_RECURSE TESSERA_CUDA_SOURCES CONFIGURE_DEPENDS
@@ -47,40 +47,40 @@ if(TESSERA_CUDA STREQUAL "OFF")
   return()
 endif()
 if(NOT TESSERA_NVCC OR NOT TESSERA_CUDA_RUNTIME_INCLUDE)
-  set(cuda_problem "no CUDA toolkit was found (nvcc, cuda_runtime_api.h; /usr/local/cuda or \
+  set(cuda_problem "the CUDA toolkit was not found (nvcc, cuda_runtime_api.h; in /usr/local/cuda or \
 CUDA_HOME)")
 elseif(NOT TESSERA_NCCL_INCLUDE OR NOT TESSERA_NCCL_LIBRARY)
   set(cuda_problem "NCCL was not found (nccl.h, libnccl.so.2; in the toolkit, the system's folders, \
 or Python's nvidia-nccl)")
 elseif(nccl_version VERSION_LESS nccl_needed)
-  set(cuda_problem "NCCL ${nccl_version} in ${TESSERA_NCCL_INCLUDE} is too old: needed is ${nccl_needed} \
-(TESSERA_NCCL_INCLUDE and TESSERA_NCCL_LIBRARY name another)")
+  set(cuda_problem "NCCL ${nccl_version} in ${TESSERA_NCCL_INCLUDE} is too old: ${nccl_needed} or later is \
+needed (name another with TESSERA_NCCL_INCLUDE and TESSERA_NCCL_LIBRARY)")
 else()
-  if(NOT CMAKE_CUDA_COMPILER)  # otherwise the one of an enclosing project
+  if(NOT CMAKE_CUDA_COMPILER)  # an enclosing project may have set it
     set(CMAKE_CUDA_COMPILER ${TESSERA_NVCC})
   endif()
   if(NOT CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES ${TESSERA_CUDA_ARCHITECTURES})
   endif()
   enable_language(CUDA)
-  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know nvcc 13's
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know the option of nvcc 13
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   endif()
   find_package(CUDAToolkit REQUIRED)
   if(CUDAToolkit_VERSION VERSION_LESS 12.4)
-    set(cuda_problem "CUDA ${CUDAToolkit_VERSION} is too old: needed is 12.4")
+    set(cuda_problem "CUDA ${CUDAToolkit_VERSION} is too old: 12.4 or later is needed")
   elseif(NOT TARGET CUDA::cublasLt)
     set(cuda_problem "the CUDA toolkit in ${CUDAToolkit_LIBRARY_DIR} has no cublasLt")
   endif()
   foreach(architecture IN LISTS CMAKE_CUDA_ARCHITECTURES)
     if(architecture MATCHES "^([0-9]+)" AND CMAKE_MATCH_1 LESS 80)
-      set(cuda_problem "TESSERA_CUDA_ARCHITECTURES names ${architecture}: the kernels of attention \
-need the tensor cores of 80 and later")
+      set(cuda_problem "TESSERA_CUDA_ARCHITECTURES names '${architecture}': attention needs the tensor \
+cores of 80 or later")
     endif()
   endforeach()
 endif()
-# Finds the libraries that the module will load before it decides anything: a stub cannot be loaded.
+# Finds the files that the module will load before deciding to build it: a stub cannot be loaded.
 if(NOT cuda_problem)
   include(cmake/cudnn.cmake)
   include(cmake/run_path.cmake)
@@ -95,17 +95,17 @@ if(NOT cuda_problem)
 endif()
 if(cuda_problem)
   if(NOT TESSERA_CUDA STREQUAL "AUTO")
-    message(FATAL_ERROR "TESSERA_CUDA is ${TESSERA_CUDA}, but ${cuda_problem}; or configure with \
--DTESSERA_CUDA=OFF")
+    message(FATAL_ERROR "TESSERA_CUDA is ${TESSERA_CUDA}, but ${cuda_problem}. To build without CUDA, \
+configure with -DTESSERA_CUDA=OFF")
   endif()
   message(STATUS "Without CUDA: ${cuda_problem}")
   return()
 endif()
 set(TESSERA_HAS_CUDA ON)
 tessera_warn_of_two_roots(NCCL ${TESSERA_NCCL_INCLUDE} ${TESSERA_NCCL_LIBRARY}
-  "TESSERA_NCCL_INCLUDE and TESSERA_NCCL_LIBRARY name others")
+  "name others with TESSERA_NCCL_INCLUDE and TESSERA_NCCL_LIBRARY")
 tessera_warn_of_two_roots(cuBLASLt ${TESSERA_CUDA_RUNTIME_INCLUDE} ${CUDA_cublasLt_LIBRARY}
-  "CUDA_HOME names a toolkit that has both")
+  "set CUDA_HOME to a toolkit that has both")
 
 # Call this after the library's target exists.
 function(tessera_add_cuda_module)
@@ -114,8 +114,7 @@ function(tessera_add_cuda_module)
     list(FILTER sources EXCLUDE REGEX "/attention_no_cudnn\\.cpp$")
     set(with_cudnn ${PROJECT_SOURCE_DIR}/kernels/attention/cuda/attention_cudnn.cpp)
     list(APPEND sources ${with_cudnn})
-    # This file builds graphs, once per shape: -O3 would spend minutes on cuDNN's templates for
-    # nothing.
+    # This file builds a graph once per shape: -O3 would spend minutes on cuDNN's templates in vain.
     set_source_files_properties(${with_cudnn} PROPERTIES COMPILE_OPTIONS -O1 COMPILE_DEFINITIONS
       "CUDNN_FRONTEND_SKIP_JSON_LIB;NV_CUDNN_FRONTEND_DISABLE_LOGGING")
   endif()
@@ -140,12 +139,12 @@ function(tessera_add_cuda_module)
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
   target_include_directories(tessera_cuda SYSTEM PRIVATE
     ${TESSERA_CUDA_INCLUDES} ${TESSERA_CUDNN_INCLUDES})
-  # Kernels of correctly rounded operations have the CPU's bits: no contraction.
+  # Without contraction, kernels of correctly rounded operations give the CPU's bits.
   target_compile_options(tessera_cuda PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--extended-lambda;-fmad=false;-lineinfo;-Xcompiler=-Wall,-Wextra,-Wno-unused-parameter>"
     "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${TESSERA_WERROR}>>:-Werror=all-warnings>")
-  # Links the library's archive by its file (CMake 3.25 does not know C++20 for nvcc 13): the module
-  # has hidden copies of what it uses.
+  # Links the library's archive by its file, since CMake 3.25 does not know C++20 for nvcc 13. The
+  # module has hidden copies of the code that it uses.
   add_dependencies(tessera_cuda ${TESSERA_ARCHIVE})
   target_compile_options(tessera_cuda PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:$<TARGET_PROPERTY:tessera_options,INTERFACE_COMPILE_OPTIONS>>)
@@ -153,8 +152,7 @@ function(tessera_add_cuda_module)
     tessera_fmt CUDA::cudart_static CUDA::cublasLt ${TESSERA_NCCL_LIBRARY}
     ${TESSERA_CUDNN_LIBRARIES} ${CMAKE_DL_LIBS})
   target_link_options(tessera_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
-  # These sources stay separate: they take longest to compile, or define names that others define
-  # too.
+  # These sources stay separate: they compile longest, or define names that other sources define.
   tessera_compile_together(tessera_cuda CUDA MOST 6
     ALONE "(cuda_sort|embedding_cuda|attention[a-z_]*_cuda)\\.cu$|cudnn")
   if(TESSERA_INSTALL)

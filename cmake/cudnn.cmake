@@ -4,7 +4,7 @@
 set(TESSERA_HAS_CUDNN OFF)
 set(TESSERA_CUDNN_INCLUDES "")
 set(TESSERA_CUDNN_LIBRARIES "")
-set(TESSERA_CUDNN_PROBLEM "TESSERA_CUDNN is OFF")  # why it is not used
+set(TESSERA_CUDNN_PROBLEM "TESSERA_CUDNN is OFF")  # why cuDNN is not used
 if(TESSERA_CUDNN STREQUAL "OFF")
   return()
 endif()
@@ -37,8 +37,8 @@ if(NOT TESSERA_CUDNN_INCLUDE OR NOT TESSERA_CUDNN_LIBRARY)
   set(cudnn_problem "cuDNN was not found (cudnn.h, libcudnn.so.9; in the toolkit, the system's \
 folders, or Python's nvidia-cudnn)")
 elseif(NOT TESSERA_CUDNN_FRONTEND_INCLUDE)
-  set(cudnn_problem "cuDNN's frontend was not found (cudnn_frontend.h: Python's \
-nvidia-cudnn-frontend, which scripts/install_deps.sh fetches, or its folder in \
+  set(cudnn_problem "cuDNN's frontend was not found (cudnn_frontend.h: fetch Python's \
+nvidia-cudnn-frontend with scripts/install_deps.sh, or name its folder with \
 TESSERA_CUDNN_FRONTEND)")
 else()
   set(version_header ${TESSERA_CUDNN_INCLUDE}/cudnn_version.h)
@@ -50,23 +50,24 @@ else()
   tessera_defined_number(${version_header} CUDNN_FRONTEND_MAJOR_VERSION major)
   tessera_defined_number(${version_header} CUDNN_FRONTEND_MINOR_VERSION minor)
   if(cudnn_version VERSION_LESS 9.15.1 OR NOT cudnn_version VERSION_LESS 10)
-    set(cudnn_problem "cuDNN ${cudnn_version} is none that can be used: needed is 9.15.1 or later")
+    set(cudnn_problem "cuDNN ${cudnn_version} in ${TESSERA_CUDNN_INCLUDE} cannot be used: version 9 is \
+needed, 9.15.1 or later")
   elseif("${major}.${minor}" VERSION_LESS 1.16 OR NOT major EQUAL 1)
-    set(cudnn_problem "cuDNN's frontend ${major}.${minor} is none that can be used: needed is 1.16 \
-or later")
+    set(cudnn_problem "cuDNN's frontend ${major}.${minor} in ${TESSERA_CUDNN_FRONTEND_INCLUDE} cannot be \
+used: version 1 is needed, 1.16 or later")
   endif()
 endif()
 if(cudnn_problem)
   if(NOT TESSERA_CUDNN STREQUAL "AUTO")
-    message(FATAL_ERROR "TESSERA_CUDNN is ${TESSERA_CUDNN}, but ${cudnn_problem}; or configure with \
--DTESSERA_CUDNN=OFF")
+    message(FATAL_ERROR "TESSERA_CUDNN is ${TESSERA_CUDNN}, but ${cudnn_problem}. To build without cuDNN, \
+configure with -DTESSERA_CUDNN=OFF")
   endif()
   string(REPLACE ";" "," TESSERA_CUDNN_PROBLEM "${cudnn_problem}")  # as text, not a list
   message(STATUS "Without cuDNN: ${cudnn_problem}")
   return()
 endif()
 tessera_warn_of_two_roots(cuDNN ${TESSERA_CUDNN_INCLUDE} ${TESSERA_CUDNN_LIBRARY}
-  "TESSERA_CUDNN_INCLUDE and TESSERA_CUDNN_LIBRARY name others")
+  "name others with TESSERA_CUDNN_INCLUDE and TESSERA_CUDNN_LIBRARY")
 set(TESSERA_HAS_CUDNN ON)
 set(TESSERA_CUDNN_INCLUDES ${TESSERA_CUDNN_FRONTEND_INCLUDE} ${TESSERA_CUDNN_INCLUDE})
 set(TESSERA_CUDNN_LIBRARIES ${TESSERA_CUDNN_LIBRARY})

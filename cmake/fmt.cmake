@@ -1,5 +1,5 @@
-# fmt's declarations, as the target tessera_fmt. As a header-only library, fmt would be half of what
-# is compiled for a file that formats a line; instead one file of the library compiles fmt's code
+# fmt's declarations, as the target tessera_fmt. As a header-only library, fmt would be half of the
+# code that is compiled for a file that formats a line; instead one file of the library compiles fmt
 # (src/base/fmt.cpp). If this version of fmt needs more than that file has, all files compile fmt.
 find_package(fmt REQUIRED)
 add_library(tessera_fmt INTERFACE)
@@ -20,7 +20,7 @@ if(TESSERA_COMPILES_FMT_ONCE)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/base/fmt.cpp PROPERTIES
     COMPILE_OPTIONS "${fmt_options}" SKIP_UNITY_BUILD_INCLUSION ON)
 else()
-  message(STATUS "This fmt ${fmt_VERSION} is compiled in every file that uses it")
+  message(STATUS "fmt ${fmt_VERSION} is compiled in every file that uses it")
   target_link_libraries(tessera_fmt INTERFACE fmt::fmt-header-only)
   list(FILTER tessera_sources EXCLUDE REGEX "/src/base/fmt\\.cpp$")
 endif()

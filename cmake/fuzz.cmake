@@ -1,5 +1,5 @@
-# libFuzzer, where clang's sanitizers come with it: sets TESSERA_HAS_LIBFUZZER. Elsewhere the targets
-# of tests/fuzz only replay their seeds.
+# libFuzzer, if clang's sanitizers include it: sets TESSERA_HAS_LIBFUZZER. Without it the targets of
+# tests/fuzz only replay their seeds.
 set(TESSERA_HAS_LIBFUZZER OFF)
 if(TESSERA_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND TESSERA_BUILD_TESTS)
   include(CheckCXXSourceCompiles)
@@ -12,8 +12,7 @@ if(TESSERA_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang"
 endif()
 
 # Instruments the layers that parse, so that a fuzzer sees which inputs reach new code. Call it when
-# the target's sources are complete: whole unity sources are instrumented, which adds no
-# compilation.
+# the target's sources are complete: it instruments whole unity sources, which adds no compilation.
 function(tessera_show_fuzzers target)
   if(NOT TESSERA_HAS_LIBFUZZER)
     return()

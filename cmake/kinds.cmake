@@ -1,6 +1,6 @@
 # Static or shared: BUILD_SHARED_LIBS decides what `tessera` is. If the other kind is needed, it is
-# made of the same objects, as tessera_static or tessera_shared. The CUDA module copies what it
-# needs from the static kind, which TESSERA_ARCHIVE names.
+# linked from the same objects, as tessera_static or tessera_shared. The CUDA module copies the code
+# that it needs from the static kind, which TESSERA_ARCHIVE names.
 set(TESSERA_ARCHIVE tessera)
 if(BUILD_SHARED_LIBS)
   set(TESSERA_ARCHIVE tessera_static)
@@ -12,8 +12,8 @@ if(PROJECT_VERSION_MAJOR EQUAL 0)
   set(TESSERA_SOVERSION 0.${PROJECT_VERSION_MINOR})
 endif()
 
-# `target` is a static library, or a shared one with versioned names. Calls within a shared library
-# stay within it.
+# Sets the names of `target`; a shared library gets versioned names, and binds its calls to its own
+# functions.
 function(tessera_version_library target)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME tessera DEFINE_SYMBOL ""
     VERSION ${PROJECT_VERSION} SOVERSION ${TESSERA_SOVERSION})

@@ -2,7 +2,7 @@
 # Python wheel (site-packages/torch) or an unpacked libtorch. This file is read when Tessera is
 # built and, installed beside tesseraConfig.cmake, when its component torch is used. Both must find
 # the same version: every version lays out its classes differently.
-set(TESSERA_TORCH_ROOT "" CACHE PATH "Folder of libtorch (include/, lib/), where it is not found by itself")
+set(TESSERA_TORCH_ROOT "" CACHE PATH "Folder of libtorch (include/, lib/), if it is not found automatically")
 set(TESSERA_TORCH_CUDA "AUTO" CACHE STRING "Link libtorch's CUDA part: OFF, or AUTO (if it has one)")
 set_property(CACHE TESSERA_TORCH_CUDA PROPERTY STRINGS AUTO OFF)
 
@@ -61,9 +61,9 @@ package torch, with -DTESSERA_TORCH_ROOT")
     endif()
   endforeach()
   if(version AND found AND NOT version STREQUAL found)
-    set(${problem} "Tessera was built with libtorch ${version}, and the one in \
-${TESSERA_TORCH_INCLUDE} is ${found}; name the folder of the former with -DTESSERA_TORCH_ROOT, or build \
-Tessera with the latter" PARENT_SCOPE)
+    set(${problem} "Tessera was built with libtorch ${version}, but ${TESSERA_TORCH_INCLUDE} has libtorch \
+${found}; name the folder of libtorch ${version} with -DTESSERA_TORCH_ROOT, or build Tessera with \
+libtorch ${found}" PARENT_SCOPE)
     return()
   endif()
   set(TESSERA_LIBTORCH_VERSION "${found}" PARENT_SCOPE)
@@ -73,7 +73,8 @@ Tessera with the latter" PARENT_SCOPE)
     mark_as_advanced(TESSERA_TORCH_${library})
   endforeach()
   set(has_cuda OFF)
-  # Debian's package has only the headers. Before 2.3 they number devices with another type.
+  # Debian's package has the CUDA headers without the libraries. Before 2.3 the type of a device's index
+  # differs.
   if(TESSERA_TORCH_c10_cuda AND TESSERA_TORCH_torch_cuda AND NOT TESSERA_TORCH_CUDA STREQUAL "OFF"
       AND EXISTS ${TESSERA_TORCH_INCLUDE}/torch/csrc/cuda/CUDAPluggableAllocator.h
       AND NOT found VERSION_LESS 2.3)

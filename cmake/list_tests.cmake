@@ -1,7 +1,8 @@
-# Writes OUT, a script for ctest, with an entry for each suite of PROGRAM, a GoogleTest program, or
+# Writes OUT, a script for ctest, with an entry for each suite of the GoogleTest program PROGRAM, or
 # for each case if PER_CASE is ON. A suite is one process: with sanitizers a short case spends most
 # of its time on starting and ending its process. Entries are named PREFIX plus the name of the
-# suite or case; the variable LIST gets all of them. FILTER, as in GoogleTest, is optional.
+# suite or case; the script sets the variable LIST to all of them. FILTER, as in GoogleTest, is
+# optional.
 cmake_minimum_required(VERSION 3.22)
 
 if(FILTER)
@@ -10,7 +11,7 @@ endif()
 execute_process(COMMAND ${PROGRAM} --gtest_list_tests ${arguments} OUTPUT_VARIABLE listed
   RESULT_VARIABLE status TIMEOUT 60)
 if(NOT status EQUAL 0)
-  message(FATAL_ERROR "${PROGRAM} --gtest_list_tests ends with ${status}:\n${listed}")
+  message(FATAL_ERROR "${PROGRAM} --gtest_list_tests failed, status ${status}:\n${listed}")
 endif()
 
 set(script "")
@@ -27,7 +28,7 @@ endfunction()
 # may contain what CMake lists cannot.
 string(REGEX REPLACE " +#[^\n]*" "" listed "${listed}")
 if(listed MATCHES "[][;]")
-  message(FATAL_ERROR "${PROGRAM}: names of tests with brackets or semicolons:\n${listed}")
+  message(FATAL_ERROR "${PROGRAM}: a test's name has a bracket or a semicolon: rename it:\n${listed}")
 endif()
 string(REGEX MATCHALL "\n  [^ \n]" all_cases "\n${listed}")
 list(LENGTH all_cases expected)
@@ -67,7 +68,7 @@ foreach(line IN LISTS listed)
 endforeach()
 end_suite()
 if(NOT names OR NOT taken EQUAL expected)
-  message(FATAL_ERROR "${PROGRAM}: ${taken} of ${expected} tests have an entry:\n${listed}")
+  message(FATAL_ERROR "${PROGRAM}: only ${taken} of ${expected} tests got an entry:\n${listed}")
 endif()
 list(JOIN names "\n  " names)
 string(APPEND script "set(${LIST}\n  ${names})\n")

@@ -1,7 +1,7 @@
 # NCCL, for the CUDA module: TESSERA_NCCL_INCLUDE, TESSERA_NCCL_LIBRARY and `nccl_version`, the
 # header's version. Searches `cuda_root`, Python's wheel (TESSERA_SITE_PACKAGES) and the system.
 include(${CMAKE_CURRENT_LIST_DIR}/one_root.cmake)
-# The wheel has no libnccl.so, and is in no folder that a linker searches.
+# The wheel has no libnccl.so, and no linker searches its folder.
 set(nccl_wheels "${TESSERA_SITE_PACKAGES}")
 list(TRANSFORM nccl_wheels APPEND /nvidia/nccl)
 tessera_find_in_one_root(NCCL HEADER nccl.h NAMES nccl libnccl.so.2 ROOTS ${cuda_root} ${nccl_wheels})

@@ -1,7 +1,7 @@
 # Finds a library together with its header: two installations may have two versions.
 
-# The installation that `folder`, of headers or of libraries, belongs to: /usr for /usr/include and
-# /usr/lib/x86_64-linux-gnu.
+# Sets `result` to the installation of `folder`, a folder of headers or libraries: /usr for
+# /usr/include and /usr/lib/x86_64-linux-gnu.
 function(tessera_root_of folder result)
   get_filename_component(root "${folder}" REALPATH)
   string(REGEX REPLACE "/(include|lib|lib32|lib64)(/[^/]+-linux-gnu[^/]*)?$" "" root "${root}")
@@ -49,8 +49,8 @@ function(tessera_find_in_one_root what)
   if(${include})
     tessera_root_of(${${include}} beside)
   endif()
-  # Tries all names in each folder: otherwise every folder of the system would be searched for the
-  # first name before any is for the second, the only name that a wheel has.
+  # Tries all names in each folder: otherwise a system library with the first name would precede a
+  # wheel, where only the second name exists.
   find_library(${library} NAMES ${arg_NAMES} NAMES_PER_DIR HINTS ${beside} ${arg_ROOTS}
     PATH_SUFFIXES ${library_folders})
   mark_as_advanced(${include} ${library})
@@ -63,7 +63,7 @@ function(tessera_warn_of_two_roots name folder library how)
   tessera_root_of(${folder} root_of_headers)
   tessera_root_of(${library_folder} root_of_library)
   if(NOT root_of_headers STREQUAL root_of_library)
-    message(WARNING "${name}: the headers in ${folder} and the library ${library} are of two "
-      "installations, and may be of two versions; ${how}")
+    message(WARNING "${name}: the headers in ${folder} and the library ${library} come from two "
+      "installations and may differ in version; ${how}")
   endif()
 endfunction()

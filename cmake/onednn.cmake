@@ -1,6 +1,6 @@
 # oneDNN, as the target tessera_onednn: sets TESSERA_HAS_ONEDNN and TESSERA_ONEDNN_LIBRARIES.
-# Searches for its files: Debian's CMake package also requires OpenCL's headers, which nothing here
-# needs.
+# Searches for its files: Debian's CMake package also requires OpenCL's headers, which Tessera does
+# not need.
 set(TESSERA_HAS_ONEDNN OFF)
 if(TESSERA_ONEDNN STREQUAL "OFF")
   return()
@@ -13,11 +13,11 @@ mark_as_advanced(TESSERA_ONEDNN_INCLUDE TESSERA_ONEDNN_LIBRARY)
 
 set(onednn_problem "")
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-  set(onednn_problem "oneDNN is used on x86-64 alone, and this is for ${CMAKE_SYSTEM_PROCESSOR}")
+  set(onednn_problem "oneDNN is used only on x86-64, and this build is for ${CMAKE_SYSTEM_PROCESSOR}")
 elseif(NOT TESSERA_ONEDNN_INCLUDE OR NOT TESSERA_ONEDNN_LIBRARY)
   set(onednn_problem "oneDNN was not found; install it (Debian and Ubuntu: libdnnl-dev)")
 else()
-  # Threads are the streams' own: the OpenMP that Debian's oneDNN is built with is limited to one.
+  # Streams bring their own threads; the OpenMP of Debian's oneDNN is limited to one thread.
   set(CMAKE_REQUIRED_INCLUDES ${TESSERA_ONEDNN_INCLUDE})
   set(CMAKE_REQUIRED_LIBRARIES ${TESSERA_ONEDNN_LIBRARY})
   check_cxx_source_compiles("
@@ -36,8 +36,8 @@ else()
       extern \"C\" void omp_set_num_threads(int);
       int main() { omp_set_num_threads(1); return dnnl_version()->major; }" TESSERA_ONEDNN_USES_GOMP)
     if(NOT TESSERA_ONEDNN_USES_GOMP)
-      set(onednn_problem "the oneDNN in ${TESSERA_ONEDNN_LIBRARY} is none that can be used: needed is \
-version 2 or 3, sequential or with GNU OpenMP (libgomp) for its threads")
+      set(onednn_problem "the oneDNN in ${TESSERA_ONEDNN_LIBRARY} cannot be used: version 2 or 3 is \
+needed, sequential or with GNU OpenMP (libgomp)")
     endif()
   endif()
   set(TESSERA_ONEDNN_LIBRARIES ${CMAKE_REQUIRED_LIBRARIES})
@@ -51,8 +51,8 @@ if(NOT onednn_problem)
   target_include_directories(tessera_onednn SYSTEM INTERFACE ${TESSERA_ONEDNN_INCLUDE})
   target_link_libraries(tessera_onednn INTERFACE ${TESSERA_ONEDNN_LIBRARIES})
 elseif(NOT TESSERA_ONEDNN STREQUAL "AUTO")
-  message(FATAL_ERROR "TESSERA_ONEDNN is ${TESSERA_ONEDNN}, but ${onednn_problem}; or configure with \
--DTESSERA_ONEDNN=OFF")
+  message(FATAL_ERROR "TESSERA_ONEDNN is ${TESSERA_ONEDNN}, but ${onednn_problem}. To build without oneDNN, \
+configure with -DTESSERA_ONEDNN=OFF")
 else()
   message(STATUS "Without oneDNN: ${onednn_problem}")
 endif()

@@ -1,4 +1,4 @@
-# Compile options of our own targets, never of a user's.
+# Compile options of Tessera's targets, never of a user's.
 add_library(tessera_options INTERFACE)
 target_compile_options(tessera_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion

@@ -5,7 +5,7 @@ set(TESSERA_MAINTAINER "Tessera authors <tessera@packages.example>" CACHE STRING
 set(revision 1)
 set(version ${PROJECT_VERSION}-${revision})
 
-# A Debian package with the files of `group`: DESCRIPTION is a line and then paragraphs.
+# Adds a Debian package with the files of `group`. DESCRIPTION is one line, then paragraphs.
 set(CPACK_COMPONENTS_ALL "")
 macro(tessera_debian_package group name)
   cmake_parse_arguments(arg "" "SECTION;DESCRIPTION" "DEPENDS;RECOMMENDS" ${ARGN})
@@ -36,7 +36,7 @@ set(library libtessera${TESSERA_SOVERSION})
 tessera_debian_package(libraries ${library} SECTION libs
   DESCRIPTION "sharded training of neural networks - shared library\n${about}")
 set(needed "${library} (= ${version})")
-# A statically linked program needs the libraries that the library was linked to: the package with
+# A statically linked program needs the libraries that the library was linked to, so the package with
 # the static library depends on them.
 set(needs_for_static "")
 foreach(file IN LISTS tessera_links)

@@ -1,5 +1,5 @@
-# Folders in which Python's packages may be, those of the Python at work first: TESSERA_SITE_PACKAGES.
-# NCCL, cuDNN and its frontend come as wheels too.
+# Sets TESSERA_SITE_PACKAGES to the folders that may hold Python packages, the active Python's first.
+# NCCL, cuDNN and its frontend are also distributed as wheels.
 set(TESSERA_SITE_PACKAGES "")
 foreach(root "$ENV{VIRTUAL_ENV}" "$ENV{CONDA_PREFIX}")
   if(root)
@@ -7,7 +7,7 @@ foreach(root "$ENV{VIRTUAL_ENV}" "$ENV{CONDA_PREFIX}")
     list(APPEND TESSERA_SITE_PACKAGES ${found})
   endif()
 endforeach()
-# Not cached: the chosen Python may change. Python3_EXECUTABLE names another one than PATH's first.
+# Not cached: the active Python may change. Python3_EXECUTABLE overrides the first python3 in PATH.
 if(Python3_EXECUTABLE)
   set(python ${Python3_EXECUTABLE})
 else()

@@ -1,4 +1,4 @@
-# The page of src/profile/html_report.cpp is written as plain files and built into the library.
+# Builds the page of src/profile/html_report.cpp, which is kept as plain files, into the library.
 set(report_folder ${PROJECT_SOURCE_DIR}/src/profile/report)
 set(report_source ${PROJECT_BINARY_DIR}/generated/report_files.cpp)
 file(GLOB report_files CONFIGURE_DEPENDS

@@ -1,8 +1,8 @@
 # Makes a module load the libraries that it was linked to (decision 16).
 
-# The file that a program linked to `library` will load, under the name that the program requests;
-# empty if the program has a copy instead of loading it. If there is no such file, the variable
-# named by `problem_name` says why, unless it already names a problem.
+# Sets `result` to the file that a program linked to `library` will load, under the name that the
+# program requests; to nothing if the library is static. If there is no such file, sets the variable
+# named by `problem_name` to the reason, unless it already has one.
 function(tessera_loaded_file library result problem_name)
   if(library MATCHES "\\.a$")
     set(${result} "" PARENT_SCOPE)
@@ -23,13 +23,13 @@ function(tessera_loaded_file library result problem_name)
   endforeach()
   set(${result} "" PARENT_SCOPE)
   if(NOT ${problem_name})
-    set(${problem_name} "a program linked to ${library} asks for ${name}, which is not beside it: it could \
-not be loaded from there" PARENT_SCOPE)
+    set(${problem_name} "a program linked to ${library} asks for ${name}, which is not beside it, so it \
+cannot be loaded" PARENT_SCOPE)
   endif()
 endfunction()
 
-# The first folder of `files` in which none of the files would find a different file of its name;
-# empty if there is none.
+# Sets `result` to the first folder of `files` that has no different file with the name of one of
+# `files`; to nothing if there is none.
 function(tessera_first_folder files result)
   set(${result} "" PARENT_SCOPE)
   foreach(file IN LISTS files)
@@ -50,9 +50,9 @@ function(tessera_first_folder files result)
   endforeach()
 endfunction()
 
-# The folders of `files`, in an order in which each file is the first one found under its name. If
-# there is no such order, the variable named by `problem_name` says why, unless it already names a
-# problem.
+# Sets `result` to the folders of `files`, in an order in which each file is the first one found under
+# its name. If there is no such order, sets the variable named by `problem_name` to the reason, unless
+# it already has one.
 function(tessera_run_path files result problem_name)
   set(${result} "" PARENT_SCOPE)
   set(folders "")
@@ -61,8 +61,8 @@ function(tessera_run_path files result problem_name)
     if(NOT folder)
       list(JOIN files ", " text)
       if(NOT ${problem_name})
-        set(${problem_name} "no run path leads to all of ${text}: their folders have other files of each \
-other's names, so that one of those would be loaded; configure with libraries of one installation \
+        set(${problem_name} "no run path leads to all of ${text}: each folder also has another file with \
+the name of one of them, which would be loaded instead; configure with libraries of one installation \
 (TESSERA_NCCL_LIBRARY, TESSERA_CUDNN_LIBRARY)" PARENT_SCOPE)
       endif()
       return()
@@ -80,10 +80,10 @@ other's names, so that one of those would be loaded; configure with libraries of
   set(${result} "${folders}" PARENT_SCOPE)
 endfunction()
 
-# Makes `target`, built or installed, load the libraries in these folders (tessera_run_path),
-# whatever else of the same names is on the machine. The target has its final run path from the
-# start: a run path that is replaced on installation would be padded with empty entries, which name
-# the current folder. LD_LIBRARY_PATH takes precedence.
+# Makes `target`, built or installed, load the libraries in these folders (tessera_run_path), even if
+# the machine has others of the same names. The target has its final run path from the start: a run
+# path that is replaced on installation would be padded with empty entries, which name the current
+# folder. LD_LIBRARY_PATH takes precedence.
 function(tessera_load_from target)
   set_target_properties(${target} PROPERTIES
     BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${ARGN}" INSTALL_RPATH_USE_LINK_PATH ON)

@@ -1,13 +1,12 @@
-# Compiles the sources of a folder together, so that what they include is parsed once, which makes a
-# clean build several times faster. A generated source includes them by their paths from the
-# project's root, so that a compiler cache hits in every clone. (CMake's own UNITY_BUILD writes
-# absolute paths.)
-option(TESSERA_TOGETHER "Compile the sources of a folder together; OFF compiles each alone" ON)
+# Compiles the sources of a folder together: their headers are parsed once, so a clean build is several
+# times faster. A generated source includes them by their paths from the project's root, so that a
+# compiler cache hits in every clone. (CMake's own UNITY_BUILD writes absolute paths.)
+option(TESSERA_TOGETHER "Compile the sources of a folder together; OFF: each separately" ON)
 
 # Call it once the target and its sources' properties are complete. These sources stay separate:
 # those with their own compile options or definitions, with SKIP_UNITY_BUILD_INCLUSION, or with a
 # path that matches ALONE. At most MOST sources (default 12) are compiled together. ACROSS also
-# combines sources of different folders; CUDA also those for nvcc, whatever their folders.
+# combines sources of different folders; CUDA also combines sources for nvcc, of any folders.
 function(tessera_compile_together target)
   cmake_parse_arguments(arg "ACROSS;CUDA" "MOST;ALONE" "" ${ARGN})
   if(NOT TESSERA_TOGETHER)

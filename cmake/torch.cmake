@@ -3,10 +3,10 @@ set(TESSERA_HAS_TORCH OFF)
 if(TESSERA_TORCH STREQUAL "OFF")
   return()
 endif()
-# Not in builds with a sanitizer. libtorch's library is compiled without the thread sanitizer, which
-# would report races in the code around what libtorch orders by its own locks and atomics (reference
-# counts, autograd's queues, thread pools). The address sanitizer's build uses clang, which cannot
-# compile Debian's libtorch (below): tests/torch compiles the adapter for it in the release build.
+# Not in builds with a sanitizer. The thread sanitizer would report false races: it does not see the
+# locks and atomics of libtorch, which is compiled without it (reference counts, autograd's queues,
+# thread pools). The address sanitizer's build uses clang, which cannot compile Debian's libtorch
+# (below): tests/torch compiles the adapter for it in the release build.
 if(TESSERA_SANITIZE)
   return()
 endif()
@@ -14,15 +14,15 @@ endif()
 include(${PROJECT_SOURCE_DIR}/cmake/libtorch.cmake)
 tessera_find_libtorch("" torch_problem)
 if(NOT torch_problem AND CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND TESSERA_LIBTORCH_VERSION VERSION_LESS 2)
-  # A std::vector of c10::IValue is used before that class is complete: since C++20 clang rejects
-  # it.
+  # The headers use a std::vector of c10::IValue before that class is complete, which clang rejects
+  # since C++20.
   set(torch_problem "clang does not compile the headers of libtorch ${TESSERA_LIBTORCH_VERSION} as C++20; \
 compile with GCC, or name the folder of a newer libtorch with -DTESSERA_TORCH_ROOT")
 endif()
 if(torch_problem)
   if(NOT TESSERA_TORCH STREQUAL "AUTO")
-    message(FATAL_ERROR "TESSERA_TORCH is ${TESSERA_TORCH}, but ${torch_problem}; or configure with \
--DTESSERA_TORCH=OFF")
+    message(FATAL_ERROR "TESSERA_TORCH is ${TESSERA_TORCH}, but ${torch_problem}. To build without libtorch, \
+configure with -DTESSERA_TORCH=OFF")
   endif()
   message(STATUS "Without the adapter for libtorch modules: ${torch_problem}")
   return()
@@ -50,7 +50,7 @@ target_link_libraries(tessera_torch PUBLIC tessera tessera::libtorch
 if(TESSERA_TORCH_HAS_CUDA)  # the headers of libtorch's CUDA part need the toolkit's
   target_include_directories(tessera_torch SYSTEM PRIVATE ${TESSERA_CUDA_RUNTIME_INCLUDE})
 endif()
-# libtorch's headers take most of the time that a source needs to compile.
+# Parsing libtorch's headers takes most of a source's compile time.
 tessera_compile_together(tessera_torch MOST 6)
 
 # A project that uses the component finds libtorch again.

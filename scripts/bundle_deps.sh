@@ -3,14 +3,14 @@
 # folder, so that it can be built on a machine without a network and without packages:
 #
 #   scripts/bundle_deps.sh [options] [FOLDER]        default: third_party/bundle
-#   cmake -S . -B build -DTESSERA_BUNDLE=FOLDER      on the other machine, x86-64 too
+#   cmake -S . -B build -DTESSERA_BUNDLE=FOLDER      on the other machine, also x86-64
 #
-#   --cudnn-frontend FOLDER   also copies the folder of cudnn_frontend.h, which no package has: include/ of
-#             Python's nvidia-cudnn-frontend, or of its sources (default: what
-#             scripts/install_deps.sh has fetched, if it has)
-#   --check   Afterwards builds the library, the command, a test and the benchmarks against the bundle
-#             in a scratch folder, where the packages are hidden (scripts/without_packages.sh); where
-#             nvcc and cuDNN are, compiles what uses cuDNN's frontend too.
+#   --cudnn-frontend FOLDER   also copies cuDNN's frontend, which no package contains, from the FOLDER that
+#             has cudnn_frontend.h: include/ of Python's nvidia-cudnn-frontend or of its sources
+#             (default: the copy that scripts/install_deps.sh fetches, if it exists)
+#   --check   then builds the library, the command, a test and the benchmarks against the bundle in a
+#             scratch folder, with the packages hidden (scripts/without_packages.sh); with nvcc and
+#             cuDNN, also compiles a source that uses cuDNN's frontend
 #
 # Headers (Eigen, fmt, nlohmann-json, CLI11, xxHash, Google Benchmark), sources (GoogleTest) and one
 # library (Google Benchmark). Not MPI and oneDNN, which a build does not need.
@@ -71,7 +71,7 @@ copy_frontend() {
     done <<<"$missing"
   done
   if [[ -n $missing ]]; then
-    echo "error: $1 is no whole frontend of cuDNN: these of its headers include what is not there" >&2
+    echo "error: cuDNN's frontend in '$1' is incomplete: these headers include files that are missing" >&2
     echo "$missing" >&2
     exit 1
   fi
@@ -88,7 +88,7 @@ libraries=/usr/lib/$(uname -m)-linux-gnu
 need "$libraries/libbenchmark_main.a" libbenchmark-dev
 
 if [[ -n $(ls -A "$folder" 2>/dev/null) && ! -e $folder/versions.txt ]]; then
-  echo "error: $folder is no bundle, and not empty: name another folder" >&2
+  echo "error: '$folder' is neither empty nor a bundle: name another folder" >&2
   exit 2
 fi
 mkdir -p "$(dirname "$folder")"
@@ -127,7 +127,7 @@ mib=$(du -sm "$folder" | cut -f 1)
 echo "$folder: $mib MiB"
 sed 's/^/  /' "$folder/versions.txt"
 if ((mib >= 40)); then
-  echo "error: that is too large to be carried along: at most 40 MiB" >&2
+  echo "error: $folder has $mib MiB; a bundle may have less than 40 MiB" >&2
   exit 1
 fi
 [[ $check == yes ]] || exit 0
@@ -146,14 +146,14 @@ frontend_user=kernels/attention/cuda/attention_cudnn.cpp
 command=$(sed -nE "s| -o [^ ]*||;s|^ *\"command\": \"(.*$frontend_user)\",?$|\1|p" \
   "$scratch/compile_commands.json" | sed -E 's/\\(.)/\1/g')
 if [[ -z $frontend ]]; then
-  echo "without cuDNN's frontend: nothing that uses it is compiled"
+  echo "skipped: $frontend_user, since the bundle lacks cuDNN's frontend"
 elif [[ -z $command ]]; then
   echo "$frontend_user is not compiled: $(grep -E '^-- Without (CUDA|cuDNN):' "$scratch/log" ||
-    echo 'there is no nvcc')"
+    echo 'nvcc was not found')"
 else
   eval "$command -O0 -o $scratch/frontend_user.o -MD -MF $scratch/read"
   if ! grep -q "$(realpath "$folder")/include/cudnn_frontend.h" "$scratch/read"; then
-    echo "error: $frontend_user has read another frontend than the bundle's" >&2
+    echo "error: $frontend_user includes cudnn_frontend.h from outside the bundle" >&2
     exit 1
   fi
   echo "$frontend_user compiles against $folder"
@@ -164,4 +164,4 @@ scripts/without_packages.sh cmake --build "$scratch" --parallel "$(nproc)" \
 "$scratch/tests/test_base" --gtest_brief=1
 "$scratch/tools/tessera" --version
 scripts/without_packages.sh "$scratch/bench/tessera_benchmarks" --benchmark_list_tests >/dev/null
-echo "builds against $folder alone"
+echo "the build needs only the packages in $folder"

@@ -2,7 +2,7 @@
 # Checks that no type or function has two definitions that differ (C++'s one-definition rule): the
 # library, the command and the program of tests/base are compiled source by source with link-time
 # optimisation, and GCC's linker plugin compares what they define, with -Wodr and
-# -Wlto-type-mismatch as errors. Neither code nor programs are made.
+# -Wlto-type-mismatch as errors. It generates neither code nor programs.
 #
 #   scripts/check_odr.sh [FOLDER]              build there (default: build/odr)
 #   scripts/check_odr.sh --objects OBJECT...   compare these objects, compiled with -flto
@@ -16,7 +16,7 @@ esac
 
 cxx=${CXX:-g++}
 if ! "$cxx" --version | grep -q 'Free Software Foundation'; then
-  echo "error: $cxx is not GCC, whose linker plugin finds what differs: set CXX" >&2
+  echo "error: '$cxx' is not GCC, whose linker plugin compares definitions: set CXX to a g++" >&2
   exit 2
 fi
 # Merges the objects and stops before any code is generated.
@@ -27,10 +27,10 @@ compare() {
     -o "$merged" "$@" || status=1
   rm -f "$merged"
   if ((status != 0)); then
-    echo "error: not all of the $# objects agree on what they define" >&2
+    echo "error: some of the $# objects define the same name differently, see above" >&2
     exit 1
   fi
-  echo "the $# objects agree on what they define"
+  echo "$# objects have no conflicting definitions"
 }
 if [[ ${1:-} == --objects ]]; then
   shift
@@ -44,8 +44,8 @@ launcher=()
 if [[ -z ${CCACHE_DISABLE:-} ]] && command -v ccache >/dev/null; then
   launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 fi
-# -O0 is quick, and definitions are compared all the same. Each source is compiled separately;
-# otherwise there would be nothing to compare.
+# -O0 is fast and does not affect the comparison. Each source is compiled separately; otherwise there
+# would be nothing to compare.
 cmake -S . -B "$folder" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" "${launcher[@]}" \
   -DCMAKE_BUILD_TYPE=Odr -DCMAKE_CXX_FLAGS_ODR="-O0 -flto -fno-fat-lto-objects" \
   -DTESSERA_TOGETHER=OFF \
@@ -54,7 +54,7 @@ targets='tessera|tessera_c_objects|tessera_bench|tessera_tools|tessera_command|t
 mapfile -t objects < <(ninja -C "$folder" -t targets all |
   sed -nE "s/^(.*\.o): CXX_COMPILER__($targets)(_unscanned)?_Odr.*/\1/p" | sort)
 if ((${#objects[@]} < 200)) || [[ " ${objects[*]}" == */together/* ]]; then
-  echo "error: ${#objects[@]} objects, and not one a source: this script no longer fits the build" >&2
+  echo "error: ${#objects[@]} objects instead of one for each source: adapt this script to the build" >&2
   exit 1
 fi
 ninja -C "$folder" "${objects[@]}"

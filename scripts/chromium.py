@@ -1,6 +1,6 @@
 """Controls a headless Chromium through a pipe, with only Python's standard library.
 
-`chromium.py --missing` prints why there is no browser to use, or nothing.
+`chromium.py --missing` prints why no browser is usable, or nothing.
 """
 
 import base64
@@ -14,7 +14,7 @@ import time
 
 
 def missing():
-    """Why there is no browser to use; empty if there is one."""
+    """Why no browser is usable; empty if one is."""
     path = shutil.which("chromium")
     if not path:
         return "chromium is not installed (Debian: apt-get install chromium)"
@@ -28,7 +28,7 @@ class CannotStart(Exception):
 
 
 class Browser:
-    """One page of a browser. Use it in a `with` statement: the browser ends with it."""
+    """One page of a browser. Use it in a `with` statement, whose end closes the browser."""
 
     def __init__(self, seconds=30):
         self.seconds = seconds  # limit for an answer
@@ -37,7 +37,7 @@ class Browser:
         self.buffer = b""
 
     def __enter__(self):
-        """Raises CannotStart where the browser cannot be used."""
+        """Raises CannotStart if the browser is not usable."""
         self.profile, self.process = tempfile.mkdtemp(prefix="chromium."), None
         try:
             self.start()
@@ -54,12 +54,12 @@ class Browser:
         self.read_end, from_browser = os.pipe()
 
         def three_and_four():
-            # Either may be among the descriptors that are moved.
+            # Duplicated first: 3 or 4 may be one of the pipes' own descriptors.
             first, second = os.dup(to_browser), os.dup(from_browser)
             os.dup2(first, 3)
             os.dup2(second, 4)
 
-        # close_fds would close 3 and 4 again.
+        # Not close_fds, which would close 3 and 4 again.
         for end in (self.write_end, self.read_end):
             os.set_inheritable(end, False)
         try:
@@ -95,16 +95,16 @@ class Browser:
         while b"\0" not in self.buffer:
             import select
             if not select.select([self.read_end], [], [], max(0, deadline - time.monotonic()))[0]:
-                raise TimeoutError(f"chromium does not answer within {self.seconds} s")
+                raise TimeoutError(f"chromium did not answer within {self.seconds} s")
             piece = os.read(self.read_end, 1 << 20)
             if not piece:
-                raise OSError("chromium has ended")
+                raise OSError("chromium exited")
             self.buffer += piece
         message, self.buffer = self.buffer.split(b"\0", 1)
         return json.loads(message)
 
     def call(self, method, **parameters):
-        """Returns the result of a command of the DevTools protocol; keeps the events before it."""
+        """Returns the result of a command of the DevTools protocol; keeps events that arrive before it."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": parameters}
         if self.session:
@@ -148,7 +148,7 @@ class Browser:
             elif event.get("method") == "Network.requestWillBeSent":
                 address = what["request"]["url"]
                 if address.startswith(("http:", "https:", "ws:")):
-                    found.append(f"asks the network for {address}")
+                    found.append(f"requests {address} from the network")
         return found
 
     def size(self, width, height=900, scale=1):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""clang-tidy over many sources at once; scripts/lint.sh calls this.
+"""Runs clang-tidy over many sources at once; scripts/lint.sh calls this.
 
 Most of clang-tidy's time goes into the headers of a source. Sources that are compiled with the same
 options are therefore included into one batch source, and clang-tidy sees their headers once. Sources
@@ -67,7 +67,7 @@ def read_commands(root, build):
 
 
 def includers_of(header, includes):
-    """Sources that include `header`, directly or, where there is none, through fewest headers."""
+    """Sources that include `header`, directly or, if none does, through the fewest headers."""
     seen = {header}
     level = [header]
     while level:
@@ -94,7 +94,7 @@ def sources_of_change(root, changed, known, for_headers):
     chosen = {file for file in changed if file in known}
     foreign = [file for file in changed if file.endswith(SOURCE_SUFFIXES) and file not in known]
     if foreign:
-        print(f"note: not compiled here, so not read: {' '.join(foreign)}")
+        print(f"note: not checked, since this build does not compile them: {' '.join(foreign)}")
     headers = [file for file in changed if file.endswith(HEADER_SUFFIXES)]
     if not headers:
         return sorted(chosen)
@@ -113,7 +113,7 @@ def sources_of_change(root, changed, known, for_headers):
         else:
             unseen.append(header)
     if unseen:
-        print(f"note: left to --all: {' '.join(unseen)}")
+        print(f"note: not checked without --all: {' '.join(unseen)}")
     return sorted(chosen)
 
 
@@ -163,7 +163,7 @@ class Runner:
         return bad or {len(sources) - 1}, done.stderr
 
     def run_batch(self, sources):
-        """Runs one batch; returns its sources that have to go into another."""
+        """Runs one batch; returns the sources that need another batch."""
         batch = self.write_batch(sources)
         later = []
         while True:
@@ -189,7 +189,7 @@ class Runner:
         return later
 
     def collect(self, done, batch):
-        """Keeps each finding once: every batch that includes a header reports the header's findings."""
+        """Prints each finding once: every batch that includes a header repeats the header's findings."""
         key = None
         lines = []
         diagnostics = 0
@@ -219,13 +219,13 @@ def macros_of(source):
 
 
 def configuration_of(root, source):
-    """The innermost folder of the source that has a .clang-tidy, from the root."""
+    """The innermost folder around the source that has a .clang-tidy, relative to the root."""
     folder = next(folder for folder in source.path.parents if (folder / ".clang-tidy").is_file())
     return folder.relative_to(root)
 
 
 def copy_configurations(root, folder):
-    """Lets clang-tidy find the .clang-tidy of a batch as it finds that of the batch's sources."""
+    """Copies every .clang-tidy, so that a batch has the configuration of its sources."""
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard",
                              "*.clang-tidy"], cwd=root, check=True, capture_output=True, text=True)
     for file in listed.stdout.split():
@@ -235,7 +235,7 @@ def copy_configurations(root, folder):
 
 
 def batches_of(root, sources, size):
-    """Sources with equal options. A macro that only one source defines is defined for its whole batch."""
+    """Groups sources with equal options. A macro that one source defines is defined for its whole batch."""
     groups = collections.defaultdict(list)  # configuration, options without macros -> [(macros, sources)]
     for source in sources:
         macros = macros_of(source)
@@ -268,16 +268,16 @@ def run_all(runner, sources, jobs, size):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True, help="has compile_commands.json")
+    parser.add_argument("--build", type=pathlib.Path, required=True, help="folder with compile_commands.json")
     parser.add_argument("--compiler", required=True)
     parser.add_argument("--tidy", required=True)
     parser.add_argument("--checks", help="in addition to those of .clang-tidy")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--batch", type=int, default=24, help="sources per batch")
     parser.add_argument("--for-headers", type=int, default=16,
-                        help="sources at most that are read only since they include a changed header")
+                        help="most sources to check only because they include a changed header")
     parser.add_argument("--all", action="store_true", help="every source that has a compile command")
-    parser.add_argument("changed", nargs="*", help="changed files, from the root of the project")
+    parser.add_argument("changed", nargs="*", help="changed files, relative to the project's root")
     arguments = parser.parse_args()
     arguments.build = arguments.build.resolve()
     root = pathlib.Path(__file__).resolve().parent.parent

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The demonstration: builds the tessera command, trains a small GPT on real text, four ranks in one
-# process, under every strategy, and shows the time and memory of each; then continues training until
-# the loss has clearly fallen.
+# The demonstration: builds the tessera command, trains a small GPT on real text under every strategy,
+# with four ranks in one process, and shows the time and memory of each; then trains one longer run,
+# until its loss has clearly fallen.
 #
 #   scripts/demo.sh [--data PATH] [OPTION...]
 #
@@ -27,7 +27,7 @@ while (($# > 0)); do
       ;;
     --data)
       (($# >= 2)) || { echo "error: --data needs a path" >&2; exit 2; }
-      [[ -e $2 ]] || { echo "error: --data: there is no $2" >&2; exit 2; }
+      [[ -e $2 ]] || { echo "error: --data: '$2' does not exist" >&2; exit 2; }
       data=$(realpath -- "$2")
       shift 2
       ;;
@@ -47,7 +47,7 @@ given() {
   return 1
 }
 
-# The demonstration's own options, NAME VALUE ..., except those that the user gave.
+# Sets $chosen to those of the options NAME VALUE ... that the user did not give.
 defaults() {
   chosen=()
   while (($# > 0)); do
@@ -56,7 +56,7 @@ defaults() {
   done
 }
 
-# The texts of the fortunes package, without their indexes (.dat) and links (.u8).
+# Copies the texts of the fortunes package, without their indexes (.dat) and links (.u8).
 collect_fortunes() {
   local file
   rm -rf "$out/text"
@@ -93,7 +93,7 @@ defaults --ranks 4 --batch 2 --steps 20 "${model[@]}"
 "$tessera" compare --data "$data" --strategies dp,ddp,zero1,zero2,zero3 \
   --json "$out/compare.json" --report "$out/report.html" "${chosen[@]}" "${options[@]}" | tee "$out/compare.txt"
 
-printf '\n== training on, sharded\n'
+printf '\n== a longer training run, sharded\n'
 defaults --ranks 4 --batch 2 --steps 600 --strategy zero3 --lr 1e-3 --warmup 20 "${model[@]}"
 "$tessera" train --data "$data" --log "$out/train.jsonl" "${chosen[@]}" "${options[@]}"
 

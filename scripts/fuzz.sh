@@ -5,18 +5,17 @@
 #
 #   scripts/fuzz.sh [TARGET...] [--seconds S | --runs N]
 #
-#   TARGET       as in tests/fuzz/TARGET_fuzz.cpp; none: all of them
+#   TARGET       a source tests/fuzz/TARGET_fuzz.cpp (default: all of them)
 #   --seconds S  seconds for each target (default: 60)
 #   --runs N     inputs for each target
 #   --seed N     seed of the random numbers (default: a new one every time)
-#   --corpus DIR keeps inputs that reach new code from run to run, in a folder for each target
-#                (default: tessera-fuzz in XDG_CACHE_HOME, or in ~/.cache); what is found is written
-#                to DIR/found
-#   --build DIR  the build to use (default: build/asan, which is configured if it does not exist, and
-#                brought up to date); --no-build uses it unchanged
+#   --corpus DIR keeps inputs that reach new code for later runs, in one folder per target, and writes
+#                inputs that fail to DIR/found (default: tessera-fuzz in XDG_CACHE_HOME or in ~/.cache)
+#   --build DIR  builds in DIR, and configures it if it does not exist (default: build/asan)
+#   --no-build   uses the build in DIR unchanged
 #   --minimize   first reduces each corpus to the inputs that it needs
 #
-# This runs a found input again:
+# To run an input that failed again:
 #   build/asan/tests/fuzz/fuzz_TARGET INPUT
 # Once the fault is fixed, keep the input as a seed: tests/fuzz/corpus/TARGET/found-WHAT.
 set -euo pipefail
@@ -30,7 +29,7 @@ while (($# > 0)); do
     --seconds | --runs | --seed | --corpus | --build)
       (($# > 1)) || { echo "error: $1 needs a value" >&2; exit 2; }
       if [[ $1 == --se* || $1 == --runs ]] && ! [[ $2 =~ ^[0-9]+$ ]]; then
-        echo "error: $1 is '$2'; give a number" >&2
+        echo "error: $1: '$2' is not a number" >&2
         exit 2
       fi
       case "$1" in
@@ -64,7 +63,7 @@ done
 if ((${#targets[@]} == 0)); then targets=("${known[@]}"); fi
 for target in "${targets[@]}"; do
   if [[ " ${known[*]} " != *" $target "* ]]; then
-    echo "error: there is no target '$target'; there are ${known[*]}" >&2
+    echo "error: '$target' is not a target; use ${known[*]}" >&2
     exit 2
   fi
 done
@@ -72,7 +71,7 @@ done
 if [[ $builds == yes ]]; then
   if [[ ! -f $build/CMakeCache.txt ]]; then
     compiler=$(command -v clang++-19 || command -v clang++) || {
-      echo "error: libFuzzer needs clang: scripts/install_deps.sh --tests installs it" >&2
+      echo "error: clang++ was not found, and libFuzzer needs it: run scripts/install_deps.sh --tests" >&2
       exit 2
     }
     cmake --preset asan -B "$build" -DCMAKE_CXX_COMPILER="$compiler" >/dev/null
@@ -80,7 +79,7 @@ if [[ $builds == yes ]]; then
   cmake --build "$build" --target "${targets[@]/#/fuzz_}"
 fi
 if ! grep -qs '^TESSERA_LINKS_LIBFUZZER:[A-Z]*=1' "$build/CMakeCache.txt"; then
-  echo "error: $build is not built with libFuzzer: configure it by the preset asan, with clang 19" >&2
+  echo "error: $build is not built with libFuzzer: configure it with the preset asan and clang 19" >&2
   exit 2
 fi
 

@@ -7,36 +7,36 @@
 #
 #   part       s   what
 #   build    240   the module and the programs, with nvcc, for the card that is found
-#   test     200   every CUDA test on the real module; losses beside the processor's
-#   kernels  180   kernels beside a copy on the device and plain cuBLASLt; AdamW beside PyTorch's; the
-#                  fastest of cuBLASLt's algorithms, recorded in products.json beside the page
-#   train    400   GPT-2 124M in bf16 beside PyTorch; zero3 beside ddp, 4 ranks on the card; gpt2-xl beside
-#                  PyTorch, with less kept
+#   test     200   every CUDA test on the real module; losses compared with the processor's
+#   kernels  180   kernels compared with a copy on the device and plain cuBLASLt; AdamW with PyTorch's;
+#                  records cuBLASLt's fastest algorithms in products.json beside the page
+#   train    400   GPT-2 124M in bf16 compared with PyTorch; zero3 with ddp, 4 ranks on the card; gpt2-xl
+#                  with options that save memory, compared with PyTorch
 #   memory   300   gpt2-large and gpt2-xl under every strategy: planned, measured, PyTorch DDP's
-#   checkpoint 120   runs resumed on the card beside uninterrupted ones; a step beside a save
-#   nccl     400   one process, several on the card, their tests, and one of them killed
-#   multi    400   2 and more GPUs: bandwidth of collectives, zero3 and hybrid beside ddp, gathers hidden
-#   predictions 150   figures from before a change beside those of now, options switched on and off
+#   checkpoint 120   resumed runs compared with uninterrupted ones; a step during a save
+#   nccl     400   jobs of one process and of several on the card, their tests, and a process killed
+#   multi    400   2 and more GPUs: bandwidth of collectives, zero3 and hybrid compared with ddp, hidden gathers
+#   predictions 150   figures compared with those before a change; options switched on and off
 #   sanitize 400   compute-sanitizer on the tests of kernels
 #
 #   --part PART       the same as PART
 #   --seconds N       at most N seconds for all parts of this call
 #   --resume          skips the parts, and the commands of a part, that are done for this build;
 #                     so repeating the same call finishes all parts
-#   --compare FILE    an older gpu.json: says what got faster or slower since, and changes no status
+#   --compare FILE    an older gpu.json: reports what got faster or slower since; the status stays the same
 #   --noise PERCENT   difference up to which speeds and times count as the same (default 3)
 #   --out FOLDER      for the page, gpu.md, and its figures, gpu.json (default: that of --work)
 #   --work FOLDER     for the build, logs and results of each part (default build/gpu_check)
 #   --build FOLDER    a finished build, so that part `build` compiles nothing; the CUDA trainer must be
 #                     FOLDER/cuda_trainer, built as docs/cuda-trainer.md says, or is not measured
 #   --bundle FOLDER   the folder that scripts/bundle_deps.sh filled (default third_party/bundle, if it exists)
-#   --commit TEXT     name of the sources on the page, if git cannot tell it
-#   --emulated        runs against the emulated module of --build, at tiny sizes: shows that this works
+#   --commit TEXT     the commit that the page names, if git does not know it
+#   --emulated        runs against the emulated module of --build, at tiny sizes, to test this script
 #
 # The seconds are estimates for 16 cores and a large card, and add up to more than half an hour: on
-# a machine that is lent for less, name the parts, and leave `sanitize` to another call. A part gets
-# PART_SECONDS (580). Several calls may run different parts: each replaces its own section of the
-# page, even one that another machine wrote. PYTHON names a Python with PyTorch.
+# a machine that you have for less, name the parts, and run `sanitize` in another call. PART_SECONDS
+# (580) limits each part. Several calls may run different parts: each replaces its own section of
+# the page, even one that another machine wrote. PYTHON names a Python with PyTorch.
 #
 # Needs CUDA 12.4 or newer, CMake, a C++ compiler, NCCL (Python's wheel will do), Python for the
 # figures as JSON and for --compare, and PyTorch to compare with it. It needs no network, installs
@@ -44,8 +44,8 @@
 #
 # Every bar is printed as "met", "NOT met", "not measured" (and why), or "refused" by NCCL; a figure
 # without a bar is "measured". Status 0: all is well; 1: a command or a test failed; 2: wrong usage;
-# 3: nothing failed, but a bar was not met; 4: neither, but time ran out. The speeds of an emulated
-# device are printed and do not affect the status.
+# 3: nothing failed, but a bar was not met; 4: nothing failed or missed its bar, but time ran out.
+# The speeds of an emulated device are printed and do not affect the status.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -84,19 +84,19 @@ while (($# > 0)); do
   shift
 done
 for part in "${parts[@]}"; do
-  [[ " ${all_parts[*]} " == *" $part "* ]] || usage "'$part' is no part"
+  [[ " ${all_parts[*]} " == *" $part "* ]] || usage "'$part' is not a part"
 done
 ((${#parts[@]} > 0)) || parts=("${all_parts[@]}")
-[[ $seconds =~ ^[0-9]*$ ]] || usage "--seconds $seconds is no number"
+[[ $seconds =~ ^[0-9]*$ ]] || usage "--seconds: '$seconds' is not a whole number"
 if [[ $emulated == yes ]]; then
-  [[ -n $given_build ]] || usage "--emulated needs --build, where the emulated module has been built"
-  [[ -n $out ]] || usage "--emulated needs --out: its page is none of a GPU"
+  [[ -n $given_build ]] || usage "--emulated needs --build, a build with the emulated module"
+  [[ -n $out ]] || usage "--emulated needs --out, so that its page replaces no page of a GPU"
 fi
 out=${out:-$work}
 python=$(command -v "${PYTHON:-python3}" || true)
 if [[ -n $compare ]]; then
   noise=${noise:-3}
-  [[ $noise =~ ^[0-9]{1,2}(\.[0-9]+)?$ ]] || usage "--noise $noise is no percentage below 100"
+  [[ $noise =~ ^[0-9]{1,2}(\.[0-9]+)?$ ]] || usage "--noise: '$noise' is no percentage below 100"
   [[ -n $python ]] || usage "--compare needs python3"
   "$python" -S scripts/gpu_check/figures.py check "$compare" || usage "--compare needs the gpu.json of an earlier run"
 elif [[ -n $noise ]]; then
@@ -104,7 +104,7 @@ elif [[ -n $noise ]]; then
 fi
 # An existing document keeps the parts that this call does not run.
 if [[ -n $python && -e $out/gpu.json ]] && ! "$python" -S scripts/gpu_check/figures.py check "$out/gpu.json"; then
-  usage "$out/gpu.json would be replaced: move it away, or name another folder by --out"
+  usage "$out/gpu.json would be replaced: move it away, or name another folder with --out"
 fi
 if [[ -z $bundle && -d third_party/bundle ]]; then bundle=third_party/bundle; fi
 

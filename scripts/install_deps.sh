@@ -4,21 +4,20 @@
 #
 #   scripts/install_deps.sh [--tests | --site] [PACKAGE...]
 #
-#   --site    Only what scripts/site.sh builds the documentation's site with: Doxygen, Sphinx, MyST, furo.
-#   --tests   Also what scripts/test.sh uses, as far as the distribution has it as a package: ccache,
-#             the linker mold, clang 19 with its tools, shellcheck, pkg-config, what builds Debian's
-#             packages, and Chromium, in which the reports' pages are tested. A snap of Chromium, as on
-#             Ubuntu, cannot read the tests' files: they are skipped there. And Python's safetensors,
-#             which reads and writes the same files as Tessera: from Python's index, by pip, into
-#             third_party/python. Where it cannot be had, its test says so and is skipped. And Python's
-#             NumPy, which reads DLPack views, and libtorch 1.13 or later with OpenBLAS, for the
-#             adapter of its modules (component torch), which is not built without them. And what
-#             --site installs.
+#   --site    installs only the tools of scripts/site.sh: Doxygen, Sphinx, MyST, furo
+#   --tests   also installs what scripts/test.sh uses. From the distribution, as far as it has them:
+#             ccache, the linker mold, clang 19 with its tools, shellcheck, pkg-config, the tools that
+#             build Debian packages, Chromium for the tests of the reports' pages (a snap of Chromium,
+#             as on Ubuntu, cannot read the tests' files, so these tests are skipped), Python's NumPy,
+#             which reads DLPack views, libtorch 1.13 or later with OpenBLAS for the adapter of its
+#             modules (component torch), which is not built without them, and the tools of --site.
+#             From Python's index, by pip, into third_party/python: safetensors, which reads and
+#             writes the same files as Tessera. Without it, its test is skipped.
 set -euo pipefail
 
 # If CUDA's compiler is installed, this also fetches cuDNN's frontend, a header-only library that no
 # distribution packages: from Python's index, by pip, into third_party/cudnn-frontend. Without it
-# attention is compiled with our own kernels, so nothing fails if it is not available.
+# attention uses Tessera's own kernels, so a failed download is no error.
 tests=no site=no
 case "${1:-}" in
   --tests) tests=yes ;;
@@ -46,7 +45,7 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   exit 1
 fi
 
-# Installed if the distribution has them.
+# Packages to install if the distribution has them.
 optional=()
 if [[ $tests == yes ]]; then
   optional=(ccache mold clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev shellcheck python3
@@ -141,7 +140,7 @@ if ((EUID != 0)); then
 fi
 
 echo "installing: ${missing[*]} ${wanted[*]}"
-# Another apt may be running, as on a machine that has just started.
+# Another apt may be running, for instance on a machine that has just started.
 apt_options=(-qq -o DPkg::Lock::Timeout=300)
 "${as_root[@]}" apt-get "${apt_options[@]}" update
 for package in "${wanted[@]}"; do

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Usage: scripts/kernel_facts.sh [--kernels PATTERN] FILE...
 #
-# Facts about CUDA kernels from their machine code, without running them: a row for each kernel of the
-# given objects or modules and for each GPU that it was compiled for. PATTERN is an extended regular
-# expression for the names. "Spilled" counts instructions that touch local memory; loads and stores
-# are those of global memory, counted by their width in bytes: "16 x 6, 2 x 3".
+# Reads facts about CUDA kernels from their machine code, without running them: a row for each kernel of
+# the given objects or modules and for each GPU that it was compiled for. PATTERN is an extended regular
+# expression that selects kernels by name. "Spilled" counts instructions that access local memory;
+# loads and stores of global memory are counted by their width in bytes: "16 x 6, 2 x 3".
 #
 # Needs cuobjdump and nvdisasm of the CUDA toolkit.
 set -euo pipefail
@@ -25,7 +25,7 @@ for tool in cuobjdump nvdisasm; do
   fi
 done
 
-# Lines "arch|mangled name|registers|shared bytes|spilled|loads|stores".
+# Prints lines "arch|mangled name|registers|shared bytes|spilled|loads|stores".
 facts() {
   { cuobjdump --dump-resource-usage "$1" && cuobjdump --dump-sass "$1"; } | awk '
     function widths(kind, key,   text, w) {

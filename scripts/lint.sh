@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The gates: clang-format over every C, C++ and CUDA file, shellcheck over every script, plain words over
-# every text, clang-tidy over the sources of a change. The status is 1 if one of them finds something,
-# 2 if it cannot run.
+# Runs the gates: clang-format over every C, C++ and CUDA file, shellcheck over every script, plain words
+# over every text, clang-tidy over the sources of a change. The status is 1 if a gate finds something,
+# 2 if the gates cannot run.
 #
 #   scripts/lint.sh              clang-tidy reads what differs from the merge base with origin/main
 #                                or main, uncommitted files included; on main itself, from the last
 #                                commit but one
-#   scripts/lint.sh --base REV   at what differs from the merge base with REV
-#   scripts/lint.sh --all        at every source
+#   scripts/lint.sh --base REV   clang-tidy reads what differs from the merge base with REV
+#   scripts/lint.sh --all        clang-tidy reads every source
 #   scripts/lint.sh --fix        formats the files first
 #
 # clang-tidy reads a changed header through one source that includes it, and reads up to 16 such
@@ -17,7 +17,7 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# The one supported version of clang's tools: other versions format and find differently.
+# The only supported version of clang's tools: others format differently and find other things.
 llvm=19
 
 all=no fix=no base=''
@@ -65,7 +65,7 @@ gate() {
   fi
 }
 
-# files PATTERN...: files of the repository and untracked ones, without deleted ones.
+# files PATTERN...: prints the tracked and the untracked files that exist.
 files() {
   local file
   git ls-files --cached --others --exclude-standard -- "$@" ':!third_party' | sort -u |
@@ -85,7 +85,7 @@ if [[ $fix == yes ]]; then format -i; fi
 gate clang-format "${#code[@]} files" check_format
 
 # A script's first line names its interpreter. A file without such a line is checked together with
-# the script that sources it, which knows its variables.
+# the script that sources it, which defines its variables.
 scripts=() pieces=()
 while IFS= read -r file; do
   line=''
@@ -144,7 +144,7 @@ configure() {
   cat build/lint.log
   return 1
 }
-# Whether each NOLINT names its check and a reason.
+# Checks that each NOLINT names its check and a reason.
 check_suppressions() {
   local bare
   bare=$(printf '%s\n' "${code[@]}" | xargs grep -Hn NOLINT |

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# mpirun for any single machine: also as root, in a container, and with more ranks than processors.
+# Runs mpirun on one machine: also as root, in a container, and with more ranks than processors.
 #
 #   scripts/mpirun.sh -n 4 build/release/tools/tessera train --strategy zero3 ...
 #
-# All arguments go to mpirun. MPIEXEC names another mpirun than that in PATH. The settings below are
-# for Open MPI; MPICH needs none of them.
+# All arguments go to mpirun. MPIEXEC overrides the mpirun in PATH. The settings below are for Open
+# MPI; MPICH needs none of them.
 set -euo pipefail
 
 if ((EUID == 0)); then

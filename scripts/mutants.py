@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Mutants of the library: small faults, each of which a test has to find (docs/testing.md).
+"""Mutants of the library: small faults that the tests must find (docs/fuzzing.md).
 
   scripts/mutants.py draw --seed 13 --count 40 --build DIR --out LIST
   scripts/mutants.py run LIST --build DIR --out RESULTS [--only 3,7] [--jobs N]
@@ -162,7 +162,7 @@ class Build:
         self.root = pathlib.Path(re.search(r"^CMAKE_HOME_DIRECTORY:\w+=(.*)$", cache, re.M)[1])
 
     def commands(self):
-        """Of each source of the library, the command that compiles it."""
+        """The command that compiles each source of the library."""
         entries = json.loads((self.folder / "compile_commands.json").read_text())
         found = {}
         for entry in entries:
@@ -172,7 +172,7 @@ class Build:
         return found
 
     def targets(self, layer):
-        """Programs of tests of `layer`: test_<layer>, or all test_<layer>_*."""
+        """The test programs of `layer`: test_<layer>, or all test_<layer>_*."""
         listed = subprocess.run(["cmake", "--build", self.folder, "--target", "help"], check=True,
                                 capture_output=True, text=True).stdout
         names = set(re.findall(r"\btest_\w+\b", listed))
@@ -193,7 +193,7 @@ class Build:
 # ---- draw
 
 def including(root, path, sources):
-    """A source that includes the header `path`, directly or not."""
+    """A source that includes the header `path`, directly or indirectly."""
     reached, wave = {path}, {path}
     texts = {p: (root / p).read_text() for p in sources}
     while wave:
@@ -245,7 +245,7 @@ def draw(args):
     while len(drawn) < args.count:
         kind = kinds[len(drawn) % len(kinds)]
         having = [layer for layer in layers if pools.get((kind, layer))]
-        # Larger layers are drawn from more often, but small ones too.
+        # Draws more often from larger layers, but from small ones too.
         layer = min(having, key=lambda name: (drawn_of_layer[name] + 1) / size_of[name] ** 0.5)
         pool = pools[kind, layer]
         fresh = [site for site in pool if site["file"] not in used_files]
@@ -268,7 +268,7 @@ def draw(args):
 # ---- apply
 
 def places(text, line):
-    """Where `line` stands in `text`, however it is wrapped."""
+    """The spans of `line` in `text`, however it is wrapped."""
     pattern = r"\s*".join(re.escape(c) for c in line if not c.isspace())
     return [found.span() for found in re.finditer(pattern, text)]
 
@@ -289,7 +289,7 @@ def locate(root, mutant):
 
 
 class applied:
-    """Inside this context the source has the fault."""
+    """A context in which the source has the fault."""
 
     def __init__(self, root, mutant):
         found = locate(root, mutant)
@@ -310,7 +310,7 @@ class applied:
 # ---- run
 
 def run_program(program, limit_s, arguments=()):
-    """How a test program ends: verdict, the case it ended in, its seconds, its last output."""
+    """Runs a test program. Returns its verdict, last case, seconds and last output."""
     began = time.monotonic()
     process = subprocess.Popen([program, "--gtest_fail_fast", "--gtest_color=no", *arguments],
                                cwd=program.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -345,7 +345,7 @@ def programs_of(build, layer):
 
 
 def run_tests(build, names, limit_s):
-    """The layer's programs, then parity, up to the first that does not pass."""
+    """Runs the layer's programs, then parity, up to the first that does not pass."""
     ran = []
     for name in names:
         left = limit_s - sum(run["seconds"] for run in ran)
@@ -356,7 +356,7 @@ def run_tests(build, names, limit_s):
 
 
 def calibrate(build, names, jobs):
-    """Seconds of each program without a mutant."""
+    """Runs each program without a mutant; returns the seconds of each."""
     made = build.make(names, jobs)
     if made.returncode:
         sys.exit(made.stdout[-4000:] + made.stderr[-4000:])
@@ -371,7 +371,7 @@ def calibrate(build, names, jobs):
 
 
 def judge(ended, unmutated_s, limit_s):
-    """Whether the tests found it. A hang counts only if the tests without a mutant take less
+    """Whether the tests found the mutant. A hang counts only if the tests without a mutant take less
     than half of the limit."""
     if ended == "passed":
         return "survived"
@@ -387,7 +387,7 @@ def run(args):
     mutants = [m for m in listed["mutants"] if only is None or m["id"] in only]
     lost = [m["id"] for m in mutants if not locate(build.root, m)]
     if lost:
-        sys.exit(f"error: lines of mutants {lost} are not in {build.root}: rewrite their text in the list")
+        sys.exit(f"error: the lines of mutants {lost} are not in {build.root}: update them in {args.list}")
     results = {"list": os.path.basename(args.list), "unmutated_s": {}, "mutants": {}}
     if args.out and os.path.exists(args.out):
         results = json.loads(pathlib.Path(args.out).read_text())
@@ -417,13 +417,13 @@ def run_one(build, mutant, unmutated_s, jobs, limit_s):
         ran = run_tests(build, names, limit_s)
     last = ran[-1]
     by = "" if last["verdict"] == "passed" else f"{last['program']}: {last['case']} ({last['verdict']})"
-    # Programs that ran before the hanging one passed: the limit judges a hang by those that ran.
+    # Judges a hang by the unmutated seconds of the programs that ran: those before it passed.
     verdict = judge(last["verdict"], sum(unmutated_s[run["program"]] for run in ran), limit_s)
     return {"verdict": verdict, "by": by, "seconds": round(sum(r["seconds"] for r in ran), 1)}, last["tail"]
 
 
 def compare(args):
-    """The mutants that were found before and are not found after."""
+    """Prints the mutants that were found before and are not found after."""
     before, after = (json.loads(pathlib.Path(p).read_text())["mutants"] for p in (args.before, args.after))
     missed = [n for n, r in before.items()
               if r["verdict"] == "found" and after.get(n, {}).get("verdict") != "found"]
@@ -434,7 +434,7 @@ def compare(args):
 
 
 def table(args):
-    """The results as a table of Markdown."""
+    """Prints the results as a Markdown table."""
     listed = json.loads(pathlib.Path(args.list).read_text())
     results = json.loads(pathlib.Path(args.results).read_text())["mutants"]
     print("| | mutant | change | result |\n|---|---|---|---|")
@@ -448,7 +448,7 @@ def table(args):
 
 
 def difference(before, after):
-    """Where two lines differ, with the words around it."""
+    """The parts in which two lines differ, with the words around them."""
     first = os.path.commonprefix([before, after])
     last = os.path.commonprefix([before[len(first):][::-1], after[len(first):][::-1]])
     begin = max(first.rfind(" ", 0, max(len(first) - 10, 0)), 0)
@@ -474,9 +474,9 @@ def main():
     command.add_argument("list")
     command.add_argument("--build", required=True)
     command.add_argument("--out")
-    command.add_argument("--only", help="numbers of mutants, with commas")
-    command.add_argument("--jobs", type=int, default=2, help="of the build")
-    command.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of all tests of a mutant")
+    command.add_argument("--only", help="numbers of mutants, separated by commas")
+    command.add_argument("--jobs", type=int, default=2, help="parallel jobs of the build")
+    command.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for all tests of a mutant")
     command.add_argument("--verbose", action="store_true", help="show what tests printed last")
     command.set_defaults(call=run)
     command = commands.add_parser("compare")

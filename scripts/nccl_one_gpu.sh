@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Starts a job of N processes on this machine, joined by NCCL, as torchrun would. With fewer GPUs
 # than processes they share them: NCCL refuses that for processes of one host, so each gets its own
-# host name (NCCL_HOSTID), and data goes through loopback sockets. That shows that a job of several
-# ranks works; its times mean nothing.
+# host name (NCCL_HOSTID), and data goes through loopback sockets. Such a job shows whether several
+# ranks work; its times mean nothing.
 #
 #   scripts/nccl_one_gpu.sh -n N [-g] [-p FILE] PROGRAM [ARGUMENT...]
 #

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the pictures of docs/images from two runs that it makes itself (scripts/screenshots.sh).
+"""Makes two runs, and from their reports the pictures of docs/images (scripts/screenshots.sh).
 
   screenshots.py COMMAND SCRATCH IMAGES
 
@@ -25,7 +25,7 @@ RUNS = {
                       "--steps", "4"],
 }
 MARGIN = 12
-# Each picture: the report, the headings of the parts that it shows, and its width.
+# By picture: its report, the headings of the parts that it shows, its width.
 PICTURES = {
     "report.png": ("comparison.html", ["Peak of the fullest rank", "Memory of each rank", "One step"], 1100),
     "memory.png": ("comparison.html", ["Memory of each rank", "Model state against theory"], 1100),

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes the pictures of docs/images: runs a comparison and a pipeline, and takes pictures of their
-# reports in a headless Chromium.
+# Makes the pictures of docs/images: runs a comparison and a pipeline, and captures their reports in
+# a headless Chromium.
 #
 #   scripts/screenshots.sh [COMMAND]
 #
-# COMMAND is the built tessera; default: build/release/tools/tessera.
+# COMMAND is the built tessera (default: build/release/tools/tessera).
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -20,7 +20,7 @@ if [[ -n $reason ]]; then
   exit 2
 fi
 if [[ ! -x $command ]]; then
-  echo "error: there is no $command; build it, or name another" >&2
+  echo "error: '$command' is not a program; build it, or name another COMMAND" >&2
   exit 2
 fi
 exec python3 -B scripts/screenshots.py "$command" build/screenshots docs/images

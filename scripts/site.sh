@@ -6,11 +6,10 @@
 #   scripts/site.sh --check      also fails on what docs/site/build.py finds: a public symbol without a
 #                                comment, a page that no list of docs/index.md leads to, a dead link, a
 #                                page or line that is too long, a phrase of scripts/plain_words.py
-#   scripts/site.sh --external   as --check, and fetches the links that leave the site
-#   scripts/site.sh --test       as --check, but installs nothing: the status is 77 where tools are missing
+#   scripts/site.sh --external   as --check, and fetches the links to other sites
+#   scripts/site.sh --test       as --check, but installs nothing: the status is 77 if tools are missing
 #
-# TESSERA_SITE is the folder that it writes instead of build/site: a new or an empty one, or one of an
-# earlier build.
+# TESSERA_SITE overrides the output folder, build/site: it must be new, empty, or from an earlier build.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

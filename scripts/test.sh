@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Every test: the gates of scripts/lint.sh, the release build, then the thread and the address +
-# undefined-behaviour sanitizers. At its end it prints how long everything took, and stores it in
+# Runs every test: the gates of scripts/lint.sh, the release build, then the thread and the address +
+# undefined-behaviour sanitizers. At the end it prints how long each phase took, and stores the times in
 # build/test_times.json.
 #
-#   scripts/test.sh           all of it
-#   scripts/test.sh --quick   the release build only
+#   scripts/test.sh           runs all of them
+#   scripts/test.sh --quick   runs the gates and the release build only
 #
-# The release build is made with the machine's own compiler (CXX, or c++), the sanitizers' builds with
-# clang 19 where it is installed: both compile the library, the command and the tests.
+# The release build uses the machine's own compiler (CXX, or c++), the sanitizers' builds use clang 19
+# if it is installed: both compile the library, the command and the tests.
 #
 # CTEST_PARALLEL_LEVEL sets how many tests run at a time (default: twice the number of processors, since
 # many tests wait).
-# TESSERA_WERROR=ON makes warnings errors. It is off by default, since other compilers warn of other
+# TESSERA_WERROR=ON makes warnings errors. It is off by default, since compilers warn of different
 # things.
-# TESSERA_CUDA_ARCHITECTURES is CMake's option, which the build folder's cache keeps.
+# TESSERA_CUDA_ARCHITECTURES sets CMake's option, which the build folder's cache keeps.
 # CCACHE_DISABLE=1 compiles without ccache.
 set -euo pipefail
 
@@ -52,7 +52,7 @@ phase() {
 
 phase "packages" scripts/install_deps.sh --tests
 
-# The compiler cache is shared by clones: paths below the project's root count as relative.
+# Clones share the compiler cache: paths below the project's root count as relative.
 launcher=''
 if [[ -z ${CCACHE_DISABLE:-} ]] && command -v ccache >/dev/null; then
   launcher=ccache
@@ -75,7 +75,7 @@ if [[ -z $clang ]]; then
   echo "no clang 19 here: the sanitizers' builds are made with the machine's own compiler"
 fi
 
-# CMake forgets every setting of a folder when its compiler changes: such a folder is configured
+# CMake forgets every setting of a folder when its compiler changes, so such a folder is configured
 # again.
 forget_other_compiler() {
   local cache=build/$1/CMakeCache.txt kept
@@ -90,7 +90,7 @@ configure() {
     benchmarks=ON  # they are only compiled, once
   else
     compiler=$clang
-    # In instrumented code GCC takes its own library's variables for uninitialised.
+    # In instrumented code GCC warns that variables of its own library are uninitialised.
     if [[ -z $clang ]]; then werror=OFF; fi
   fi
   forget_other_compiler "$preset" "$compiler"

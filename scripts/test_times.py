@@ -4,9 +4,9 @@
     scripts/test_times.py BUILD_FOLDER... --phases FILE --json FILE
 
 Each BUILD_FOLDER holds Ninja's log (.ninja_log) and ctest's results (tests.xml). FILE of --phases has
-one line per phase: its name, a tab, its seconds. Only what ran after --since (seconds since 1970, as date
-+%s prints) counts as compiled in this run. The status is 1 if a test program ended before its last
-case, whatever its status.
+one line per phase: its name, a tab, its seconds. Only objects written after --since (seconds since 1970,
+as date +%s prints) count as compiled in this run. The status is 1 if a test program ended before its
+last case, whatever its own status.
 """
 import argparse
 import json
@@ -19,7 +19,7 @@ SHOWN = 10
 
 
 def compiled(folder, since):
-    """Seconds of each object that Ninja compiled since then, by its source."""
+    """Seconds of each object that Ninja compiled after `since`, by its source."""
     log = folder / ".ninja_log"
     seconds = {}
     if not log.exists():
@@ -37,7 +37,7 @@ def compiled(folder, since):
 
 
 class Entry:
-    """One entry of ctest: a process with one or more cases."""
+    """An entry of ctest: a process with one or more cases."""
 
     def __init__(self, element):
         self.name = element.get("name")
@@ -46,7 +46,7 @@ class Entry:
         self.folder = self.name.split(".")[0]
         self.cases = [(f"{self.folder}.{case}", int(ms) / 1000)
                       for case, ms in re.findall(r"\[       OK \] (\S+) \((\d+) ms\)", output)]
-        # GoogleTest prints the reason between the case's line and this one.
+        # GoogleTest prints the reason before the case's SKIPPED line.
         self.skipped = re.findall(r"Skipped\n(.*?)\n+\[  SKIPPED \] (\S+) \(", output, re.DOTALL)
         # A case that ends its process with status 0 also ends the cases after it.
         self.cut_short = ("[==========] Running " in output
@@ -111,10 +111,10 @@ def clock(seconds):
 
 
 def show(times):
-    print("\nwhat took how long (min:s)")
+    print("\ntime of each phase (min:s)")
     for name, seconds in times["phases"].items():
         print(f"  {name:<24}{clock(seconds)}")
-    print(f"  {'in all':<24}{clock(sum(times['phases'].values()))}")
+    print(f"  {'total':<24}{clock(sum(times['phases'].values()))}")
 
     builds = times["builds"]
     print("\ncompiled" + "".join(f"{name:>20}" for name in builds))
@@ -122,7 +122,7 @@ def show(times):
         f"{build['compiled']:>8} in {build['compile_seconds']:7.0f} s" for build in builds.values()))
 
     folders = sorted({name for build in builds.values() for name in build["tests"]})
-    print("\nfolder of tests, seconds (cases)")
+    print("\nseconds (cases) of each folder of tests")
     print("  " + " " * 26 + "".join(f"{name:>18}" for name in builds))
     for folder in folders:
         row = f"  {folder:<26}"
@@ -131,7 +131,7 @@ def show(times):
             row += f"{part['seconds']:>11.1f} ({part['cases']:4d})" if part else " " * 18
         print(row)
     totals = [sum(part["cases"] for part in build["tests"].values()) for build in builds.values()]
-    print(f"  {'cases in all':<26}" + "".join(f"{total:>18d}" for total in totals))
+    print(f"  {'total cases':<26}" + "".join(f"{total:>18d}" for total in totals))
 
     for title, key in (("slowest sources", "slowest_sources"), ("slowest cases", "slowest_cases")):
         print(f"\n{title} (s)")
@@ -154,7 +154,7 @@ def main():
     times = gathered(options)
     options.json.write_text(json.dumps(times, indent=2) + "\n")
     show(times)
-    print(f"\nkept in {options.json}")
+    print(f"\nwritten to {options.json}")
     for row in times["cut_short"]:
         print(f"error: {row['build']} {row['name']} ended before its last case")
     return 1 if times["cut_short"] else 0

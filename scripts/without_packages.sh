@@ -4,12 +4,12 @@
 #
 #   scripts/without_packages.sh COMMAND...
 #
-# The status is the command's; 125 if no such namespace can be made (unshare, of util-linux).
+# The status is the command's; 125 if unshare (of util-linux) cannot create such a namespace.
 set -euo pipefail
 
 if [[ ${TESSERA_PACKAGES_HIDDEN-} != yes ]]; then
   if ! unshare --map-root-user --mount true 2>/dev/null; then
-    echo "error: packages cannot be hidden: unshare makes no mount namespace here" >&2
+    echo "error: packages cannot be hidden: unshare cannot create a mount namespace on this machine" >&2
     exit 125
   fi
   TESSERA_PACKAGES_HIDDEN=yes exec unshare --map-root-user --mount "${BASH_SOURCE[0]}" "$@"

@@ -3,9 +3,8 @@
 
   gloo_collectives.py [--ranks 2] [--bytes 67108864] [--rounds 10]
 
-Prints one JSON object per collective with the seconds of each round on rank 0 (from the moment all
-ranks have met to the moment the last has its data). PyTorch has no reduce-scatter over Gloo, so
-this does not time one.
+Prints one JSON object per collective with the seconds of each round on rank 0 (from a barrier of all
+ranks until the last rank has its data). Times no reduce-scatter, which PyTorch lacks over Gloo.
 """
 
 import argparse

@@ -3,8 +3,8 @@
 
   pytorch_gpt.py single | ddp | zero1 [--ranks 2] [--steps 10]
 
-Prints one JSON object with the seconds of each timed step on rank 0 (from the moment all ranks
-have met to the moment the last has finished), and the processor seconds of its threads.
+Prints one JSON object with the seconds of each timed step on rank 0 (from a barrier of all ranks
+until the last rank has finished), and the processor seconds of its threads.
 """
 
 import argparse

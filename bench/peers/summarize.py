@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Medians and ratios of what bench/run_peers.sh has collected.
+"""Summarizes the times of bench/run_peers.sh as medians and ratios.
 
-A round holds one run of each program. A time is the median of a run; a ratio is formed within a
-round, since a disturbance of one program of a round often affects the next. Shown is the median over
-the rounds.
+A round holds one run of each program. A time is the median of a run; a ratio compares runs of one
+round, since a disturbance of one program often affects the next. The summary shows medians over the
+rounds.
 """
 
 import argparse

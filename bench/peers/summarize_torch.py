@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A table of what bench/run_torch_peers.sh has measured.
+"""Prints a table of the times of bench/run_torch_peers.sh.
 
   summarize_torch.py LOG
 
-A round holds one run of each program. A time is the median of a run; a ratio is formed within a
-round, since a disturbance of one program of a round often affects the next. Shown is the median over
-the rounds.
+A round holds one run of each program. A time is the median of a run; a ratio compares runs of one
+round, since a disturbance of one program often affects the next. The table shows medians over the
+rounds.
 """
 
 import collections

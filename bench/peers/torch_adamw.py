@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""torch.optim.AdamW(fused=True) over one parameter, for scripts/gpu_check.sh.
+"""Times torch.optim.AdamW(fused=True) on one parameter, for scripts/gpu_check.sh.
 
   torch_adamw.py [--device cuda|cpu] [--parameters N] [--rounds R]
 
-Times a copy of the same bytes in turn: fp32 parameter, gradient and moments are 28 bytes per
-element. Prints a Markdown table.
+Alternates with a copy of the same bytes: fp32 parameter, gradient and moments, 28 bytes per element.
+Prints a Markdown table.
 """
 
 import argparse

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Steps of a GPT-2 in PyTorch on one device, for scripts/gpu_check.sh.
+"""Times steps of a GPT-2 in PyTorch on one device, for scripts/gpu_check.sh.
 
   torch_gpt.py --layers L --hidden H --heads A --seq T --vocab V --batch B
                [--steps K] [--device cuda|cpu] [--compile] [--ddp]
 
 fp32 parameters under bf16 autocast, flash attention (scaled_dot_product_attention), AdamW (fused
 on CUDA), clipping at 1: what a PyTorch user would write. --ddp wraps the model in
-DistributedDataParallel, in a job of one process, for the memory that its buckets take. Prints one
+DistributedDataParallel, in a job of one process, to measure the memory of its buckets. Prints one
 JSON object: the median tokens per second of the later half of the steps, and the most bytes that the
-allocator held and reserved. The exit status is 3 if the device's memory does not suffice.
+allocator held and reserved. The exit status is 3 if the model does not fit the device's memory.
 """
 
 import argparse

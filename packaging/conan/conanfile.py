@@ -1,9 +1,9 @@
-"""Tessera as a Conan package, built from the checkout that this file is in (docs/install.md).
+"""Tessera as a Conan package, built from the checkout that contains this file (docs/install.md).
 
     conan create packaging/conan -o "&:shared=True"
 
-What Tessera is built with comes from the system's packages, not from Conan: scripts/install_deps.sh
-installs it on Debian and Ubuntu.
+Tessera's dependencies come from the system's packages, not from Conan: scripts/install_deps.sh
+installs them on Debian and Ubuntu.
 """
 
 import os
@@ -28,7 +28,7 @@ class TesseraConan(ConanFile):
     settings = "os", "arch", "compiler", "build_type"
     options = {
         "shared": [True, False],
-        "fPIC": [True],  # the CUDA module, a shared library, has a copy of the static one
+        "fPIC": [True],  # the CUDA module, a shared library, contains a copy of the static one
         "tools": [True, False],
         "mpi": [True, False],
         "onednn": [True, False],
@@ -75,7 +75,7 @@ class TesseraConan(ConanFile):
         copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
 
     def package_info(self):
-        # CMake reads the files that Tessera itself has installed.
+        # CMake reads the files that Tessera itself installs.
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs = [os.path.join("lib", "cmake", "tessera")]
         self.cpp_info.libs = ["tessera"]

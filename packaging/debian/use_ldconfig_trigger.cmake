@@ -1,4 +1,4 @@
-# CPack has packages of libraries call ldconfig in scripts; Debian's activate a trigger instead.
+# CPack's packages of libraries call ldconfig in scripts; Debian's activate a trigger instead.
 foreach(deb IN LISTS CPACK_PACKAGE_FILES)
   set(folder ${deb}.folder)
   execute_process(COMMAND dpkg-deb --control ${deb} ${folder} COMMAND_ERROR_IS_FATAL ANY)

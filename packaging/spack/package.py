@@ -1,5 +1,5 @@
-# NOT RUN: written after Spack's documentation; no test builds this recipe (docs/install.md).
-# Built from a checkout, with this folder as packages/tessera of a repository of Spack's:
+# NOT TESTED: follows Spack's documentation; no test builds this recipe (docs/install.md).
+# Builds from a checkout, with this folder as packages/tessera of a Spack repository:
 #   spack dev-build --source-path CHECKOUT tessera@0.1.0
 from spack.package import *
 
@@ -38,7 +38,7 @@ class Tessera(CMakePackage, CudaPackage):
             self.define_from_variant("TESSERA_CUDA", "cuda"),
             self.define("TESSERA_BUILD_TESTS", False),
             self.define("TESSERA_BUILD_EXAMPLES", False),
-            # Spack's compiler wrapper says which processor to compile for.
+            # Spack's compiler wrapper selects the processor to compile for.
             self.define("TESSERA_ARCH", ""),
         ]
         if self.spec.satisfies("+cuda"):

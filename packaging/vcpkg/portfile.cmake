@@ -1,5 +1,5 @@
-# NOT RUN: written after vcpkg's documentation; no test builds this port (docs/install.md).
-# An overlay port, built from the checkout that it is in:
+# NOT TESTED: follows vcpkg's documentation; no test builds this port (docs/install.md).
+# An overlay port, built from the checkout that contains it:
 #   vcpkg install tessera --overlay-ports=packaging/vcpkg
 get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../.." ABSOLUTE)
 
@@ -16,7 +16,7 @@ vcpkg_check_features(OUT_FEATURE_OPTIONS feature_options FEATURES tools TESSERA_
 
 vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}"
   OPTIONS ${options} ${feature_options} -DTESSERA_BUILD_TESTS=OFF -DTESSERA_BUILD_EXAMPLES=OFF
-    # xxHash is a header that no target stands for.
+    # xxHash is a header without a CMake target.
     "-DCMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES=${CURRENT_INSTALLED_DIR}/include")
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/tessera)

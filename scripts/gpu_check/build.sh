@@ -42,8 +42,7 @@ compile() {
   compile_trainer "$arch"
 }
 
-# The CUDA trainer of the examples, built as a user's own project. A failure counts but stops
-# nothing.
+# Builds the examples' CUDA trainer as a user's own project. A failure counts, but the part continues.
 compile_trainer() {
   local nvcc options=(-DCMAKE_BUILD_TYPE=Release "-DCMAKE_CUDA_ARCHITECTURES=$1-real")
   nvcc=$(sed -n 's/^TESSERA_NVCC:FILEPATH=//p' "$build/CMakeCache.txt")

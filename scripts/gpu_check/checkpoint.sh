@@ -1,5 +1,5 @@
 # Part checkpoint of scripts/gpu_check.sh: compares runs that are resumed on the device with
-# uninterrupted ones, and measures what an asynchronous save costs a concurrent step.
+# uninterrupted ones, and measures how long a step takes during an asynchronous save.
 
 part_checkpoint() {
   local strategy model data shape shape_words top steps batch=4
@@ -14,7 +14,7 @@ part_checkpoint() {
   ((failed + cut > 0)) || rm -rf "${work:?}"/checkpoint-*
 }
 
-# saving STRATEGY FOLDER STEPS [OPTION...]: a run that saves to $work/FOLDER at its end.
+# saving STRATEGY FOLDER STEPS [OPTION...]: trains, and saves to $work/FOLDER at the end.
 saving() {
   local status=0 words
   words=("$build/tools/tessera" train --device cuda "${data[@]}" "${model[@]}" --precision bf16
@@ -72,7 +72,7 @@ asynchronous_cost() {
   judge asynchronous measured "${figures[0]}; ${figures[1]}" "$shown"
 }
 
-# behind_saves LOG: the median over steps 6, 11 and 16.
+# behind_saves LOG: prints the median seconds of steps 6, 11 and 16.
 behind_saves() {
   sed -n 's/.*"step":\(6\|11\|16\),.*/&/p' "$1" | sed -n 's/.*"seconds":\([0-9.e+-]*\).*/\1/p' | median
 }

@@ -4,18 +4,18 @@
   compare.py [--noise PERCENT] OLD NEW
 
 Prints a section of Markdown. A speed or a time has moved if it differs by more than PERCENT (3), a
-number of bytes or a count if it differs at all. Parts that were measured on another GPU and figures
-of another size are named, not compared. The status is 2 if a document cannot be read.
+number of bytes or a count if it differs at all. Lists parts that were measured on another GPU and
+figures of another size without comparing them. The status is 2 if a document cannot be read.
 """
 
 import argparse
 import sys
 
-sys.dont_write_bytecode = True  # the folder is the repository's
+sys.dont_write_bytecode = True  # keep the repository's folder clean
 
 import figures  # noqa: E402
 
-# By unit: the words for more and for less of it, and whether it is exact.
+# For each unit, the words for more and for less, and whether values are exact.
 UNITS = {
     "GB/s": ("faster", "slower", False),
     "TFLOP/s": ("faster", "slower", False),
@@ -57,7 +57,7 @@ def moved(old, new, noise):
 
 
 def by_name(part):
-    """Figures by name and unit, and then by shape."""
+    """The part's figures by name and unit, then by shape."""
     all_figures = {}
     for figure in part["figures"]:
         all_figures.setdefault((figure["name"], figure["unit"]), {})[figure["shape"]] = figure
@@ -97,7 +97,7 @@ class Comparison:
             self.of_shapes(name, old.get(key, {}), new.get(key, {}))
 
     def differences(self, name, old, new):
-        """Differences in what parts were measured with, each named once for all parts that share it."""
+        """Records differences of commits and machines, each once for all parts that share it."""
         for key in dict.fromkeys(["commit", *old["machine"], *new["machine"]]):
             if key == "clocks at the start":
                 continue
@@ -116,7 +116,7 @@ class Comparison:
                 self.verdicts.append((before["verdict"], bar["verdict"], f"{name}: {bar['bar']}"))
 
     def of_shapes(self, part, old, new):
-        """Figures of one name: compares those of one size; the rest have another size or no counterpart."""
+        """Compares figures of one name and size; lists those of another size or without counterpart."""
         for shape in old:
             if shape in new:
                 self.rows.append((moved(old[shape], new[shape], self.noise), part, old[shape], new[shape]))
@@ -199,13 +199,13 @@ def only(part, figure):
 def percent(text):
     value = float(text)
     if not 0 <= value <= 100:
-        raise argparse.ArgumentTypeError(f"{text} is no percentage")
+        raise argparse.ArgumentTypeError(f"'{text}' is no percentage")
     return value / 100
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--noise", type=percent, default=0.03, help="in percent (3)")
+    parser.add_argument("--noise", type=percent, default=0.03, help="in percent (default: 3)")
     parser.add_argument("old")
     parser.add_argument("new")
     args = parser.parse_args()

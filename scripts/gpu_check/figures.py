@@ -2,15 +2,15 @@
 """The figures of scripts/gpu_check.sh as data: gpu.json, which docs/gpu-check.md describes.
 
   figures.py check FILE
-      whether FILE is such a document; else an error and status 2
+      checks that FILE is such a document; else prints an error, and the status is 2
   figures.py join FOLDER FILE NAME...
-      writes FILE, the document of the named parts that FOLDER has
+      writes FILE, the document of the named parts that are in FOLDER
   figures.py take FOLDER FILE NAME...
-      writes into FOLDER the named parts that FILE has
+      writes into FOLDER the named parts that are in FILE
   figures.py part NAME DATE COMMIT RESULT MACHINE FOLDER FILE NAME...
-      writes the part NAME into FOLDER from rows on standard input, and joins as above; MACHINE is a file
-      with the table of the machine. Rows have fields that end with a tab:
-        bar     ID TEXT VERDICT FIGURE COMMAND      of several with one ID the last counts
+      writes the part NAME into FOLDER from rows on standard input, then joins the parts; MACHINE is a
+      file with the table of the machine. Rows have fields that end with a tab:
+        bar     ID TEXT VERDICT FIGURE COMMAND      the last row with an ID counts
         figure  NAME SHAPE VALUE UNIT BAR           BAR is an ID, or empty
 """
 
@@ -27,7 +27,7 @@ MOST = 1e300  # larger numbers cannot be divided
 
 
 class Wrong(Exception):
-    """A document that cannot be used: what is wrong with it, and where."""
+    """A document is unusable; says what is wrong, and where."""
 
 
 # --- Reading ----------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def check(document):
 
 
 def read(path):
-    """The document in `path`, checked; Wrong says why there is none."""
+    """The checked document in `path`; raises Wrong if it is unusable."""
     document = parsed(contents(path))
     check(document)
     return document
@@ -169,7 +169,7 @@ def number(text):
 
 
 def part_of(rows, about):
-    """A part of the document, by the lines of rows."""
+    """Builds a part of the document from the lines of rows."""
     bars, figures = {}, {}
     for line in rows:
         kind, *fields = map(printable, line.rstrip("\n").removesuffix("\t").split("\t"))
@@ -189,7 +189,7 @@ def document_of(parts):
 
 
 def text_of(value, level=0):
-    """As JSON, one line per bar or figure."""
+    """`value` as JSON, one line per bar or figure."""
     inner = value.values() if isinstance(value, dict) else value
     if not any(isinstance(each, (dict, list)) for each in inner):
         return json.dumps(value, ensure_ascii=False)

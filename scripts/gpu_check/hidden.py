@@ -3,9 +3,9 @@
 
   hidden.py TRACE
 
-TRACE is what `tessera train --trace` writes. In rank 0's last step, counted from the end
-of the passes before it, this divides the time in which both a gather and a forward or backward pass
-run by the time in which a gather runs. Prints the number, or with status 1 why there is none.
+TRACE is a file of `tessera train --trace`. The fraction is that of rank 0's last step, from the end of
+the previous step's passes on: the time in which a gather and a forward or backward pass run together,
+divided by the time in which a gather runs. Prints the number, or with status 1 why there is none.
 """
 
 import json

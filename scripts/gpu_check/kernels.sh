@@ -24,7 +24,7 @@ part_kernels() {
   bench_group launches
 }
 
-# Sets $status.
+# bench_group GROUP: runs a group of benchmarks, and sets $status.
 bench_group() {
   status=0
   keep table "$program" "${small[@]}" "$1" || status=$?
@@ -40,8 +40,8 @@ choose_products() {
   if ((status == 0)); then bench_figures choices; fi
 }
 
-# The rows of the table in $log. Products and collectives have their size in their name; for the
-# others it is in the line above the table.
+# bench_figures GROUP: records the rows of the table in $log. The size of products and collectives is in
+# their name, that of the others in the line above the table.
 bench_figures() {
   local name ours limit of_limit sizes shape
   declare -A bar_of=(["AdamW, fp32 gradients"]=adamw_fp32 ["AdamW, bf16 gradients"]=adamw_bf16)
@@ -54,7 +54,7 @@ bench_figures() {
   done < <(awk -F ' *[|] *' -v OFS='\t' '$3 ~ /^[0-9.]+ ((GB|TFLOP)\/s|ms|us)$/ { print $2, $3, $4, $5 }' "$log")
 }
 
-# shape_of GROUP NAME LINE: the size of a row; the whole line if its form is not known here.
+# shape_of GROUP NAME LINE: prints the size of a row; the whole LINE if it has an unknown form.
 shape_of() {
   local products='([0-9]+ x [0-9]+ x [0-9]+)$' collectives='([0-9]+ ranks, [0-9]+ bytes each)$'
   local all='^([0-9]+ parameters), (.*), (vocab [0-9]+);'
@@ -82,8 +82,7 @@ beside_copy() {
   fi
 }
 
-# cell NAME COLUMN LOG: a cell of the first row of the table whose first cell is NAME; COLUMN counts
-# from 1.
+# cell NAME COLUMN LOG: prints a cell of the first row whose first cell is NAME; COLUMN counts from 1.
 cell() {
   awk -F ' *[|] *' -v name="$1" -v column="$2" '$2 == name { print $(column + 1); exit }' "$3"
 }
@@ -124,7 +123,7 @@ slowest_mover() {
   at_least moving "${least%% *}" 0.80 "${least:-no figure}" "$shown"
 }
 
-# A product without a plain one beside it is not judged.
+# Judges the products that were also measured with plain cuBLASLt.
 slowest_product() {
   local least count name
   if ((status != 0)); then

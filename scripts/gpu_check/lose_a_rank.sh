@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Kills a rank of a job of processes on one GPU in the middle of its work, and checks how the others
-# end: without being killed (the launcher gives them half a minute), within 10 s, each with an error
-# that names the lost rank.
+# Kills a rank of a job of processes on one GPU in the middle of its work, and checks that the others
+# exit within 10 s, before the launcher kills them after half a minute, each with an error that names
+# the lost rank.
 #
 #   scripts/gpu_check/lose_a_rank.sh RANKS VICTIM COMMAND...
 #
-# COMMAND prints a line "step ..." once it is working, and would run for long. The status is 3 if the
-# others did not end so, 1 if there was no rank to kill.
+# COMMAND must print a line "step ..." once it is working, and run for long. The status is 3 if the
+# others did not exit so, 1 if there was no rank to kill.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 
@@ -46,6 +46,6 @@ trap 'rm -rf "$scratch"' EXIT
 grep '^error: ' "$scratch/out"
 names=$(grep -c "^error: .*rank $victim (" "$scratch/out")
 echo "the others left $took ms after rank $victim was killed, status $status; $names of $((ranks - 1)) named it"
-((status != 0)) || wrong 3 "the launcher ended well"
+((status != 0)) || wrong 3 "the launcher exited with status 0"
 ((took < 10000)) || wrong 3 "that took longer than 10 s"
-((names == ranks - 1)) || wrong 3 "not all that were left named rank $victim"
+((names == ranks - 1)) || wrong 3 "only $names of the $((ranks - 1)) other ranks named rank $victim"

@@ -2,11 +2,10 @@
 
 has_card() { [[ $emulated == no ]] && command -v nvidia-smi >/dev/null; }
 
-# card FIELD...: fields of the first card, from nvidia-smi; "unknown" for a field that it does not
-# know.
+# card FIELD...: prints fields of the first card from nvidia-smi; "unknown" if it does not know one.
 card() { nvidia-smi --query-gpu="$1" --format=csv,noheader -i 0 2>/dev/null | head -n 1 || echo "unknown"; }
 
-# The reasons for reduced clocks, in words, from nvidia-smi's mask.
+# throttle_reasons MASK: prints the reasons for reduced clocks of nvidia-smi's mask, in words.
 throttle_reasons() {
   local mask=$1 words=() i
   local names=("idle" "application clocks" "software power cap" "hardware slowdown" "sync boost"
@@ -18,7 +17,7 @@ throttle_reasons() {
   if ((${#words[@]} == 0)); then echo "nothing"; else (IFS=+; echo "${words[*]}"); fi
 }
 
-# One line on the card's current state; empty if it cannot be read.
+# Prints the card's current state on one line; nothing if it cannot be read.
 clocks() {
   local fields=clocks.sm,clocks.mem,power.draw,temperature.gpu values sm memory power heat mask
   has_card || return 0
@@ -28,7 +27,7 @@ clocks() {
   echo "SM $sm, memory $memory, $power, $heat C, held by $(throttle_reasons "$mask")"
 }
 
-# The compute capability as nvcc wants it: 90.
+# Prints the compute capability as nvcc expects it: 90.
 architecture() {
   local capability=
   if has_card; then capability=$(card compute_cap); fi
@@ -50,7 +49,7 @@ END
   echo "${capability/./}"
 }
 
-# Git's name of the sources, or the given name if there is no git or no repository.
+# Prints the name of the commit: the given one, or git's.
 commit_name() {
   local name=
   if [[ -n $commit ]]; then

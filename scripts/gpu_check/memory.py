@@ -3,10 +3,10 @@
 
   memory.py PREFIX RANKS PYTORCH SHAPE
 
-PREFIX-plan.json is the plan of all strategies, PREFIX-STRATEGY.json the comparison of one,
-PREFIX.statuses its exit status, and PYTORCH the bytes of PyTorch's DDP or why there are none. Prints
-a Markdown table; writes what the bars need to PREFIX.results, and the figures of size SHAPE to
-PREFIX.rows.
+PREFIX-plan.json is the plan of all strategies, PREFIX-STRATEGY.json the comparison of one strategy;
+PREFIX.statuses has each strategy's exit status. PYTORCH is the bytes of PyTorch's DDP, or the reason
+why there are none. Prints a Markdown table; writes the bars' results to PREFIX.results, and the
+figures of size SHAPE to PREFIX.rows.
 """
 
 import json
@@ -21,7 +21,7 @@ def mib(number):
 
 
 def planned_peaks(plan):
-    """Peaks of every rank, by strategy."""
+    """The peaks of every rank, by strategy."""
     return {
         strategy["name"]: [
             rank["planned_peak_bytes"]
@@ -33,7 +33,7 @@ def planned_peaks(plan):
 
 
 def measured(path):
-    """Peaks of every rank, and the largest amount that no row of a device's ledger explains."""
+    """The peaks of every rank, and the most bytes that a device's ledger leaves unattributed."""
     (strategy,) = json.load(open(path))["strategies"]
     rows = [device["rows"]["unattributed"] for device in strategy["devices"]]
     return [rank["peak_bytes"] for rank in strategy["ranks"]], max(map(abs, rows), default=None)
@@ -45,7 +45,7 @@ def without(status):
 
 def main():
     prefix, ranks, torch, shape = sys.argv[1:]
-    model = os.path.basename(prefix).removeprefix("memory-")  # as in its bar's name: large, xl
+    model = os.path.basename(prefix).removeprefix("memory-")  # the id of its bar: large, xl
     planned = planned_peaks(json.load(open(f"{prefix}-plan.json")))
     other = f"{mib(int(torch))} MiB" if torch.isdigit() else torch
     results, figures, rows = [], [], []

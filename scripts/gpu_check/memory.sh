@@ -1,5 +1,5 @@
-# Part memory of scripts/gpu_check.sh: for each strategy the planned and the measured memory, and
-# that of PyTorch's DDP for the same shapes.
+# Part memory of scripts/gpu_check.sh: the planned and the measured memory of each strategy, and the
+# memory of PyTorch's DDP for the same shapes.
 
 strategies=(dp ddp zero1 zero2 zero3 hybrid)
 
@@ -58,8 +58,8 @@ model_memory() {
   if [[ -f $work/memory-$name.rows ]]; then cat "$work/memory-$name.rows" >>"$rows_file"; fi
 }
 
-# The memory of the same shapes in PyTorch's DDP, in a job of one process: bytes, or why there are
-# none.
+# Sets $torch_bytes to the bytes of the same shapes in PyTorch's DDP, in a job of one process, or to the
+# reason why there are none.
 torch_memory() {
   local status=0
   torch_bytes=$no_torch

@@ -31,7 +31,7 @@ part_multi() {
   switched windows "--nccl-windows" "--windows"
 }
 
-# The number of GPUs that take part; for the emulated device the number that the double is set to.
+# Prints the number of GPUs; for the emulated device, the number that the double is set to.
 gpu_count() {
   if [[ $emulated == yes ]]; then
     echo "${TESSERA_EMULATED_CUDA_DEVICES:-1}"
@@ -66,7 +66,7 @@ bandwidth_of() {
   fi
 }
 
-# step_of NAME STRATEGY [OPTION...]: runs it; sets $speed, in seconds per step, and $peak.
+# step_of NAME STRATEGY [OPTION...]: trains; sets $speed, in seconds per step, and $peak.
 step_of() {
   local status=0 steps_log=$work/multi-$1.jsonl
   speed='' peak=''
@@ -101,7 +101,7 @@ sharded_steps() {
   judge sharded measured "$told" "$shown"
 }
 
-# From one more run of zero3, with a trace.
+# Measures the hidden share of gathers in one more run of zero3, with a trace.
 hidden_gathers() {
   local status=0 trace=$work/multi-trace.json share=''
   makes=("$trace")
@@ -123,8 +123,8 @@ hidden_gathers() {
   fi
 }
 
-# switched BAR OPTION BENCHMARKS: compares runs with and without the option of train, and of the
-# benchmark.
+# switched BAR OPTION BENCH_OPTION: compares runs with and without OPTION of `tessera train`, and
+# BENCH_OPTION of the benchmark.
 switched() {
   local status=0 job_words="$shape_words, batch $batch each" with
   if [[ -z $base ]]; then

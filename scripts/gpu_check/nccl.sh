@@ -24,8 +24,8 @@ part_nccl() {
   unset NCCL_MULTI_RANK_GPU_ENABLE
 }
 
-# passes COMMAND...: runs a command that must succeed. Records a failure in $bad, and a lack of time
-# for it in $late.
+# passes COMMAND...: runs a command that must succeed. Adds a failure to $bad, and counts a lack of
+# time in $late.
 passes() {
   local status=0
   keep 8 "$@" || status=$?
@@ -36,7 +36,7 @@ passes() {
   fi
 }
 
-# verdict ID FIGURE COMMAND: judges the commands since $bad was emptied.
+# verdict ID FIGURE COMMAND: judges the commands that ran since $bad was emptied.
 verdict() {
   if [[ -n $bad ]]; then
     judge "$1" "NOT met" "$bad"
@@ -90,7 +90,7 @@ joins_several() {
   return 1
 }
 
-# NCCL's message when it refuses two ranks on one card.
+# Prints NCCL's message if it refused two ranks on one card.
 is_refusal() {
   { grep -m 1 -iE 'duplicate gpu|same (cuda )?device|multiple ranks.*(gpu|device)' "$log" || true; } |
     sed 's/^.*NCCL WARN *//' | plain

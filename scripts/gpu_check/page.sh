@@ -1,7 +1,7 @@
 # The page of scripts/gpu_check.sh, which sources this file: sections, verdicts, the final lines and
-# the status. figures.py writes the same as data, gpu.json.
+# the status. figures.py writes the same contents as data, gpu.json.
 
-# Paths that are the same in any checkout.
+# Replaces paths by names that are the same in any checkout.
 plain() {
   local edits=(-e "s|$work|WORK|g" -e "s|$build|BUILD|g" -e "s|$PWD/||g" -e "s|$PWD|.|g")
   if [[ ${HOME:-/} == /?* ]]; then edits+=(-e "s|$HOME/|~/|g"); fi
@@ -44,14 +44,14 @@ row() {
   printf '\n' >>"$rows_file"
 }
 
-# figure NAME SHAPE VALUE UNIT [BAR]: records a measured number, at the size SHAPE; BAR is the id of
-# the bar that judges it. A VALUE that is not a number is ignored.
+# figure NAME SHAPE VALUE UNIT [BAR]: records a measured number for the size SHAPE; BAR is the id of
+# the bar that judges it. Ignores a VALUE that is not a number.
 figure() {
   if is_number "$3"; then row figure "$1" "$2" "$3" "$4" "${5:-}"; fi
 }
 is_number() { [[ $1 =~ ^[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?$ ]]; }
 
-# quotient A B: A / B, or nothing if it is undefined.
+# quotient A B: prints A / B, or nothing if it is undefined.
 quotient() {
   if is_number "$1" && is_number "$2"; then
     awk -v a="$1" -v b="$2" 'BEGIN { if (b > 0) printf "%.4g", a / b }'
@@ -75,7 +75,7 @@ judge_figure() {
   fi
 }
 
-# The table of this part's bars for its section.
+# Prints the table of this part's bars for its section.
 verdicts() {
   local id
   ((${#bar_ids[@]} > 0)) || return 0
@@ -86,7 +86,7 @@ verdicts() {
   echo
 }
 
-# verdict_rows VERDICT: the rows with this verdict in all parts' sections.
+# verdict_rows VERDICT: prints the rows with this verdict of all parts' sections.
 verdict_rows() { grep -h "^| $1 |" "$work"/parts/*.md || true; }
 
 # --- The page -------------------------------------------------------------------------------------
@@ -106,8 +106,8 @@ title() {
   esac
 }
 
-# Sections of parts that this work folder does not have stay as they are in the page, from any
-# machine.
+# Takes the sections of parts that this work folder lacks from the existing page, whichever machine
+# wrote it.
 import_page() {
   local each taken=()
   [[ -f $out/gpu.md ]] || return 0
@@ -157,13 +157,13 @@ write_figures() {
   rm "$rows_file"
 }
 
-# If no part was run.
+# Writes gpu.json if no part did.
 write_document() {
   [[ -z $python || $document_written == yes ]] ||
     figures_py join "$work/parts" "$out/gpu.json" "${all_parts[@]}"
 }
 
-# The section that --compare asks for.
+# Prints the section for --compare.
 comparison=''
 compare_figures() {
   [[ -n $compare ]] || return 0
@@ -183,7 +183,7 @@ finish() {
   done
   verdict_rows "NOT met"
   if ((unfinished > 0)); then
-    echo "there was no time for all: the same call with --resume goes on"
+    echo "time ran out before all was done: repeat the call with --resume to continue"
     status=4
   fi
   if ((missed > 0)); then status=3; fi
@@ -195,7 +195,7 @@ finish() {
   if [[ -n $python ]]; then
     echo "its figures: $out/gpu.json"
   else
-    echo "its figures were not written as JSON: there is no python3"
+    echo "its figures were not written as JSON: python3 was not found"
   fi
   exit "$status"
 }

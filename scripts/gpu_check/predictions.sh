@@ -1,5 +1,5 @@
 # Part predictions of scripts/gpu_check.sh: checks the predictions of docs/benchmarks/gpu.md in
-# minutes. It compares figures of the run before the changes with current ones, and switches options
+# minutes. It compares current figures with those of the run before the changes, and switches options
 # on and off.
 
 part_predictions() {
@@ -38,7 +38,7 @@ old_figure() {
 }
 old_device() { sed -n 's/.*"device": "\([^,"]*\).*/\1/p' "$old" | head -n 1; }
 
-# The rows of the table in $log that the older run also has.
+# Adds the rows of the table in $log to $rows, each with the older run's figure.
 beside_old_run() {
   local name now unit older sizes
   sizes=$(grep -m 1 '^[0-9]* parameters, ' "$log" || true)
@@ -51,7 +51,7 @@ beside_old_run() {
   done < <(awk -F ' *[|] *' -v OFS='\t' '$3 ~ /^[0-9.]+ (GB|TFLOP)\/s$/ { print $2, $3 }' "$log")
 }
 
-# step_ms_of NAME [OPTION...]: sets $step_ms.
+# step_ms_of NAME [OPTION...]: trains with the options, and sets $step_ms.
 step_ms_of() {
   local status=0 steps_log=$work/predictions-$1.jsonl
   step_ms='' allowed=3 makes=("$steps_log")
@@ -76,7 +76,7 @@ plain_step() {
   fi
 }
 
-# Options that switch a prediction; reports options that this build does not have.
+# Options that have a prediction. An option that this build lacks is reported.
 prediction_options=("--graph" "--recompute block" "--recompute gelu" "--recompute layer-norm"
   "--master-weights remainder" "--dropout 0.1")
 switched_steps() {
@@ -103,7 +103,7 @@ switched_steps() {
   fi
 }
 
-# has_option WORDS HELP: whether the help has the option, and its value if that is a word.
+# has_option WORDS HELP: whether HELP has the option and, if its value is a word, the value.
 has_option() {
   local name=${1%% *} value=${1#* }
   grep -qE -- "^ *$name( |\$)" <<<"$2" || return 1

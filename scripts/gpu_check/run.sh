@@ -1,14 +1,14 @@
 # Parts and their commands. scripts/gpu_check.sh sources this file.
 
-# Of the current part: its name, its section, the rows of its figures, the number of its commands,
-# and its deadline. Of all parts: failed commands and tests, bars that were not met, and commands
-# that there was no time for.
+# The state of the current part; $cut counts its commands that time ran out for. Over all parts,
+# $all_failed counts failed commands and tests, $missed counts bars that were not met, and $unfinished
+# counts commands that time ran out for.
 part='' section='' rows_file='' commands=0 deadline=0 cut=0 all_failed=0 missed=0 unfinished=0
 
-# The seconds that the help lists for a part.
+# estimate PART: prints the seconds that the help lists for it.
 estimate() { sed -n "s/^#   $1 *\\([0-9][0-9]*\\)   .*/\\1/p" scripts/gpu_check.sh; }
 
-# estimates PART...: the estimate of each part, and their sum.
+# estimates PART...: prints the estimate of each part, and their sum.
 estimates() {
   local each sum=0
   for each in "$@"; do
@@ -18,7 +18,7 @@ estimates() {
   echo "all of them $sum"
 }
 
-# not_built WHAT: says what to do about it. Part build compiles nothing if a build was given.
+# not_built WHAT: says how to build it. Part build compiles nothing if a build was given.
 not_built() {
   if [[ -n $given_build ]]; then
     echo "$1 is not in the build that --build names: build it there, or leave --build out"
@@ -29,11 +29,11 @@ not_built() {
 
 seconds_left() { echo $((deadline - SECONDS)); }
 
-# What the results of a part depend on.
+# Prints a checksum of the programs that a part's results depend on.
 fingerprint() { { cksum "$build/tools/tessera" "$TESSERA_CUDA_MODULE" 2>/dev/null || true; } | cksum; }
 
-# is_done COMMAND...: whether an earlier call ran it to an acceptable end, and what it $makes still
-# exists. Sets $done_before to the file with its status; its log is beside that file.
+# is_done COMMAND...: whether an earlier call ran it to an acceptable status, and the files that it
+# $makes still exist. Sets $done_before to the file with its status; its log is beside that file.
 done_before=''
 is_done() {
   local file
@@ -50,17 +50,17 @@ no_time() {
   note "No time was left for this, or for the end of it: \`$1\`"
 }
 
-# keep LINES COMMAND...: runs COMMAND, shows its output, and keeps the last LINES of it in the page,
-# as Markdown if LINES is "table". Returns its status, which counts as a failure if it is neither 0
-# nor in $allowed (statuses, or "any"). Afterwards $log is its output, empty if there was no time
-# for it, and $shown is the command as the page shows it. $makes lists the files that only this
-# command writes. $cap, if set, limits its seconds. The status is 124 if it took longer, or if there
-# was no time for it. With $timed=yes the card's clocks are read before and after it.
+# keep LINES COMMAND...: runs COMMAND, shows its output, and adds the last LINES of it to the page, as
+# Markdown if LINES is "table". Returns its status, which counts as a failure if it is neither 0 nor
+# in $allowed (statuses, or "any"). Sets $log to the file with its output, empty if there was no time
+# to run it, and $shown to the command as the page shows it. $makes lists the files that only this
+# command writes. $cap, if set, limits its seconds. The status is 124 if it exceeded its limit, or if
+# there was no time to run it. With $timed=yes, reads the card's clocks before and after it.
 allowed='' cap='' timed=no log='' shown='' makes=()
 may_end_with() { (($1 == 0)) || [[ $allowed == any || " $allowed " == *" $1 "* ]]; }
 
-# ran_out STATUS SECONDS LIMIT: whether `timeout` ended it; the kernel may also have, for lack of
-# memory.
+# ran_out STATUS SECONDS LIMIT: whether `timeout` ended the command. Status 137 before LIMIT is the
+# kernel's kill for lack of memory.
 ran_out() { (($1 == 124 || ($1 == 137 && $2 >= $3))); }
 
 keep() {
@@ -103,15 +103,15 @@ keep() {
   return "$status"
 }
 
-# done_with STATUS MARK: records it, so that a resuming call does not run it again. The log is
-# written last.
+# done_with STATUS MARK: records the command as done, so that a resuming call skips it. Writes the log
+# last.
 done_with() {
   echo "$1" >"$2"
   if [[ -f $log.clocks ]]; then cp "$log.clocks" "$2.log.clocks"; fi
   cp "$log" "$2.log"
 }
 
-# A command and its output, for the page.
+# page_of LINES STATUS: prints the command and its output for the page.
 page_of() {
   local lines=$1 status=$2
   printf '```\n$ %s\n' "$shown"
@@ -130,7 +130,7 @@ page_of() {
   printf '\n'
 }
 
-# Why a command that ended with `status` gave no figure.
+# reason_of STATUS: why a command with this status gave no figure.
 reason_of() {
   case "$1" in
     0) echo "it printed none" ;;
@@ -204,7 +204,7 @@ finish_part() {
   write_page
 }
 
-# The bars that this part's section reports as not met.
+# Adds the bars that this part's section reports as not met to $missed.
 count_again() {
   missed=$((missed + $(grep -c '^| NOT met |' "$work/parts/$part.md" || true)))
 }

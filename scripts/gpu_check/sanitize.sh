@@ -28,15 +28,15 @@ part_sanitize() {
   cap=''
 }
 
-# Sets $command. It excludes tests of long sequences, which check bits and would take hours under a
-# tool, and products, which are cuBLASLt's.
+# tool_command TOOL: sets $command. It excludes tests of long sequences, which check bits and would
+# take hours under a tool, and of products, which cuBLASLt computes.
 tool_command() {
   command=(compute-sanitizer --tool "$1" --error-exitcode 9 --print-limit 20 "$build/tests/test_kernels"
     --gtest_brief=1 --gtest_filter="${filters[$1]}-*LongSequence*:*MatMul*")
 }
 
-# A tool that refuses the device has found nothing and counted no errors; the programs' own output
-# may mention unsupported things too.
+# judge_tool TOOL STATUS: a tool that refuses the device finds nothing and counts no errors; the output
+# of the programs may also mention unsupported features.
 judge_tool() {
   local refusal summary
   refusal=$(grep -m 1 -iE '^=+ .*(not supported|unable to find)' "$log" || true)

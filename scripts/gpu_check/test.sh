@@ -30,7 +30,7 @@ part_test() {
   every_strategy
 }
 
-# examples/cuda_trainer.cu. There are no doubles of its own kernels, cuBLAS and Thrust.
+# Runs examples/cuda_trainer.cu. The emulated module has no doubles of its kernels, cuBLAS and Thrust.
 own_trainer() {
   local status=0 apart program=$build/cuda_trainer/cuda_trainer
   if [[ $emulated == yes ]]; then
@@ -55,7 +55,7 @@ own_trainer() {
   fi
 }
 
-# suites_of PROGRAM CASES: the suites with such cases, one per line.
+# suites_of PROGRAM CASES: prints the suites that have CASES, a GoogleTest filter, one per line.
 suites_of() { "$1" --gtest_list_tests --gtest_filter="$2" 2>/dev/null | sed -n 's/^\([^ #]*\)\..*/\1/p'; }
 
 # program_tests BAR PROGRAM JOBS [CASES]: runs the program's suites, JOBS at a time, and judges the
@@ -88,8 +88,8 @@ program_tests() {
   judge_suites "$id" "$2" "$rows"
 }
 
-# Runs a suite in its own process, and writes suite, passed, skipped, failed, seconds and status to
-# a file.
+# run_suite PROGRAM SUITE CASES: runs a suite in its own process, and writes suite, passed, skipped,
+# failed, seconds and status to a file.
 run_suite() {
   local program=$1 suite=$2 cases=$3 status=0 begin=$SECONDS left filter limit=${SUITE_SECONDS:-300}
   local log=$work/logs/test-${program##*/}-${suite//\//-}.log done_before
@@ -116,12 +116,13 @@ run_suite() {
   if [[ $status == 0 ]]; then cp "$log.row" "$done_before"; fi
 }
 
-# With the emulated module the first case of a filter is enough to see that this works.
+# first_test PROGRAM FILTER: prints the first case; with the emulated module, one is enough to test
+# this script.
 first_test() {
   "$1" --gtest_list_tests --gtest_filter="$2" | awk '!/^ / { suite = $1 } /^ / && !n++ { print suite $1 }'
 }
 
-# Lines of tests with this result; the summary below them has no times.
+# ended RESULT LOG: counts the tests with this result, by lines with times; the summary has none.
 ended() { grep -cE "^\[ +$1 +\] .* \([0-9]+ ms\)$" "$2" || true; }
 
 # judge_suites BAR PROGRAM ROWS: writes the suites' rows of the table, and judges the bar.
@@ -166,7 +167,7 @@ small_model() {
   if [[ $emulated == yes ]]; then small+=(--layers 1 --hidden 16 --heads 2 --seq 8 --vocab 256 --batch 1); fi
 }
 
-# The same training on the device and on the processor.
+# Trains the same model on the device and on the processor, and compares the losses.
 beside_the_processor() {
   local small device status=0 apart steps=50
   small_model
@@ -197,7 +198,8 @@ beside_the_processor() {
 
 losses_of() { sed -n 's/.*"loss":\([0-9.e+-]*\).*/\1/p' "$work/losses-$1.jsonl"; }
 
-# Two groups of one rank each are ddp, to the bit; those of more add in another order.
+# Compares all strategies. Hybrid in two groups of one rank equals ddp to the bit; larger groups add in
+# another order.
 every_strategy() {
   local small ranks numbers=(1 2 4 8) steps=20 good=() status=0 apart=0
   small_model
@@ -220,7 +222,8 @@ every_strategy() {
   fi
 }
 
-# Whether a comparison reports this; sets $apart to the largest difference of hybrid's losses.
+# Whether the comparison in $log reports that the losses agree; sets $apart to hybrid's largest
+# difference.
 strategies_agree() {
   local within
   within=$(sed -n 's/^losses: bit-identical under 5 strategies.*; hybrid,.* within \([^ ]*\) of .*/\1/p' "$log")

@@ -1,6 +1,6 @@
 # Part train of scripts/gpu_check.sh: GPT-2 124M on one rank, compared with PyTorch, and on four
-# ranks that share the card; the cost of a step of gpt2-large whose update or state is on the host;
-# and the memory of gpt2-xl when less is kept.
+# ranks that share the card; the time of a step of gpt2-large whose update or state is on the host;
+# and the memory of gpt2-xl with options that save memory.
 
 part_train() {
   timed=yes
@@ -36,7 +36,7 @@ part_train() {
   compare_kept
 }
 
-# The model as options of the command, its data, and the model as options of torch_gpt.py.
+# Sets $model and $data to options of the command, and $shape to the model as options of torch_gpt.py.
 gpt2_model() {
   if [[ $emulated == yes ]]; then
     top=2 steps=4
@@ -50,7 +50,7 @@ gpt2_model() {
   shape_words=$(in_words "${shape[@]}")
 }
 
-# in_words OPTION VALUE...: the options as a figure's shape: layers 12, hidden 768.
+# in_words OPTION VALUE...: prints the options as a figure's shape: layers 12, hidden 768.
 in_words() {
   local words
   words=$(printf ', %s %s' "$@")
@@ -58,8 +58,7 @@ in_words() {
   echo "${words//--/}"
 }
 
-# Random tokens in a file of uint16: the bytes of a text have only 256 values, which is easier for
-# caches.
+# Writes a file of random uint16 tokens: the bytes of a text have only 256 values, which suits caches.
 write_tokens() {
   local file=$work/tokens.bin
   [[ ! -s $file ]] || return 0
@@ -72,8 +71,8 @@ array.array('H', (random.randrange(50257) for _ in range(2_000_000))).tofile(ope
   fi
 }
 
-# ours_at BATCH STEPS [OPTION...], theirs_at BATCH STEPS: run it, with tokens/s in $speed. Status 3:
-# it does not fit.
+# ours_at BATCH STEPS [OPTION...], theirs_at BATCH STEPS: train, and set $speed to tokens/s and $peak.
+# The status is 3 if the batch does not fit.
 ours_at() {
   local status=0 steps_log=$work/single-$1-$2${3-}.jsonl
   makes=("$steps_log")
@@ -93,14 +92,13 @@ theirs_at() {
   peak=$(sed -n 's/.*"max_memory_allocated": \([0-9]*\).*/\1/p' "$log")
 }
 
-# field NAME LOG: the median of a number over the later half of a run's steps.
+# field NAME LOG: prints the median of a number over the later half of a run's steps.
 field() { sed -n "s/.*\"$1\":\\([0-9.e+-]*\\).*/\\1/p" "$2" | tail -n "$((($(wc -l <"$2") + 1) / 2))" | median; }
 
 last_peaks() { sed -n 's/.*"peak_bytes":\(\[[^]]*\]\).*/\1/p' "$1" | head -n 1; }
 
 # largest_batch NAME RUN: sets NAME to the largest batch up to $top that fits: $top itself, or the
-# result of halving it and bisecting. $problem says why there is none; only lack of memory makes it
-# smaller.
+# result of bisecting below it. Only lack of memory makes it smaller. $problem says why there is none.
 largest_batch() {
   local -n largest=$1
   local fits=0 over=$((top + 1)) batch=$top status
@@ -147,14 +145,14 @@ at_batches() {
 |---|---|---|---|$rows"
 }
 
-# measure NAME BATCH RUN [OPTION...]: adds a row to the table; $speed is empty if there is none.
+# measure NAME BATCH RUN [OPTION...]: adds a row to the table; $speed is empty if the run gave none.
 measure() {
   speed='' peak=''
   "$3" "$2" "$steps" "${@:4}" || true
   rows+="
 | $1 | $2 | ${speed:-none} | ${peak:-not told} |"
   figure "GPT-2 on one rank, $1" "$shape_words, batch $2" "$speed" tokens/s
-  # PyTorch's allocator takes varying amounts from run to run.
+  # The memory that PyTorch's allocator takes varies from run to run.
   if [[ $1 == PyTorch ]]; then
     figure "GPT-2 on one rank, $1, peak" "$shape_words, batch $2" "${peak:+$((peak / 1048576))}" MiB
   else
@@ -162,11 +160,11 @@ measure() {
   fi
 }
 
-# most_of [BYTES,...]: the maximum of the ranks' peaks, or a single number.
+# most_of PEAKS: prints the maximum of the ranks' peaks, [BYTES,...], or of a single number.
 most_of() { tr -d '[]' <<<"$1" | tr ',' '\n' | sort -n | tail -n 1; }
 
-# Runs the plain step and the step as one graph, and takes the faster; also the step with recorded
-# product algorithms, if part kernels has recorded them.
+# Measures the plain step and the step as one graph, and sets $speed to the faster one's; also measures
+# the step with recorded product algorithms, if part kernels has recorded them.
 measure_ours() {
   local plain_speed
   if [[ -s $out/products.json ]]; then
@@ -229,8 +227,8 @@ compare_sharded() {
   judge zero3 measured "batch $1 each; ${figures[0]}; ${figures[1]}; ${figures[2]}" "$shown"
 }
 
-# Compares a step that the host's cores update, and a step for which the device fetches the state
-# from the host, with a step that has everything on the device.
+# Compares steps whose update runs on the host's cores, and steps whose state the device fetches from
+# the host, with steps that keep everything on the device.
 compare_offload() {
   local offload status=0 batch=8 large=(--model gpt2-large) words="gpt2-large, batch 8" steps_log host
   declare -A seconds=()
@@ -259,8 +257,8 @@ compare_offload() {
     "${times:-no} times: ${seconds[optimizer]:-no} s, without ${seconds[none]:-no} s$host" "$shown"
 }
 
-# The memory that a step saves by keeping less, and the cost, compared with PyTorch; all with
-# remainders of masters.
+# Measures the memory that recomputing or head rows save, and their time, and compares the memory with
+# PyTorch's. All runs keep remainders of master weights.
 compare_kept() {
   local option key status=0 batch=8 xl=(--model gpt2-xl) words="gpt2-xl, batch 8" steps_log least='' least_shown=''
   local shape=(--layers 48 --hidden 1600 --heads 25 --seq 1024 --vocab 50257) options=()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Inputs that change while they are read: a run ends well or with a line, and never by a signal.
+"""Changes inputs while a run reads them: it must succeed or print an error, and never end by a signal.
 
   scripts/trials/changing_files.py --command build/release/tools/tessera --count 60 --seed 1
 
-Trains, and at a random moment cuts, overwrites, lengthens, replaces or removes the text, the tokens,
-the held-out data or the weights that the run was given.
+Trains, and at a random moment cuts, overwrites, lengthens, replaces or removes the run's text, tokens,
+held-out data or weights.
 """
 import os
 import subprocess
@@ -71,7 +71,7 @@ def main():
         draws.choice(CHANGES)(draws, inputs[which])
         end = trial.end_of(process)
         end.require_status(0, 1, 2)
-        return "trained" if end.status == 0 else "ended with a line"
+        return "trained" if end.status == 0 else "ended with an error"
 
     return trial.run_all(one)
 

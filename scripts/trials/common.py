@@ -1,4 +1,4 @@
-"""Shared by the trials: the command, how it may end, and the report."""
+"""What the trials share: running the command, checking how it ends, and the report."""
 import argparse
 import json
 import pathlib
@@ -10,16 +10,16 @@ import sys
 import tempfile
 import time
 
-LIMIT_S = 120.0  # for one run: a longer one hangs
+LIMIT_S = 120.0  # a longer run counts as hanging
 WORDS = ["the ", "tile ", "of ", "a ", "mosaic ", "is ", "set\n"]
 
 
 class Failed(Exception):
-    """A run that misbehaved."""
+    """A run misbehaved."""
 
 
 class Trial:
-    """Runs the command in a folder of its own, counts how the runs ended and keeps what failed."""
+    """Runs the command, each time in a new folder, counts how the runs ended and records failures."""
 
     def __init__(self, page, count):
         parser = argparse.ArgumentParser(description=page.splitlines()[0], epilog=page,
@@ -28,7 +28,7 @@ class Trial:
                             help="the tessera command (default %(default)s)")
         parser.add_argument("--count", type=int, default=count, help="default %(default)s")
         parser.add_argument("--seed", type=int, default=1, help="default %(default)s")
-        parser.add_argument("--only", type=int, help="the one of this number, shown in full")
+        parser.add_argument("--only", type=int, help="run this number only, and show its output")
         self.options = parser.parse_args()
         self.command = str(pathlib.Path(self.options.command).resolve())
         self.ends = {}
@@ -48,7 +48,7 @@ class Trial:
                     self.failures.append(number)
                     print(f"FAILED: number {number} of seed {self.options.seed}: {failed}", flush=True)
         ends = ", ".join(f"{count} {end}" for end, count in sorted(self.ends.items()))
-        print(f"{ends or 'none as it should'}; {len(self.failures)} failed; "
+        print(f"{ends or 'none passed'}; {len(self.failures)} failed; "
               f"{time.monotonic() - began:.0f} s")
         return 1 if self.failures else 0
 
@@ -68,7 +68,7 @@ class Trial:
         except subprocess.TimeoutExpired as late:
             process.kill()
             process.communicate()
-            raise Failed(f"hangs: {shlex.join(process.args)}") from late
+            raise Failed(f"no end within {LIMIT_S:.0f} s: {shlex.join(process.args)}") from late
         end = End(process.args, process.returncode, out.decode("utf-8", "replace"),
                   err.decode("utf-8", "replace"))
         if self.options.only is not None:
@@ -91,21 +91,22 @@ class End:
 
     def require_status(self, *allowed):
         """Requires one of these statuses, and a plain error message unless it is 0."""
-        self.require(self.status in allowed, f"not one of the statuses {allowed}")
+        self.require(self.status in allowed, f"the status is none of {allowed}")
         if self.status in (0, 1, 2, 3, 4):
             told = [line for line in self.err.splitlines() if line.startswith("error: ")]
-            self.require(len(told) == (self.status != 0), "one line says what was wrong")
+            self.require(len(told) == (self.status != 0),
+                         f"{len(told)} lines begin with 'error: ' instead of {int(self.status != 0)}")
 
 
 def write_text(path, size, draws):
-    """A text to learn, of `size` bytes."""
+    """Writes a text of `size` bytes to train on."""
     text = "".join(draws.choice(WORDS) for _ in range(size // 2))
     path.write_bytes(text.encode()[:size])
     return path
 
 
 def whole_weights(path):
-    """The bytes of a safetensors file; Failed if it is not whole."""
+    """The bytes of a safetensors file; Failed if it is incomplete."""
     data = path.read_bytes()
     try:
         (length,) = struct.unpack("<Q", data[:8])
@@ -113,11 +114,11 @@ def whole_weights(path):
         end = max(entry["data_offsets"][1] for name, entry in header.items()
                   if name != "__metadata__")
     except (struct.error, ValueError, KeyError) as wrong:
-        raise Failed(f"{path.name} is no file of weights: {wrong}") from wrong
+        raise Failed(f"{path.name} is not a weight file: {wrong}") from wrong
     if len(data) != 8 + length + end:
-        raise Failed(f"{path.name} is torn: {len(data)} bytes, its header says {8 + length + end}")
+        raise Failed(f"{path.name} is incomplete: {len(data)} bytes, its header says {8 + length + end}")
     return data
 
 
 if __name__ == "__main__":
-    sys.exit("run one of the trials beside this file")
+    sys.exit("error: common.py is not a trial; run another script of its folder")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the Conan package from this checkout, static and shared, runs its test_package each time, and
-# prints seconds and bytes. Fetches Conan 2 from Python's index, and keeps everything in build/conan.
+# Builds the Conan package from this checkout, static and shared, runs the test_package of each, and
+# prints seconds and bytes. Fetches Conan 2 from Python's index, and keeps all files in build/conan.
 #
-#   scripts/trials/conan.sh [KIND...]    of static, shared; both if none is given
+#   scripts/trials/conan.sh [KIND...]    static or shared (default: both)
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

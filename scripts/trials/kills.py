@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Kills at random moments: what was saved is whole, and the resumed run is the uninterrupted one.
+"""Kills runs at random moments: saved files must be whole, and resumed runs equal uninterrupted ones.
 
   scripts/trials/kills.py --command build/release/tools/tessera --count 40 --seed 1
 
-Ends a run that saves all the time by a signal at a random moment, verifies the files it left, resumes
-it on a random number of ranks, sometimes kills it again, and compares the end with an uninterrupted
-run: steps, losses, and on the same ranks every byte of the last checkpoint.
+Sends a signal at a random moment to a run that saves often, verifies the files it left, resumes it on
+a random number of ranks, sometimes kills it again, and compares the result with an uninterrupted run:
+steps, losses, and on the same number of ranks every byte of the last checkpoint.
 """
 import json
 import signal
@@ -19,7 +19,7 @@ from common import Failed, Trial, whole_weights, write_text
 SIZES = ["--layers", 1, "--hidden", 32, "--heads", 2, "--seq", 8, "--vocab", 8000]
 STEPS = 12
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-CLOSE = 1e-5  # of losses on other ranks
+CLOSE = 1e-5  # tolerance of losses on other numbers of ranks
 
 
 def lines_of(path, torn_end=False):
@@ -30,12 +30,12 @@ def lines_of(path, torn_end=False):
     objects = [json.loads(line) for line in lines]
     for number, line in enumerate(objects):
         if line["step"] != number + 1:
-            raise Failed(f"line {number + 1} of the log is another step's")
+            raise Failed(f"line {number + 1} of the log has step {line['step']}")
     return objects
 
 
 def steps_in(folder):
-    """The checkpoints that are there, the newest last."""
+    """The checkpoints in the folder, the newest last."""
     return sorted(path for path in folder.glob("step-*") if path.name[5:].isdigit())
 
 
@@ -55,7 +55,7 @@ def main():
                 "--checkpoint", folder / name, *more]
 
     def killed(draws, words, seconds):
-        """Ends the command by a signal within `seconds`. Returns whether that killed it at once."""
+        """Sends the command a signal within `seconds`. Returns whether that killed it at once."""
         process = subprocess.Popen(trial.words(words), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         time.sleep(draws.uniform(0, seconds))
@@ -64,11 +64,11 @@ def main():
         end = trial.end_of(process)
         caught = sent != signal.SIGKILL
         end.require(end.status in (0, -sent) or (caught and end.status == 128 + sent),
-                    f"another end than signal {sent} has")
+                    f"the run did not end as signal {sent} should end it")
         return end.status < 0
 
     def check(folder):
-        """What a killed run leaves is whole."""
+        """Checks that the files of a killed run are whole. Returns whether it left a checkpoint."""
         steps = steps_in(folder / "c") if (folder / "c").exists() else []
         for step in steps[-2:]:
             whole_weights(step / "model.safetensors")
@@ -90,22 +90,22 @@ def main():
             lines_of(folder / "c.log", torn_end=True)
             ranks = draws.choice((2, 2, 1, 3))
             same = same and ranks == 2
-        # A run that is killed after its last step was saved has nothing left to save, so it leaves
-        # behind what it was removing: the next save removes that.
+        # A save removes what the killed run was removing. If that run had saved its last step, the
+        # resumed run saves nothing, so the remains stay.
         ended = any_step and steps_in(folder / "c")[-1].name.endswith(f"{STEPS:08}")
         last = trial.run(arguments(folder, "c", ranks, *often, *(["--resume"] if any_step else [])))
         last.require_status(0)
         left = {path.name for path in (folder / "c").iterdir()
                 if not (ended and path.name.startswith("."))} - {"model.safetensors"}
         last.require(left == {path.name for path in steps_in(folder / "c")},
-                     f"left in the folder: {sorted(left)}")
+                     f"the folder holds more than the checkpoints: {sorted(left)}")
         whole, resumed = lines_of(folder / "whole.log"), lines_of(folder / "c.log")
         apart = [abs(a["loss"] - b["loss"]) for a, b in zip(whole, resumed)]
         last.require(len(whole) == len(resumed) == STEPS and max(apart) <= CLOSE,
                      f"losses differ by {max(apart)}")
         ends = [steps_in(folder / name)[-1] for name in ("whole", "c")]
         last.require(not same or (max(apart) == 0 and same_bytes(*ends)),
-                     "the same ranks, and another state")
+                     "the final state differs on the same number of ranks")
         return "killed and resumed" if kills else "saved at a signal and resumed"
 
     return trial.run_all(one)

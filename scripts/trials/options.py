@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Random sets of options: every strategy trains the same, in the bytes that were planned.
+"""Draws random sets of options: every strategy must train alike, with the planned bytes.
 
   scripts/trials/options.py --command build/release/tools/tessera --count 200 --seed 1
 
-Draws models, ranks, precisions, optimizers and all that goes with them, and compares all strategies.
-A set either trains, with planned = peak bytes on every rank and the same losses under every strategy
-(hybrid, which adds in another order, within rounding), or is refused in a line with status 2.
+Draws models, ranks, precisions, optimizers and their options, and compares all strategies. A set
+either trains, with planned = peak bytes on every rank and the same losses under every strategy (up to
+rounding for hybrid, which adds in another order), or is refused with one error line and status 2.
 """
 import json
 import math
@@ -128,7 +128,7 @@ def main():
                          "--strategies", ",".join(strategies), "--json", out, *words])
         end.require_status(0, 2)
         if end.status == 2:
-            end.require(end.out == "" and not out.exists(), "refused after it had begun")
+            end.require(end.out == "" and not out.exists(), "the options were refused after the start")
             return "refused"
         results = json.loads(out.read_text())["strategies"]
         end.require([result["name"] for result in results] == strategies, "not all strategies ran")
@@ -139,7 +139,7 @@ def main():
 
     status = trial.run_all(one)
     if trial.ends.get("trained alike", 0) < trial.ends.get("refused", 0):
-        print("more sets were refused than trained: nothing is shown")
+        print("error: more sets were refused than trained, which proves nothing")
         return 1
     return status
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Kills a process that saves checkpoints: none that was committed is lost, and the next save works.
+"""Kills a process that saves checkpoints: no committed one may be lost, and the next save must work.
 
   scripts/trials/saves.py --command build/release/tests/checkpoint_saver --count 100 --seed 1
 
-Each number kills the process several times in one folder, at random moments, and looks at the folder
-after each. The process says which steps it has committed.
+For each number, kills the process several times in one folder, at random moments, and checks the
+folder after each. The process prints the steps that it has committed.
 """
 import signal
 import subprocess
@@ -14,7 +14,7 @@ import time
 from common import Trial
 
 KILLS = 4  # in one folder
-LONGEST_S = 0.15  # for a process that saves
+LONGEST_S = 0.15  # until a process is killed
 
 
 def main():
@@ -27,7 +27,7 @@ def main():
         time.sleep(draws.uniform(0, LONGEST_S))
         process.send_signal(signal.SIGKILL)
         end = trial.end_of(process)
-        end.require(end.status == -signal.SIGKILL, "ended on its own")
+        end.require(end.status == -signal.SIGKILL, "the process ended before it was killed")
         whole_lines = end.out.split("\n")[:-1]
         return int(whole_lines[-1]) if whole_lines else 0
 
@@ -37,10 +37,10 @@ def main():
         for _ in range(KILLS):
             committed = max(committed, killed_save(draws, run))
             check = trial.run(["check", run])
-            check.require(check.status == 0, "what is left is not whole")
+            check.require(check.status == 0, "a remaining checkpoint is damaged")
             newest = int(check.out)
             check.require(newest in (committed, committed + 1),
-                          f"the newest is {newest}, and {committed} was committed")
+                          f"the newest checkpoint is {newest}, but {committed} was committed")
             committed = newest
         return "with checkpoints" if committed else "killed before the first"
 

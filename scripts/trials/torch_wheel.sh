@@ -4,11 +4,11 @@
 # CI, which uses Debian's libtorch: the wheel is 540 MB and needs 1.2 GB of disk.
 #
 # scripts/trials/torch_wheel.sh [FOLDER] [VERSION]
-#   FOLDER   for what it makes: a virtual environment and a build (default: build/torch_wheel)
+#   FOLDER   for a virtual environment and a build (default: build/torch_wheel)
 #   VERSION  of PyTorch (default: the newest)
 #
-# The wheel's CPU libraries need two of CUDA's all the same (cudart, cupti): those of the toolkit on
-# this machine, or NVIDIA's wheels, which are installed where they are missing.
+# Even the wheel's CPU libraries need two of CUDA's (cudart, cupti): if this machine has no toolkit with
+# them, the script installs NVIDIA's wheels.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 folder=${1:-$source/build/torch_wheel}
@@ -30,20 +30,20 @@ sed -n "s/^__version__ = '\(.*\)'/torch \1/p" "$torch/version.py"
 missing() {
   ldd "$torch/lib/$1" | sed -n 's/^[[:space:]]*\(lib[^ ]*\) => not found$/\1/p' | sort -u
 }
-# NVIDIA's wheels that contain a library, at the place where the rpath of torch's finds it.
+# Installs the NVIDIA wheels with the missing libraries, where the rpath of torch's libraries finds them.
 for library in $(missing libtorch_cpu.so); do
   case $library in
     libcudart.so.*) wheel=nvidia-cuda-runtime ;;
     libcupti.so.*) wheel=nvidia-cuda-cupti ;;
     *)
-      echo "libtorch_cpu needs $library, which no known package has" >&2
+      echo "error: libtorch_cpu needs $library, and this script knows no wheel that has it" >&2
       exit 1
       ;;
   esac
   install "$wheel"
 done
 if [[ -n $(missing libtorch_cpu.so) ]]; then
-  echo "libtorch_cpu still needs: $(missing libtorch_cpu.so)" >&2
+  echo "error: the loader does not find these libraries of libtorch_cpu: $(missing libtorch_cpu.so)" >&2
   exit 1
 fi
 
@@ -67,7 +67,7 @@ build test_torch -DTESSERA_TORCH_CUDA=OFF
 
 step "the CUDA part of the adapter"
 if [[ ! -e $torch/lib/libtorch_cuda.so ]]; then
-  echo "this wheel has none"
+  echo "skipped: this wheel has no libtorch_cuda.so"
   exit 0
 fi
 build tessera_torch -DTESSERA_TORCH_CUDA=AUTO
@@ -77,4 +77,4 @@ if [[ -n $unresolved ]]; then
   exit 0
 fi
 build test_torch -DTESSERA_TORCH_CUDA=AUTO
-echo "compiled and linked; it takes a GPU to run"
+echo "compiled and linked; running it needs a GPU"

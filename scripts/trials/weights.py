@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Damaged weight files: each is read or refused in one line, and none crashes or hangs a run.
+"""Damages weight files: a run must read or refuse each with one error line, and never crash or hang.
 
   scripts/trials/weights.py --command build/release/tools/tessera --count 3000 --seed 1
 
-Changes bytes, cuts, lengthens or repeats parts of a file of weights, in its header most often, and
-gives it to tessera train and tessera sample.
+Changes bytes of a weight file, cuts, lengthens or repeats parts of it, most often in its header, and
+passes it to tessera train and tessera sample.
 """
 import json
 import struct

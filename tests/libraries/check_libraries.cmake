@@ -133,7 +133,7 @@ check_loaded(mixed "cuBLASLt: toolkit, NCCL: system, cuDNN: wheel"
 # reported.
 configure(1 apart -DPACKAGES= -DTESSERA_NCCL_LIBRARY=${toolkit}/lib64/libnccl.so
   -DTESSERA_NCCL_INCLUDE=${system}/include)
-output_has("NCCL: the headers in ${system}/include and the library ${toolkit}/lib64/libnccl.so are of two"
+output_has("NCCL: the headers in ${system}/include and the library ${toolkit}/lib64/libnccl.so come from two"
   "no run path leads to all of ${toolkit}/lib64/libcublasLt.so.13, ${toolkit}/lib64/libnccl.so.2, "
   "configure with libraries of one installation")
 

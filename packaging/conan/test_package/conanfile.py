@@ -1,4 +1,4 @@
-"""Builds and runs the outside project of Tessera's own tests from the package."""
+"""Builds and runs the outside project of Tessera's tests against the package."""
 
 import os
 
