@@ -26,13 +26,11 @@ std::vector<ProductAlgorithm> offers_for(Rig& rig, const MatMul& product) {
   return offers;
 }
 
-/// A separate stream on which one algorithm computes a product, as in a run that read it from a
-/// file.
+/// A separate stream on which choices hold, as in a run that read them from a file.
 class ChosenStream {
  public:
-  ChosenStream(Rig& rig, const MatMul& product, const ProductAlgorithm& algorithm)
-      : stream_{rig.device().make_compute_stream()} {
-    choices_.products[kind_of(product)] = {.algorithm = algorithm};
+  ChosenStream(Rig& rig, ProductChoices choices)
+      : choices_{std::move(choices)}, stream_{rig.device().make_compute_stream()} {
     stream().state()->lend(rig.stream().state()->workspace());
     stream().state()->compute_with({.table = &rig.table(), .products = &choices_});
   }
@@ -46,29 +44,39 @@ class ChosenStream {
   OwnedStream stream_;
 };
 
-/// The algorithms that work, and their cases.
-struct Offers {
+/// Ways to compute a product, first that of a run without a choice for it.
+struct Ways {
   std::vector<ProductAlgorithm> algorithms;
   std::vector<Case> cases;
+
+  void add(Rig& rig, const ProductOnDevice& on, const char* name, ProductChoices choices,
+           const ProductAlgorithm& algorithm) {
+    const auto chosen = std::make_shared<ChosenStream>(rig, std::move(choices));
+    cases.push_back(rig.repeated(
+        name, 0, on.flops(),
+        [on, chosen, &rig] { rig.table().matmul(on.product(), chosen->stream()); },
+        chosen->stream()));
+    algorithms.push_back(algorithm);
+  }
 };
 
-/// cuBLASLt does not promise that every algorithm that it offers works.
-Offers cases_of(Rig& rig, const ProductOnDevice& on) {
-  Offers offers;
+/// Without a choice, cuBLASLt's first algorithm computes a product; sums of columns come from a
+/// kernel of their own after it, beside which the choices `so_far` hold. cuBLASLt does not promise
+/// that every algorithm that it offers works.
+Ways ways_of(Rig& rig, const ProductOnDevice& on, const ProductChoices& so_far) {
+  Ways ways;
+  if (on.product().bias_gradient) { ways.add(rig, on, "in two kernels", so_far, {}); }
   for (const ProductAlgorithm& algorithm : offers_for(rig, on.product())) {
+    ProductChoices choices;
+    choices.products[kind_of(on.product())] = {.algorithm = algorithm};
     try {
-      const auto chosen = std::make_shared<ChosenStream>(rig, on.product(), algorithm);
-      const bool first = offers.cases.empty();
-      offers.cases.push_back(rig.repeated(
-          first ? "the heuristic's first" : "another", 0, on.flops(),
-          [on, chosen, &rig] { rig.table().matmul(on.product(), chosen->stream()); },
-          chosen->stream()));
-      offers.algorithms.push_back(algorithm);
+      ways.add(rig, on, ways.cases.empty() ? "the heuristic's first" : "another",
+               std::move(choices), algorithm);
     } catch (const Error&) {
-      if (offers.cases.empty()) { throw; }  // the first is the one of a run without choices
+      if (ways.cases.empty()) { throw; }
     }
   }
-  return offers;
+  return ways;
 }
 
 double ms_of(const Timed& timed) {
@@ -86,10 +94,10 @@ ProductChoices choose_products(
       rig.stream(), choices.machine);
   for (const TrainingProduct& product : products) {
     const ProductOnDevice on{rig, product};
-    const Offers offers = cases_of(rig, on);
-    if (offers.cases.empty()) { continue; }
-    Contest contest{Work::runs, offers.cases.front(), {}};
-    contest.limits.assign(offers.cases.begin() + 1, offers.cases.end());
+    const Ways ways = ways_of(rig, on, choices);
+    if (ways.cases.empty()) { continue; }
+    Contest contest{Work::runs, ways.cases.front(), {}};
+    contest.limits.assign(ways.cases.begin() + 1, ways.cases.end());
     const Comparison times = measure(contest, rounds);
     std::vector<Timed> all{times.ours};
     all.insert(all.end(), times.limits.begin(), times.limits.end());
@@ -98,7 +106,7 @@ ProductChoices choose_products(
         std::ranges::min_element(all, std::less<>{}, [](const Timed& t) { return ms_of(t); })));
     const Comparison result{Work::runs, all[best], {all.front()}};
     if (result.ratio(all.front()) >= kLeastGain) {
-      choices.products[kind_of(on.product())] = {offers.algorithms[best], ms_of(all[best]),
+      choices.products[kind_of(on.product())] = {ways.algorithms[best], ms_of(all[best]),
                                                  ms_of(all.front())};
     }
     tell(product.name, result);

@@ -10,8 +10,8 @@
 // collectives between the processes, with options of a run (WorldOptions::nccl, channel_priority).
 //
 // The second form times the algorithms that cuBLASLt offers for the products of training MODEL with
-// BATCH sequences (default gpt2:64), and writes those that are faster than the first to FILE, which
-// `tessera train --products FILE` reads.
+// BATCH sequences (default gpt2:64), also for products that sum columns, and writes those that are
+// faster than what a run does without them to FILE, which `tessera train --products FILE` reads.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -206,7 +206,8 @@ void choose(Request request) {
                                             sizes.batch));
   }
   fmt::print("{} products, {} rounds in turn\n\n", request.products.size(), request.rounds);
-  fmt::print("| product | fastest of eight, median | first in the same rounds | times as fast |\n");
+  fmt::print(
+      "| product | fastest way, median | without a choice, in the same rounds | times as fast |\n");
   fmt::print("|---|---|---|---|\n");
   const kernels::ProductChoices choices =
       choose_products(request.products, request.rounds, print_row);

@@ -46,19 +46,14 @@ Contest plain_product_contest(Rig& rig, const TrainingProduct& product) {
   return contest;
 }
 
-Contest epilogue_contest(Rig& rig, const TrainingProduct& product) {
+Contest residual_contest(Rig& rig, const TrainingProduct& product) {
   const ProductOnDevice on{rig, product};
   const auto apart = [on, &rig] {
     const MatMul& all = on.product();
     MatMul first = all;
     first.residual = {};
-    first.bias_gradient = {};
     rig.table().matmul(first, rig.stream());
-    if (all.residual) { rig.table().add(all.residual, all.c, all.c, all.m * all.n, rig.stream()); }
-    if (all.bias_gradient) {
-      rig.table().bias_gradient(all.b, all.bias_gradient, all.k, all.n, kernels::Write::add,
-                                rig.stream());
-    }
+    rig.table().add(all.residual, all.c, all.c, all.m * all.n, rig.stream());
   };
   return {Work::runs,
           product_case(rig, "in one call", on),

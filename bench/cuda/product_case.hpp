@@ -26,8 +26,8 @@ class ProductOnDevice {
 /// toolkit.
 [[nodiscard]] Contest plain_product_contest(Rig& rig, const TrainingProduct& product);
 
-/// A product that adds a residual or sums columns in the same call; its limit is the product with a
-/// separate kernel for that.
-[[nodiscard]] Contest epilogue_contest(Rig& rig, const TrainingProduct& product);
+/// A product that adds a residual in the same call; its limit is the product with a separate kernel
+/// for that.
+[[nodiscard]] Contest residual_contest(Rig& rig, const TrainingProduct& product);
 
 }  // namespace tessera::bench

@@ -12,7 +12,7 @@ using kernels::Epilogue;
 using kernels::MatMul;
 using kernels::Transpose;
 
-/// A weight [in, out] of a layer, and what its products do besides multiplying.
+/// A weight [in, out] of a layer with a bias, and what its products do besides multiplying.
 struct Weight {
   const char* name;
   std::int64_t in;
@@ -38,6 +38,8 @@ class Products {
     push(w.name, "forward", {.name = {}, .like = forward, .bias = true, .residual = w.residual});
     push(w.name, "dx", {.name = {}, .like = dx});
     push(w.name, "dW", {.name = {}, .like = dw, .result = DType::fp32});
+    push(w.name, "dW with bias gradient",
+         {.name = {}, .like = dw, .result = DType::fp32, .bias_gradient = true});
   }
 
   /// Adds the tied head, whose table is stored as rows of `hidden`.

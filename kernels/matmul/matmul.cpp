@@ -24,9 +24,11 @@ void check_matmul(const MatMul& product) {
   expects(
       product.epilogue == Epilogue::none || (given && product.pre_gelu.dtype == product.c.dtype),
       "matmul: an epilogue needs `pre_gelu`, of the dtype of C");
-  const bool added = product.write == Write::add && product.c_row_elems() == product.n;
-  expects(!product.bias_gradient || (added && product.transpose_b == Transpose::no),
-          "matmul: a bias_gradient is for a B that is not transposed, and Write::add without gaps");
+  const bool gaps = product.c_row_elems() != product.n;
+  expects(!product.bias_gradient || (!gaps && product.transpose_b == Transpose::no),
+          "matmul: a bias_gradient is for a B that is not transposed, and a C without gaps");
+  expects(!product.bias_gradient || plain,
+          "matmul: a bias_gradient comes without a bias, an epilogue and a residual");
   if (!product.residual) { return; }
   expects(product.epilogue == Epilogue::none,
           "matmul: a residual is for products without epilogue");

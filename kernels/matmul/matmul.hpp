@@ -6,8 +6,8 @@ namespace tessera::kernels {
 
 /// ContractError for: fp64; a bias, an epilogue or a residual with a product that is added to C or
 /// with a C with gaps; an epilogue without its `pre_gelu`; a residual beside an epilogue, of
-/// another dtype than C, or in C's memory; a bias_gradient with a product that overwrites C, has a
-/// C with gaps or transposes B; and a stride shorter than a row.
+/// another dtype than C, or in C's memory; a bias_gradient with a C with gaps, a transposed B, a
+/// bias, an epilogue or a residual; and a stride shorter than a row.
 void check_matmul(const MatMul& product);
 
 /// On a CPU a bias, an epilogue and a residual give the bits of add_bias, the GELU kernels and add

@@ -177,7 +177,8 @@ void matmul_with(MatMulAlgorithm algorithm, const MatMul& whole, Stream stream) 
     cpu::gelu_backward(whole.pre_gelu, whole.c, whole.c, elems, stream);
   }
   if (whole.bias_gradient) {
-    cpu::bias_gradient(whole.b, whole.bias_gradient, whole.k, whole.n, Write::add, stream);
+    cpu::bias_gradient(whole.b, whole.bias_gradient, whole.k, whole.n, whole.bias_gradient_write,
+                       stream);
   }
   if (whole.residual) { cpu::add(whole.residual, whole.c, whole.c, elems, stream); }
 }

@@ -34,7 +34,7 @@ void matmul(const MatMul& p, Stream stream) {
     gelu_backward(p.pre_gelu, p.c, p.c, p.m * p.n, stream);
   }
   if (p.bias_gradient) {
-    reference::bias_gradient(p.b, p.bias_gradient, p.k, p.n, Write::add, stream);
+    reference::bias_gradient(p.b, p.bias_gradient, p.k, p.n, p.bias_gradient_write, stream);
   }
 }
 

@@ -11,9 +11,10 @@
 
 #include "kernels/matmul/matmul.hpp"
 
-// cuBLASLt's algorithm for a product, if one was measured to be faster than its heuristic's first
-// choice. The choices of a run come from one file, so that every run and every rank makes the same
-// choices and computes the same bits.
+// cuBLASLt's algorithm for a product, if one was measured to be faster than what is done without:
+// than its heuristic's first choice, or for a product that also sums columns than two kernels. The
+// choices of a run come from one file, so that every run and every rank makes the same choices and
+// computes the same bits.
 namespace tessera::kernels {
 
 /// The properties of a product that select an algorithm. Matrices start at multiples of 16 bytes;
@@ -50,14 +51,14 @@ struct ProductMachine {
 struct ProductChoice {
   ProductAlgorithm algorithm{};
   double ms = 0;
-  double first_ms = 0;  ///< of the heuristic's first choice
+  double first_ms = 0;  ///< without the choice: of the heuristic's first, or of two kernels
 };
 
 struct ProductChoices {
   ProductMachine machine;
   std::map<ProductKind, ProductChoice> products;
 
-  /// Returns null if none was recorded: the heuristic chooses.
+  /// Returns null if none was recorded: the heuristic chooses, and a product sums no columns.
   [[nodiscard]] const ProductAlgorithm* find(const ProductKind& kind) const;
 };
 

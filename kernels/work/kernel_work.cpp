@@ -82,7 +82,6 @@ std::string product_name(const MatMul& p) {
   if (p.epilogue == Epilogue::gelu) { name += "_gelu"; }
   if (p.epilogue == Epilogue::gelu_gradient) { name += "_gelu_gradient"; }
   if (p.residual) { name += "_residual"; }
-  if (p.bias_gradient) { name += "_bias_gradient"; }
   return name;
 }
 
@@ -175,7 +174,7 @@ KernelWork work_of(Of<&Table::matmul>, const MatMul& p) {
   const bool wide = p.a.dtype == DType::fp32 || p.b.dtype == DType::fp32;
   return {.name = product_name(p),
           .dtype = wide ? DType::fp32 : p.a.dtype,
-          .flops = 2 * count(p.m, p.n, p.k) + (p.bias_gradient ? count(p.k, p.n) : 0),
+          .flops = 2 * count(p.m, p.n, p.k),
           .bytes = count(p.m, p.k) * bytes(p.a.dtype) + count(p.k, p.n) * bytes(p.b.dtype) +
                    (p.write == Write::add ? 2 : 1) * c + (p.pre_gelu ? c : 0) +
                    (p.residual ? c : 0),

@@ -78,6 +78,21 @@ struct Logged<Member, void(A, B, C, D, E, Stream)> {
   }
 };
 
+/// Sums of columns are logged as the kernel that computes them beside a product.
+template <>
+struct Logged<&Table::matmul, MatMulKernel> {
+  static void run(const MatMul& p, Stream stream) {
+    MatMul product = p;
+    product.bias_gradient = {};
+    log_and_run(
+        stream, [&] { return work_of(Of<&Table::matmul>{}, product); },
+        [&] { cpu_table().matmul(product, stream); });
+    if (!p.bias_gradient) { return; }
+    Logged<&Table::bias_gradient, BiasGradientKernel>::run(p.b, p.bias_gradient, p.k, p.n,
+                                                           p.bias_gradient_write, stream);
+  }
+};
+
 template <auto Member, class Function>
 void set(Table& table, Function* Table::*) {
   table.*Member = Logged<Member, Function>::run;

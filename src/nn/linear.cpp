@@ -7,7 +7,25 @@
 namespace tessera::nn {
 
 using kernels::Epilogue;
+using kernels::MatMul;
 using kernels::Transpose;
+
+namespace {
+
+/// The product that is the gradient of a weight [in, out].
+MatMul gradient_product(const Gradient& dweight, ConstValues x, ConstValues dy, std::int64_t in,
+                        std::int64_t out, std::int64_t rows) {
+  return {.a = x,
+          .b = dy,
+          .c = dweight.to,
+          .m = in,
+          .n = out,
+          .k = rows,
+          .transpose_a = Transpose::yes,
+          .write = dweight.write};
+}
+
+}  // namespace
 
 Linear::Linear(std::string_view prefix, std::int64_t in, std::int64_t out)
     : weight_{std::string{prefix} + ".weight"},
@@ -54,15 +72,7 @@ void Linear::product(const Scope& scope, ConstValues x, Values y, std::int64_t r
 void Linear::weight_gradient(const BackwardScope& scope, ConstValues x, ConstValues dy,
                              std::int64_t rows) const {
   if (const Gradient dweight{scope, weight_}; dweight.to) {
-    kernels::matmul({.a = x,
-                     .b = dy,
-                     .c = dweight.to,
-                     .m = in_,
-                     .n = out_,
-                     .k = rows,
-                     .transpose_a = Transpose::yes,
-                     .write = dweight.write},
-                    scope.stream());
+    kernels::matmul(gradient_product(dweight, x, dy, in_, out_, rows), scope.stream());
   }
 }
 
@@ -74,8 +84,13 @@ void Linear::bias_gradient(const BackwardScope& scope, ConstValues dy, std::int6
 
 void Linear::parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
                                  std::int64_t rows) const {
-  weight_gradient(scope, x, dy, rows);
-  bias_gradient(scope, dy, rows);
+  const Gradient dweight{scope, weight_};
+  if (!dweight.to) { return bias_gradient(scope, dy, rows); }
+  const Gradient dbias{scope, bias_};
+  MatMul product = gradient_product(dweight, x, dy, in_, out_, rows);
+  product.bias_gradient = dbias.to;
+  product.bias_gradient_write = dbias.write;
+  kernels::matmul(product, scope.stream());
 }
 
 void Linear::input_gradient(const Scope& scope, ConstValues dy, Values dx,

@@ -53,8 +53,9 @@ void RowLinear::forward(const Scope& scope, ConstValues x, Values y, std::int64_
 
 void RowLinear::parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
                                     std::int64_t rows) const {
-  part_.weight_gradient(scope, x, dy, rows);
   const Range own = ranks_.own(rows);
+  if (own.elems == rows) { return part_.parameter_gradients(scope, x, dy, rows); }
+  part_.weight_gradient(scope, x, dy, rows);
   part_.bias_gradient(scope, dy.at(own.first * out_), own.elems);
 }
 

@@ -27,6 +27,7 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 constexpr int kPlace = 2;  // among the double's algorithms
+constexpr int kSteps = 2;
 constexpr nn::GPTConfig kModel{.layers = 2, .hidden = 16, .heads = 2, .vocab = 257, .seq = 8};
 
 EmulatedCublasLtCounts counts() {
@@ -45,9 +46,13 @@ class RecordedProducts : public CudaTest {
         stream(), choices_.machine);
   }
 
-  /// Chooses the algorithm at `place` for each product of the training.
-  void choose(int place) {
+  enum class Sums : std::uint8_t { in_products, apart };
+
+  /// Chooses the algorithm at `place` for each product of the training, and products for the sums
+  /// that are gradients of biases.
+  void choose(int place, Sums sums = Sums::in_products) {
     for (const bench::TrainingProduct& product : bench::training_products(kModel, kGPTRunBatch)) {
+      if (product.bias_gradient && sums == Sums::apart) { continue; }
       const MatMul p = with_matrices(product);
       std::vector<ProductAlgorithm> offers;
       CudaModule::get().function<kernels::OfferProductAlgorithms>("tessera_cublaslt_offers")(
@@ -71,7 +76,7 @@ class RecordedProducts : public CudaTest {
     run.world.device = DeviceKind::cuda;
     run.world.products = products;
     run.ranks = ranks;
-    run.steps = 2;
+    run.steps = kSteps;
     return run;
   }
   void refused(const GPTRun& run, const std::string& text) {
@@ -90,6 +95,7 @@ class RecordedProducts : public CudaTest {
     p.b = {memory, DType::bf16};
     p.c = {memory, product.result};
     if (product.bias) { p.bias = {memory, DType::bf16}; }
+    if (product.bias_gradient) { p.bias_gradient = {memory, DType::fp32}; }
     if (p.epilogue != kernels::Epilogue::none) { p.pre_gelu = {memory, product.result}; }
     return p;
   }
@@ -116,8 +122,24 @@ TEST_F(RecordedProducts, GiveTheSameBitsUnderEveryStrategyAndInEveryRun) {
   }
 }
 
+// A kernel that sums columns in chunks and one that adds the chunks become a copy of the product's
+// sums, as a bias has one gradient a step. c_attn, c_proj, c_fc and mlp.c_proj have biases.
+TEST_F(RecordedProducts, SumColumnsWithoutAKernelForThem) {
+  Emulation emulation;
+  const auto launches = [&](Sums sums) {
+    choices().products.clear();
+    choose(kPlace, sums);
+    const std::uint64_t before = emulation.calls("cudaLaunchKernelEx");
+    const GPTRun run = run_with(file());
+    (void)train_gpt(run);
+    return emulation.calls("cudaLaunchKernelEx") - before;
+  };
+  const std::uint64_t apart = launches(Sums::apart);
+  EXPECT_EQ(apart - launches(Sums::in_products), 2U * 4U * kModel.layers * kSteps);
+}
+
 TEST_F(RecordedProducts, OfTheFirstChoiceEqualARunWithoutAFile) {
-  choose(0);
+  choose(0, Sums::apart);
   EXPECT_EQ(train_gpt(run_with(file())).losses, train_gpt(run_with({})).losses);
 }
 

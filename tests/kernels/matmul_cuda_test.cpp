@@ -1,6 +1,8 @@
 // Parts of CUDA's matmul that tests/kernels/matmul_test.cpp does not cover: the workspace, cached
 // plans, and failures of cuBLASLt.
 #include "cuda/emulation.hpp"
+#include "device/cuda_module.hpp"
+#include "kernels/matmul/product_choices.hpp"
 #include "kernels/matmul_exact.hpp"
 #include "tessera/base/error.hpp"
 
@@ -87,19 +89,103 @@ TEST_P(MatMulOnCuda, ABiasAndAResidualAreAddedInTheCallThatMultiplies) {
   stream().wait();
 }
 
-// One kernel adds them to the bias gradient.
-TEST_P(MatMulOnCuda, SumsOfColumnsComeFromTheCallThatMultiplies) {
+/// Uses an algorithm for one product on a stream until the end of its life.
+class Recorded {
+ public:
+  Recorded(const MatMul& product, const ProductAlgorithm& algorithm, Stream stream)
+      : stream_{stream}, before_{stream.state()->kernels()} {
+    choices_.products[kind_of(product)] = {.algorithm = algorithm};
+    StreamKernels now = before_;
+    now.products = &choices_;
+    stream_.state()->compute_with(now);
+  }
+  ~Recorded() { stream_.state()->compute_with(before_); }
+  Recorded(const Recorded&) = delete;
+  Recorded& operator=(const Recorded&) = delete;
+
+ private:
+  Stream stream_;
+  StreamKernels before_;
+  ProductChoices choices_;
+};
+
+std::vector<ProductAlgorithm> offers_for(const MatMul& product, Stream stream) {
+  std::vector<ProductAlgorithm> offers;
+  CudaModule::get().function<OfferProductAlgorithms>("tessera_cublaslt_offers")(product, 8, stream,
+                                                                                offers);
+  return offers;
+}
+
+// Each algorithm that cuBLASLt offers for a product with sums of columns, and two kernels. cuBLASLt
+// does not promise that every algorithm that it offers works.
+TEST_P(MatMulOnCuda, SumsOfColumnsComeFromTheProductIfThatIsRecorded) {
+  constexpr Size s{64, 192, 520};
+  const Floats x = rounded(kBf16, random_floats(s.m * s.k, 1));
+  const Floats dy = rounded(kBf16, random_floats(s.k * s.n, 2));
+  const Floats c_before = random_floats(s.m * s.n, 3), before = random_floats(s.n, 4);
+  const Floats ones(static_cast<std::size_t>(s.k), 1.0F);
+  const exact_products::Exact product = exact(x, dy, s, 4.0);
+  const exact_products::Exact columns = exact(ones, dy, {1, s.n, s.k}, 4.0);
+  DeviceValues on_x{bench(), stored(x, Transpose::yes, s.m, s.k), kBf16};
+  DeviceValues on_dy{bench(), dy, kBf16};
+  MatMul p{on_x, on_dy, {}, s.m, s.n, s.k, Transpose::yes, Transpose::no};
+  const auto computed = [&](Write write, DType summed) {
+    DeviceValues c{bench(), c_before, kFp32}, sums{bench(), rounded(summed, before), summed};
+    p.c = c;
+    p.bias_gradient = sums;
+    p.write = p.bias_gradient_write = write;
+    table().matmul(p, stream());
+    const bool adds = write == Write::add;
+    expect_near(c.floats(), adds ? added(product, c_before, s.k, 4.0) : product, kFp32);
+    expect_near(sums.floats(), adds ? added(columns, rounded(summed, before), s.k, 4.0) : columns,
+                summed);
+    return sums.floats();
+  };
+  const Floats apart = computed(Write::add, kFp32);
+  DeviceValues any{bench(), s.m * s.n, kFp32}, any_sums{bench(), s.n, kFp32};
+  MatMul tried = p;
+  tried.c = any;
+  tried.bias_gradient = any_sums;
+  const std::vector<ProductAlgorithm> offers = offers_for(tried, stream());
+  if (test::Emulation::there()) { ASSERT_FALSE(offers.empty()); }
+  for (const ProductAlgorithm& offer : offers) {
+    const Recorded recorded{tried, offer, stream()};
+    try {
+      table().matmul(tried, stream());
+    } catch (const DeviceError&) { continue; }
+    for (const Write write : exact_products::kWrites) {
+      for (const DType summed : {kFp32, kBf16}) {
+        const Floats sums = computed(write, summed);
+        EXPECT_EQ(computed(write, summed), sums) << "a second time";
+      }
+    }
+  }
+  EXPECT_EQ(computed(Write::add, kFp32), apart);
+}
+
+// Without a record the kernel for sums follows the product; with one, a kernel adds those of the
+// product.
+TEST_P(MatMulOnCuda, ARecordedProductWithSumsIsOneCall) {
   TESSERA_EMULATION_ONLY();
   constexpr Size s{24, 64, 40};
   DeviceValues x{bench(), random_floats(s.m * s.k, 1), kBf16};
-  DeviceValues dy{bench(), random_floats(s.k * s.n, 2), kBf16};
+  DeviceValues dy{bench(), random_floats(s.k * s.n, 2), kBf16},
+      unaligned{bench(), s.k * s.n, kBf16, 1};
   DeviceValues c{bench(), filled(s.m * s.n, 0.0F), kFp32}, sums{bench(), filled(s.n, 0.0F), kFp32};
   MatMul p{x, dy, c, s.m, s.n, s.k, Transpose::yes, Transpose::no, Write::add};
   p.bias_gradient = sums;
   test::Emulation emulation;
-  const std::uint64_t launches = emulation.calls("cudaLaunchKernelEx");
-  table().matmul(p, stream());
-  EXPECT_EQ(emulation.calls("cudaLaunchKernelEx"), launches + 1);
+  const auto launches_of = [&](const MatMul& product) {
+    const std::uint64_t before = emulation.calls("cudaLaunchKernelEx");
+    table().matmul(product, stream());
+    return emulation.calls("cudaLaunchKernelEx") - before;
+  };
+  const std::uint64_t apart = launches_of(p);
+  const Recorded recorded{p, offers_for(p, stream()).front(), stream()};
+  EXPECT_EQ(launches_of(p), 1U);
+  EXPECT_GT(apart, 1U);
+  p.b = unaligned;
+  EXPECT_EQ(launches_of(p), apart);
   stream().wait();
 }
 

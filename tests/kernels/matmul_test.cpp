@@ -436,6 +436,11 @@ TEST_P(MatMulKernels, ABiasGradientIsTheSumsOfColumns) {
         expect_near(c.floats(), added(exact(x, dy, s, factor(dtype)), before, s.k, factor(dtype)),
                     result);
         expect_near(sums.floats(), column_sums(dy, bias_before, s), summed);
+        p.write = p.bias_gradient_write = Write::overwrite;
+        table().matmul(p, stream());
+        expect_near(c.floats(), exact(x, dy, s, factor(dtype)), result);
+        expect_near(sums.floats(), column_sums(dy, filled(s.n, 0.0F), s), summed);
+        p.write = p.bias_gradient_write = Write::add;
         const Floats then = sums.floats();
         p.k = 0;
         table().matmul(p, stream());
@@ -483,10 +488,10 @@ TEST_P(MatMulKernels, RefuseFp64AndBiasOrEpilogueWithAccumulation) {
   refused([&](MatMul& p) { p.residual = y.data(), p.c_stride = 2; });
   refused([&](MatMul& p) { p.residual = x.data(); });
   refused([&](MatMul& p) { p.residual = {y.data(), DType::bf16}; });
-  refused([&](MatMul& p) { p.bias_gradient = y.data(); });
-  refused([&](MatMul& p) {
-    p.bias_gradient = y.data(), p.write = Write::add, p.transpose_b = Transpose::yes;
-  });
+  refused([&](MatMul& p) { p.bias_gradient = y.data(), p.transpose_b = Transpose::yes; });
+  refused([&](MatMul& p) { p.bias_gradient = y.data(), p.c_stride = 2; });
+  refused([&](MatMul& p) { p.bias_gradient = y.data(), p.bias = x.data(); });
+  refused([&](MatMul& p) { p.bias_gradient = y.data(), p.residual = y.data(); });
   refused([&](MatMul& p) {
     p.residual = y.data(), p.epilogue = Epilogue::gelu, p.pre_gelu = y.data();
   });

@@ -38,10 +38,11 @@ struct MatMul {
   /// [m, n] of C's dtype, added to the product and its bias: C = product + bias + residual. Null:
   /// no residual. Only for products without an epilogue.
   ConstValues residual = {};
-  /// [n], to which the sums of B's columns are added; any dtype; null: no sums. If B is the
-  /// gradient of a layer's output and C that of its weight, it is the gradient of the bias. Only
-  /// for a B that is not transposed, and for Write::add without gaps in C.
+  /// [n], for the sums of B's columns; any dtype; null: no sums. If B is the gradient of a layer's
+  /// output and C that of its weight, it is the gradient of the bias. Only for a B that is not
+  /// transposed and a C without gaps, and without bias, epilogue and residual.
   Values bias_gradient = {};
+  Write bias_gradient_write = Write::add;  ///< add: to the old values of `bias_gradient`
   /// Elements from one stored row of A to the next; 0: no gaps. Gaps are not read.
   std::int64_t a_stride = 0;
   /// Elements from one row of C to the next; 0: no gaps. Gaps are neither read nor written.
@@ -66,15 +67,16 @@ struct MatMul {
 ///         multiple of 16 bytes. Subnormal bf16 numbers may count as zero. On a CPU a bias, an
 ///         epilogue and a residual give the bits of add_bias, the GELU kernels and add after the
 ///         product; CUDA may leave out roundings to C's dtype before the last. Sums of columns have
-///         the bits of bias_gradient on a CPU, and are fp32 sums in cuBLASLt's order on CUDA.
+///         the bits of bias_gradient, unless CUDA computes them in the product, in fp32 in
+///         cuBLASLt's order: where `WorldOptions::products` has an algorithm for the two together.
 /// Memory: the caller gives no workspace. On a CPU each thread keeps panels of about 1 MiB and up
 ///         to 64 compiled products of oneDNN for the next call; CUDA uses the stream's workspace.
 /// Errors: ContractError for a negative size, a null or fp64 matrix, or a stride shorter than a
 ///         row; for a bias, epilogue or residual together with Write::add or with gaps in C; for a
 ///         gelu_gradient with a bias, or an epilogue without `pre_gelu` of C's dtype; for a
 ///         residual that is C, has another dtype than C, or comes with an epilogue; for a
-///         bias_gradient without Write::add, with gaps in C or with a transposed B; on CUDA also
-///         for A and B of different dtypes. DeviceError if oneDNN or cuBLASLt fails.
+///         bias_gradient with gaps in C, with a transposed B, or with a bias, epilogue or residual;
+///         on CUDA also for A and B of different dtypes. DeviceError if oneDNN or cuBLASLt fails.
 void matmul(const MatMul& product, Stream stream);
 
 /// Returns the number whose multiples are fast row and column counts of products on this stream's

@@ -105,8 +105,16 @@ bool is_one_call(const MatMul& p) noexcept {
   if (p.b.dtype != p.a.dtype || !(alike || p.c.dtype == DType::fp32)) { return false; }
   if (p.write == Write::add && size_of(p.c.dtype) == 2) { return false; }
   if (p.bias && !(alike && p.bias.dtype == p.c.dtype && is_aligned(p.bias.data))) { return false; }
+  if (p.bias_gradient && p.c.dtype != DType::fp32) { return false; }
   if (p.epilogue == Epilogue::none) { return true; }
   return alike && size_of(p.c.dtype) == 2 && p.n % 8 == 0 && is_aligned(p.pre_gelu.data);
+}
+
+const ProductAlgorithm* recorded(const Gemm& gemm) noexcept {
+  const MatMul& p = gemm.product;
+  const bool aligned = is_aligned(p.a.data) && is_aligned(p.b.data) && is_aligned(p.c.data) &&
+                       is_aligned(added_to(p));
+  return gemm.choices != nullptr && aligned ? gemm.choices->find(kind_of(p)) : nullptr;
 }
 
 CublasLt::CublasLt() {
@@ -191,11 +199,7 @@ CublasLt::Plan CublasLt::describe(const GemmKey& key) {
 
 std::optional<CublasLt::Plan> CublasLt::make_plan(const Gemm& gemm, const GemmKey& key) const {
   Plan plan = describe(key);
-  const bool aligned = std::min({key.a_alignment, key.b_alignment, key.c_alignment,
-                                 key.added_alignment}) == kMostAlignment;
-  const ProductAlgorithm* const chosen =
-      gemm.choices != nullptr && aligned ? gemm.choices->find(kind_of(gemm.product)) : nullptr;
-  if (chosen != nullptr) {
+  if (const ProductAlgorithm* const chosen = recorded(gemm)) {
     take(*chosen, gemm, plan);
     return plan;
   }

@@ -22,7 +22,7 @@ namespace tessera::kernels::cuda {
 ///   GELU      with all of one dtype of 16 bits, n a multiple of 8, `pre_gelu` at a multiple of 16
 ///             bytes; how exact cuBLASLt's is in fp32 is not documented
 ///   residual  always: it may be rounded twice, as it is by separate kernels
-///   sums      of columns, wherever C may be added to: cuBLASLt writes them in C's dtype, fp32
+///   sums      of columns, with C of fp32: cuBLASLt writes them in C's dtype
 [[nodiscard]] bool is_one_call(const MatMul& product) noexcept;
 
 /// A product as it is passed to cuBLASLt. No size is zero.
@@ -39,6 +39,10 @@ struct Gemm {
 /// `product`, for which is_one_call holds, with the stream's workspace and choices. Sums of columns
 /// go to the start of the workspace, where `Gemm::product.bias_gradient` points.
 [[nodiscard]] Gemm gemm_of(const MatMul& product, Stream stream);
+
+/// Returns the algorithm that was recorded for `gemm`. Null: none was, or a matrix does not start
+/// at a multiple of 16 bytes.
+[[nodiscard]] const ProductAlgorithm* recorded(const Gemm& gemm) noexcept;
 
 /// cuBLASLt on one stream: its handle, and the plans of the last products.
 ///

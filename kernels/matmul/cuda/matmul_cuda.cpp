@@ -82,14 +82,16 @@ void multiply_then_gelu(const MatMul& p, Stream stream) {
   }
 }
 
-/// cuBLASLt writes sums of columns, and we add them: until then they are at the start of the
-/// workspace.
+/// A product computes sums of columns only if that was measured to be faster, which a recorded
+/// algorithm says. They are then at the start of the workspace.
 bool multiply_in_one_call(const MatMul& p, Stream stream) {
   if (p.m == 0 || p.k == 0 || !is_one_call(p)) { return false; }
   const Gemm gemm = gemm_of(p, stream);
+  if (p.bias_gradient && recorded(gemm) == nullptr) { return false; }
   if (!multiply(gemm, stream)) { return false; }
   if (p.bias_gradient) {
-    accumulate(p.bias_gradient, gemm.product.bias_gradient.as<float>(), p.n, stream);
+    round_into(p.bias_gradient, gemm.product.bias_gradient.as<float>(), p.n, p.bias_gradient_write,
+               stream);
   }
   return true;
 }
@@ -98,7 +100,7 @@ void multiply_then_sum_columns(const MatMul& p, Stream stream) {
   MatMul inner = p;
   inner.bias_gradient = {};
   cuda::matmul(inner, stream);
-  cuda::bias_gradient(p.b, p.bias_gradient, p.k, p.n, Write::add, stream);
+  cuda::bias_gradient(p.b, p.bias_gradient, p.k, p.n, p.bias_gradient_write, stream);
 }
 
 void multiply_then_add_residual(const MatMul& p, Stream stream) {
