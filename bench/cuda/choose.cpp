@@ -32,7 +32,9 @@ class ChosenStream {
   ChosenStream(Rig& rig, ProductChoices choices)
       : choices_{std::move(choices)}, stream_{rig.device().make_compute_stream()} {
     stream().state()->lend(rig.stream().state()->workspace());
-    stream().state()->compute_with({.table = &rig.table(), .products = &choices_});
+    StreamKernels kernels = rig.stream().state()->kernels();
+    kernels.products = &choices_;
+    stream().state()->compute_with(kernels);
   }
   ChosenStream(const ChosenStream&) = delete;
   ChosenStream& operator=(const ChosenStream&) = delete;
@@ -86,12 +88,16 @@ double ms_of(const Timed& timed) {
 }  // namespace
 
 ProductChoices choose_products(
-    const std::vector<TrainingProduct>& products, int rounds,
+    const std::vector<TrainingProduct>& products, int rounds, int spared_multiprocessors,
     const std::function<void(const std::string& name, const Comparison& result)>& tell) {
   Rig rig;
   ProductChoices choices;
   CudaModule::get().function<kernels::FindProductMachine>("tessera_cublaslt_machine")(
       rig.stream(), choices.machine);
+  kernels::spare_multiprocessors(choices.machine, spared_multiprocessors);
+  rig.stream().state()->compute_with(
+      {.table = &rig.table(),
+       .multiprocessors = spared_multiprocessors > 0 ? choices.machine.multiprocessors : 0});
   for (const TrainingProduct& product : products) {
     const ProductOnDevice on{rig, product};
     const Ways ways = ways_of(rig, on, choices);

@@ -1,7 +1,7 @@
 // Prints CUDA kernels and their limits as a Markdown table.
 //
 //   tessera_cuda_bench [--small] [--rounds N] [--parameters N] [GROUP...]
-//   tessera_cuda_bench [--small] [--rounds N] --choose FILE [MODEL:BATCH...]
+//   tessera_cuda_bench [--small] [--rounds N] --choose FILE [--spare N] [MODEL:BATCH...]
 //   tessera_cuda_bench nccl [--small] [--rounds N] [--min-ctas N] [--max-ctas N] [--windows]
 //     [--high-priority]
 //
@@ -12,6 +12,7 @@
 // The second form times the algorithms that cuBLASLt offers for the products of training MODEL with
 // BATCH sequences (default gpt2:64), also for products that sum columns, and writes those that are
 // faster than what a run does without them to FILE, which `tessera train --products FILE` reads.
+// Products leave N multiprocessors free, for `tessera train --spare-multiprocessors N`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,6 +45,7 @@ struct Request {
   std::vector<std::string> groups;  ///< empty: all but nccl
   std::string choices;              ///< a file to write; empty: measure the groups
   std::vector<TrainingProduct> products;
+  int spared = 0;  ///< multiprocessors that the products leave free
 };
 
 /// "gpt2:64".
@@ -98,6 +100,8 @@ Request parse(const std::vector<std::string>& arguments) {
       request.groups.push_back(argument);
     } else if (argument == "--choose") {
       request.choices = value();
+    } else if (argument == "--spare" && !request.choices.empty()) {
+      request.spared = static_cast<int>(number());
     } else if (!request.choices.empty() && argument.find(':') != std::string::npos) {
       add_products(request, products_of(argument));
     } else {
@@ -210,7 +214,7 @@ void choose(Request request) {
       "| product | fastest way, median | without a choice, in the same rounds | times as fast |\n");
   fmt::print("|---|---|---|---|\n");
   const kernels::ProductChoices choices =
-      choose_products(request.products, request.rounds, print_row);
+      choose_products(request.products, request.rounds, request.spared, print_row);
   const std::string json = to_json(choices);
   AtomicFile file{request.choices};
   file.write(std::as_bytes(std::span{json}));

@@ -168,7 +168,8 @@ typedef struct tessera_world_options {
       nccl_min_ctas; /**< fewest thread blocks of an NCCL collective, 1 to 64; 0: NCCL's choice */
   int32_t nccl_max_ctas; /**< most thread blocks of an NCCL collective, 1 to 64; 0: NCCL's choice */
   int32_t nccl_windows;  /**< flag: register arenas as symmetric windows (NCCL 2.27) */
-  int32_t reserved_flag; /**< 0 */
+  int32_t
+      spared_multiprocessors; /**< multiprocessors that products leave to collectives, on CUDA */
 } tessera_world_options;
 /** Sets `options` to the defaults. `size` is sizeof *options. */
 tessera_status tessera_world_options_init(tessera_world_options* options, size_t size);

@@ -37,7 +37,8 @@ std::string version_text(std::int64_t version) {
 }
 
 std::string name_of(const ProductMachine& machine) {
-  return fmt::format("{} with cuBLASLt {}", shown(machine.device), version_text(machine.cublaslt));
+  return fmt::format("{} with cuBLASLt {} on {} multiprocessors", shown(machine.device),
+                     version_text(machine.cublaslt), machine.multiprocessors);
 }
 
 }  // namespace
@@ -55,6 +56,15 @@ ProductKind kind_of(const MatMul& p) noexcept {
           .epilogue = p.epilogue,
           .bias = static_cast<bool>(p.bias),
           .bias_gradient = static_cast<bool>(p.bias_gradient)};
+}
+
+void spare_multiprocessors(ProductMachine& machine, int spared) {
+  if (spared >= machine.multiprocessors) {
+    throw ConfigError{
+        fmt::format("`spared_multiprocessors` is {}, but the device has {}: leave some to products",
+                    spared, machine.multiprocessors)};
+  }
+  machine.multiprocessors -= spared;
 }
 
 const ProductAlgorithm* ProductChoices::find(const ProductKind& kind) const {

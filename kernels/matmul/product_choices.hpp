@@ -40,12 +40,17 @@ struct ProductKind {
 /// The words of a cublasLtMatmulAlgo_t, which only the cuBLASLt version that wrote them accepts.
 using ProductAlgorithm = std::array<std::uint64_t, 8>;
 
-/// Where choices hold: on one kind of device, with one version of cuBLASLt.
+/// Where choices hold: on one kind of device, with one version of cuBLASLt, for products that use a
+/// number of its multiprocessors.
 struct ProductMachine {
   std::string device;         ///< "NVIDIA H100 80GB HBM3 (compute capability 9.0, 132 ...)"
   std::int64_t cublaslt = 0;  ///< 130100 for 13.1.0
+  int multiprocessors = 0;
   bool operator==(const ProductMachine&) const = default;
 };
+
+/// Takes `spared` from the multiprocessors that products use. ConfigError if none is left.
+void spare_multiprocessors(ProductMachine& machine, int spared);
 
 /// An algorithm, with the measured milliseconds that it was chosen for.
 struct ProductChoice {
@@ -69,14 +74,15 @@ struct ProductChoices {
 [[nodiscard]] ProductChoices parse_product_choices(const std::string& path, std::string_view text);
 
 /// Reads the file at `path` for a device. FormatError if it cannot be read or is not such a file,
-/// ConfigError if it was recorded on another kind of device or with another version of cuBLASLt.
+/// ConfigError if it was recorded on another machine.
 [[nodiscard]] ProductChoices read_product_choices(const std::string& path,
                                                   const ProductMachine& machine);
 
 /// One line for ranks to compare: the same for the same choices.
 [[nodiscard]] std::string describe(const ProductChoices& choices);
 
-/// Exported by the CUDA module as "tessera_cublaslt_machine": the machine of the stream's device.
+/// Exported by the CUDA module as "tessera_cublaslt_machine": the machine of the stream's device,
+/// with all multiprocessors.
 using FindProductMachine = void(Stream stream, ProductMachine& machine);
 /// Exported as "tessera_cublaslt_offers": up to `most` algorithms, the heuristic's first choice
 /// first, for a product that one call of cuBLASLt computes; none for others.

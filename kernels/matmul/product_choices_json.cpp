@@ -17,6 +17,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kVersionKey = "tessera_products";
 constexpr int kVersion = 1;
 constexpr std::int64_t kMostSize = std::int64_t{1} << 40;
+constexpr std::int64_t kMostCount = std::int64_t{1} << 30;
 constexpr std::size_t kHexDigits = 16;
 
 constexpr std::array<std::pair<Epilogue, const char*>, 3> kEpilogues{
@@ -77,6 +78,13 @@ class Reader {
       refuse(fmt::format("'{}' in {} is not a number from 1 to {}", key, where, kMostSize));
     }
     return value.get<std::int64_t>();
+  }
+  [[nodiscard]] int count(const Json& object, const char* key, const std::string& where) const {
+    const std::int64_t value = size(object, key, where);
+    if (value > kMostCount) {
+      refuse(fmt::format("'{}' in {} is not a number from 1 to {}", key, where, kMostCount));
+    }
+    return static_cast<int>(value);
   }
   [[nodiscard]] double ms(const Json& object, const char* key, const std::string& where) const {
     const Json& value = member(object, key, where);
@@ -157,6 +165,7 @@ std::string to_json(const ProductChoices& choices) {
   const Json all{{kVersionKey, kVersion},
                  {"device", choices.machine.device},
                  {"cublaslt", choices.machine.cublaslt},
+                 {"multiprocessors", choices.machine.multiprocessors},
                  {"products", std::move(products)}};
   return all.dump(1) + "\n";
 }
@@ -170,7 +179,8 @@ ProductChoices parse_product_choices(const std::string& path, std::string_view t
     reader.refuse(fmt::format("its version is not {}", kVersion));
   }
   ProductChoices choices;
-  choices.machine = {reader.text(all, "device", top), reader.size(all, "cublaslt", top)};
+  choices.machine = {reader.text(all, "device", top), reader.size(all, "cublaslt", top),
+                     reader.count(all, "multiprocessors", top)};
   const Json& products = reader.member(all, "products", top);
   if (!products.is_array()) { reader.refuse("'products' is no list"); }
   for (std::size_t i = 0; i < products.size(); ++i) {

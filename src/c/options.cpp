@@ -29,7 +29,7 @@ tessera_world_options world_defaults() {
           .nccl_min_ctas = with.nccl.min_ctas,
           .nccl_max_ctas = with.nccl.max_ctas,
           .nccl_windows = 0,
-          .reserved_flag = 0};
+          .spared_multiprocessors = with.spared_multiprocessors};
 }
 
 tessera_dtype to_c(DType dtype) {
@@ -172,8 +172,8 @@ WorldOptions world_options(Call call, const tessera_world_options* given) {
   to.nccl.min_ctas = from.nccl_min_ctas;
   to.nccl.max_ctas = from.nccl_max_ctas;
   to.nccl.windows = flag(call, "nccl_windows", from.nccl_windows);
+  to.spared_multiprocessors = from.spared_multiprocessors;
   require_zero(call, "tessera_world_options", from.reserved);
-  require_zero(call, "tessera_world_options", from.reserved_flag);
   return to;
 }
 

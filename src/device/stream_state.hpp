@@ -43,13 +43,14 @@ enum class SumOrder : std::uint8_t {
 
 /// What computes on a stream: kernels (kernels/table.hpp), the threads that share their loops, the
 /// order in which gradients of attention may be added, attention's workspace, and the algorithms
-/// chosen for products (kernels/matmul/product_choices.hpp).
+/// (kernels/matmul/product_choices.hpp) and multiprocessors of products.
 struct StreamKernels {
   const kernels::Table* table = nullptr;
   int threads = 1;
   SumOrder attention_gradients = SumOrder::fixed;
   std::size_t attention_bytes = std::size_t{128} << 20U;  ///< kernels/attention/cudnn_rule.hpp
   const kernels::ProductChoices* products = nullptr;      ///< null: cuBLASLt's heuristic chooses
+  int multiprocessors = 0;                                ///< that products may use; 0: all
 };
 
 /// What a Stream points to: the contract of each call is that of the Stream's member. The

@@ -1,6 +1,7 @@
 #include "tessera/world/world.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -309,13 +310,20 @@ World WorldFactory::make_local(std::shared_ptr<LocalRanks> ranks, int rank,
   return World{std::move(state)};
 }
 
-/// A device that only counts computes no products.
-void WorldFactory::choose_products(World::State& state) {
-  if (state.options.products.empty() || !state.device->computes()) { return; }
+/// Reads the recorded products, and returns how many multiprocessors products may use: 0 for all. A
+/// device that only counts computes no products.
+int WorldFactory::choose_products(World::State& state) {
+  const WorldOptions& options = state.options;
+  const bool spares = options.spared_multiprocessors > 0;
+  if (!state.device->computes() || (options.products.empty() && !spares)) { return 0; }
   kernels::ProductMachine machine;
   CudaModule::get().function<kernels::FindProductMachine>("tessera_cublaslt_machine")(
       state.compute_stream.get(), machine);
-  state.products = kernels::read_product_choices(state.options.products, machine);
+  kernels::spare_multiprocessors(machine, options.spared_multiprocessors);
+  if (!options.products.empty()) {
+    state.products = kernels::read_product_choices(options.products, machine);
+  }
+  return spares ? machine.multiprocessors : 0;
 }
 
 bool WorldAccess::computes_behind_host(const World& world) noexcept {
@@ -324,12 +332,15 @@ bool WorldAccess::computes_behind_host(const World& world) noexcept {
 
 std::string WorldAccess::describe_kernels(const World& world) {
   const auto& [products, options] = std::tie(state(world).products, state(world).options);
-  std::string text = products ? kernels::describe(*products) : std::string{};
-  if (options.attention_workspace_bytes != WorldOptions{}.attention_workspace_bytes) {
-    text += fmt::format("{}attention_workspace_bytes {}", text.empty() ? "" : "\n",
-                        options.attention_workspace_bytes);
+  std::vector<std::string> lines;
+  if (products) { lines.push_back(kernels::describe(*products)); }
+  if (options.spared_multiprocessors > 0) {
+    lines.push_back(fmt::format("spared_multiprocessors {}", options.spared_multiprocessors));
   }
-  return text;
+  if (options.attention_workspace_bytes != WorldOptions{}.attention_workspace_bytes) {
+    lines.push_back(fmt::format("attention_workspace_bytes {}", options.attention_workspace_bytes));
+  }
+  return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
 void WorldFactory::make_streams(World::State& state) {
@@ -337,11 +348,12 @@ void WorldFactory::make_streams(World::State& state) {
       make_compute_stream(*state.device, state.rank, state.options.compute_stream);
   state.compute_stream.get().state()->lend(
       {state.kernel_workspace.data(), state.kernel_workspace.bytes()});
-  choose_products(state);
+  const int multiprocessors = choose_products(state);
   state.compute_stream.get().state()->compute_with(
       {&state.kernels, state.options.threads,
        state.options.nondeterministic_attention ? SumOrder::any : SumOrder::fixed,
-       state.options.attention_workspace_bytes, state.products ? &*state.products : nullptr});
+       state.options.attention_workspace_bytes, state.products ? &*state.products : nullptr,
+       multiprocessors});
   const auto make_channel = [&](const char* name) {
     return state.device->make_channel_stream(fmt::format("{} r{}", name, state.rank),
                                              state.options.channel_priority);

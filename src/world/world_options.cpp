@@ -35,6 +35,10 @@ void check_cuda(const WorldOptions& options) {
         "`compute_stream` has no effect on a CUDA device, whose compute stream is its own: leave "
         "it at its default"};
   }
+  if (options.spared_multiprocessors < 0) {
+    throw ConfigError{fmt::format("`spared_multiprocessors` is {}: choose 0 or more",
+                                  options.spared_multiprocessors)};
+  }
   if (options.cuda_ordinal && *options.cuda_ordinal < 0) {
     throw ConfigError{
         fmt::format("`cuda_ordinal` is {}: choose 0 or more, as CUDA devices count from 0",
@@ -57,6 +61,10 @@ void check_cpu(const WorldOptions& options) {
         "`products` has no effect on a CPU, because cuBLASLt needs a GPU: leave it out, or set "
         "`device` "
         "to cuda"};
+  }
+  if (options.spared_multiprocessors != 0) {
+    throw ConfigError{
+        "`spared_multiprocessors` has no effect on a CPU: leave it at 0, or set `device` to cuda"};
   }
   if (options.attention_workspace_bytes != WorldOptions{}.attention_workspace_bytes) {
     throw ConfigError{

@@ -117,7 +117,7 @@ class WorldFactory {
   static void rethrow_mistake(const World& world);
 
  private:
-  static void choose_products(World::State& state);
+  static int choose_products(World::State& state);
   static void make_streams(World::State& state);
 };
 

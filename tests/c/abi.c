@@ -41,7 +41,7 @@ AT(tessera_world_options, channel_priority, 68);
 AT(tessera_world_options, nccl_min_ctas, 72);
 AT(tessera_world_options, nccl_max_ctas, 76);
 AT(tessera_world_options, nccl_windows, 80);
-AT(tessera_world_options, reserved_flag, 84);
+AT(tessera_world_options, spared_multiprocessors, 84);
 
 SIZE(tessera_memory_report, 296);
 AT(tessera_memory_report, size, 0);

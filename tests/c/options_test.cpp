@@ -167,6 +167,7 @@ TEST(COptions, OfAWorldMatchTheLibrarys) {
   options.nccl_min_ctas = 10;
   options.nccl_max_ctas = 11;
   options.nccl_windows = 1;
+  options.spared_multiprocessors = 12;
   read = world_options(kCall, &options);
   EXPECT_EQ(read.device, DeviceKind::cuda);
   EXPECT_EQ(read.cuda_ordinal, 0);
@@ -182,6 +183,7 @@ TEST(COptions, OfAWorldMatchTheLibrarys) {
   EXPECT_EQ(read.nccl.min_ctas, 10);
   EXPECT_EQ(read.nccl.max_ctas, 11);
   EXPECT_TRUE(read.nccl.windows);
+  EXPECT_EQ(read.spared_multiprocessors, 12);
 
   // A program of the first release knows fewer members.
   options.size = offsetof(tessera_world_options, products);

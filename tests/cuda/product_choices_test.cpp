@@ -1,4 +1,5 @@
-// Training uses recorded cuBLASLt algorithms and refuses an invalid file.
+// Training uses recorded cuBLASLt algorithms and refuses an invalid file; its products leave
+// multiprocessors to collectives.
 #include "kernels/matmul/product_choices.hpp"
 
 #include <gmock/gmock.h>
@@ -148,7 +149,7 @@ TEST_F(RecordedProducts, OfAnotherMachineAreRefused) {
   refused(run_with(file()), "was recorded on another card with cuBLASLt");
   choose(0);
   choices().machine.cublaslt = 120305;
-  refused(run_with(file()), "with cuBLASLt 12.3.5, and this is");
+  refused(run_with(file()), "with cuBLASLt 12.3.5 on 4 multiprocessors, and this is");
   refused(run_with("nowhere.json"), "nowhere.json: it is not a file that can be read");
   GPTRun on_cpu = run_with(file());
   on_cpu.world.device = DeviceKind::cpu;
@@ -178,6 +179,64 @@ TEST_F(RecordedProducts, ThatDifferBetweenRanksAreRefused) {
   EXPECT_THAT(starts,
               ThrowsMessage<ContractError>(AllOf(HasSubstr("the model differs between ranks"),
                                                  HasSubstr("products recorded on"))));
+}
+
+class SparedMultiprocessors : public RecordedProducts {
+ protected:
+  [[nodiscard]] static GPTRun sparing(int spared, const std::string& products = {}) {
+    GPTRun run = run_with(products);
+    run.world.spared_multiprocessors = spared;
+    return run;
+  }
+};
+
+TEST_F(SparedMultiprocessors, LimitEveryProductAndChangeNoBitOfTheDouble) {
+  const ToyOutcome all = train_gpt(sparing(0));
+  const EmulatedCublasLtCounts before = counts();
+  const ToyOutcome some = train_gpt(sparing(1));
+  const EmulatedCublasLtCounts after = counts();
+  EXPECT_EQ(after.limited - before.limited, after.products - before.products);
+  EXPECT_EQ(after.multiprocessors, choices().machine.multiprocessors - 1);
+  EXPECT_EQ(some.losses, all.losses);
+  (void)train_gpt(sparing(0));
+  EXPECT_EQ(counts().limited, after.limited);
+}
+
+TEST_F(SparedMultiprocessors, LeaveSomeToProducts) {
+  refused(sparing(choices().machine.multiprocessors),
+          "`spared_multiprocessors` is 4, but the device has 4: leave some to products");
+  refused(sparing(-1), "`spared_multiprocessors` is -1: choose 0 or more");
+  GPTRun on_cpu = sparing(1);
+  on_cpu.world.device = DeviceKind::cpu;
+  refused(on_cpu, "`spared_multiprocessors` has no effect on a CPU");
+}
+
+TEST_F(SparedMultiprocessors, NeedProductsThatWereRecordedWithThem) {
+  choose(kPlace);
+  refused(sparing(1, file()), "on 4 multiprocessors, and this is ");
+  kernels::spare_multiprocessors(choices().machine, 1);
+  refused(sparing(0, file()), "on 3 multiprocessors, and this is ");
+  const EmulatedCublasLtCounts before = counts();
+  (void)train_gpt(sparing(1, file()));
+  EXPECT_GT(counts().by_place[kPlace], before.by_place[kPlace]);
+}
+
+TEST_F(SparedMultiprocessors, ThatDifferBetweenRanksAreRefused) {
+  GPTRun run = sparing(1);
+  run.options.strategy = Strategy::zero3;
+  const auto starts = [&] {
+    run_ranks(
+        2,
+        [&](World& world) {
+          WorldAccess::state(world).options.spared_multiprocessors += world.rank();
+          auto gpt = shard(nn::GPT{run.config}, world, run.options);
+          gpt.materialize(/*seed=*/3);
+        },
+        run.world);
+  };
+  EXPECT_THAT(starts,
+              ThrowsMessage<ContractError>(AllOf(HasSubstr("the model differs between ranks"),
+                                                 HasSubstr("spared_multiprocessors 2"))));
 }
 
 }  // namespace

@@ -236,15 +236,18 @@ TEST_F(CudaRun, ARunPrintsThatItIsDeterministic) {
 }
 
 TEST_F(CudaRun, RecordedProductsAreForOneMachineAndForCuda) {
-  write_file(path("p.json"),
-             R"({"tessera_products": 1, "device": "a card", "cublaslt": 130100, "products": []})");
+  write_file(
+      path("p.json"),
+      R"({"tessera_products": 1, "device": "a card", "cublaslt": 130100, "multiprocessors": 1,)"
+      R"( "products": []})");
   const auto refused = [&](const char* device, const char* text) {
     const Outcome outcome = tessera(
         on_ranks("1", "train", {"--steps", "1", "--device", device, "--products", path("p.json")}));
     EXPECT_EQ(outcome.status, 2) << outcome.out;
     EXPECT_THAT(outcome.err, HasSubstr(text));
   };
-  refused("cuda", "p.json was recorded on a card with cuBLASLt 13.1.0, and this is ");
+  refused("cuda",
+          "p.json was recorded on a card with cuBLASLt 13.1.0 on 1 multiprocessors, and this is ");
   refused("cpu", "--products has no effect on a CPU");
 }
 

@@ -59,6 +59,8 @@ struct EmulatedCublasLtCounts {
   std::int64_t k;
   /// Products by the rank of their algorithm among the heuristic's choices: first, second, third.
   std::uint64_t by_place[3];
+  std::uint64_t limited;  ///< products that may not use all multiprocessors
+  int multiprocessors;    ///< that the last of them may use
 };
 void emulated_cublaslt_counts(EmulatedCublasLtCounts* counts);
 /// Number of communicator splits that this process has begun.

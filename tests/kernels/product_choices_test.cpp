@@ -25,7 +25,7 @@ constexpr ProductKind kKind{.m = 64,
                             .bias = true,
                             .bias_gradient = false};
 
-ProductChoices choices_of(const ProductMachine& machine = {"a device", 130100}) {
+ProductChoices choices_of(const ProductMachine& machine = {"a device", 130100, 132}) {
   ProductChoices choices{.machine = machine, .products = {}};
   choices.products[kKind] = {{1, 2, 3, 4, 5, 6, 7, ~std::uint64_t{0}}, 0.5, 0.75};
   ProductKind other = kKind;
@@ -48,7 +48,7 @@ TEST(ProductChoices, RoundTrip) {
 TEST(ProductChoices, AreDescribedByTheirContent) {
   ProductChoices other = choices_of();
   EXPECT_EQ(describe(other), describe(choices_of()));
-  EXPECT_THAT(describe(other), HasSubstr("a device with cuBLASLt 13.1.0"));
+  EXPECT_THAT(describe(other), HasSubstr("a device with cuBLASLt 13.1.0 on 132 multiprocessors"));
   ++other.products.begin()->second.algorithm[3];
   EXPECT_NE(describe(other), describe(choices_of()));
 }
@@ -65,6 +65,8 @@ constexpr Damage kDamages[] = {
     {"\"tessera_products\"", "\"other\"", "the document has no 'tessera_products'"},
     {"\"device\": \"a device\"", "\"device\": 7", "'device' in the document is no text"},
     {"130100", "-1", "'cublaslt' in the document is not a number"},
+    {"\"multiprocessors\": 132", "\"multiprocessors\": 1099511627776",
+     "'multiprocessors' in the document is not a number from 1 to 1073741824"},
     {"\"m\": 64", "\"m\": 0", "'m' in product 0 is not a number"},
     {"\"m\": 64", "\"m\": 18446744073709551615", "'m' in product 0 is not a number"},
     {"\"k\": 32", "\"k\": 3.5", "'k' in product 0 is not a number"},

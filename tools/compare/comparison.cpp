@@ -215,6 +215,7 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
       {"graph", job.settings.graph},
       {"deterministic", job.settings.deterministic},
       {"channel_priority", to_string(job.settings.channel_priority)},
+      {"spared_multiprocessors", job.settings.spared_multiprocessors},
       {"nccl",
        {{"min_ctas", job.settings.nccl.min_ctas},
         {"max_ctas", job.settings.nccl.max_ctas},

@@ -298,6 +298,8 @@ std::string flag_table(Notes& notes) {
       {"--device", "cuda", "--nondeterministic-attention"},
       {"--device", "cuda", "--channel-priority", "high"},
       {"--channel-priority", "high"},
+      {"--device", "cuda", "--spare-multiprocessors", "8"},
+      {"--spare-multiprocessors", "8"},
       {"--device", "cuda", "--comm", "nccl", "--nccl-max-ctas", "8", "--nccl-windows"},
       {"--device", "cuda", "--ranks", "8", "--nccl-windows"},
       {"--device", "cpu", "--comm", "local"},

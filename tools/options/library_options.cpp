@@ -21,6 +21,7 @@ WorldOptions world_options(const Settings& settings) {
   options.deterministic = settings.deterministic;
   options.products = settings.products;
   options.channel_priority = settings.channel_priority;
+  options.spared_multiprocessors = settings.spared_multiprocessors;
   options.nccl = settings.nccl;
   options.nondeterministic_attention = settings.nondeterministic_attention;
   options.trace = settings.records();

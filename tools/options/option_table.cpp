@@ -440,6 +440,9 @@ std::vector<OptionRow> parallel_rows() {
        "on cuda, the priority of the gather and reduce streams: usual, or high (their thread "
        "blocks are scheduled before those of kernels)",
        kBoth, set_channel_priority},
+      {"--spare-multiprocessors", "parallel", "N", "0",
+       "on cuda, multiprocessors that matrix products leave to collectives beside them", kBoth,
+       integer<&Settings::spared_multiprocessors>()},
       {"--nccl-min-ctas", "parallel", "N", "0",
        "with nccl, fewest thread blocks of a collective (1 to 64; 0: NCCL's choice)", kBoth,
        ctas<&NcclOptions::min_ctas>()},

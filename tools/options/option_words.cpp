@@ -11,7 +11,7 @@ namespace {
 
 /// Fields of the library's structs, and the options that set them. The library quotes fields in
 /// backticks; fields that cannot be ordinary words are recognised without.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 43> kFields = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 44> kFields = {{
     {"accumulate", "--accumulate"},
     {"accumulate_mode", "--accumulate-mode"},
     {"beta1", "--beta1"},
@@ -49,6 +49,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 43> kFields 
     {"rounding", "--rounding"},
     {"sequence_parallel", "--sequence-parallel"},
     {"shard_group", "--shard-group"},
+    {"spared_multiprocessors", "--spare-multiprocessors"},
     {"temperature", "--temperature"},
     {"tensor_slices", "--tensor-slices"},
     {"threads", "--threads"},

@@ -73,6 +73,7 @@ std::string describe_ranks(const Settings& settings) {
   if (settings.graph) { words.push_back("graph"); }
   if (settings.deterministic) { words.push_back("deterministic"); }
   if (!settings.products.empty()) { words.push_back("recorded products"); }
+  if (settings.spared_multiprocessors > 0) { words.push_back("multiprocessors spared"); }
   if (settings.nondeterministic_attention) { words.push_back("nondeterministic attention"); }
   return words.empty() ? "" : fmt::format(" ({})", fmt::join(words, ", "));
 }

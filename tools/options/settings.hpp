@@ -73,6 +73,7 @@ struct Settings {
   bool deterministic = false;
   std::string products;  ///< a file of recorded algorithms; empty: cuBLASLt's heuristic chooses
   StreamPriority channel_priority{};
+  int spared_multiprocessors = 0;  ///< that products leave to collectives
   NcclOptions nccl;
   bool nondeterministic_attention = false;
   int threads = 0;

@@ -109,6 +109,8 @@ std::vector<RunOption> training_options_of(const Job& job) {
   options.push_back(
       {"--nondeterministic-attention", given(settings.nondeterministic_attention), ""});
   options.push_back({"--products", given(!settings.products.empty()), ""});
+  options.push_back(
+      {"--spare-multiprocessors", std::to_string(settings.spared_multiprocessors), ""});
   add_schedule(job, options);
   add_optimizer(settings, options);
   add_precision(settings, options);

@@ -68,14 +68,19 @@ struct WorldOptions {
   /// environment (NCCL_ALGO, NCCL_TUNER_PLUGIN) asks NCCL for an algorithm without a fixed order.
   bool deterministic = false;
   /// The path of a file in which tessera_cuda_bench --choose has recorded cuBLASLt's fastest
-  /// algorithms for products of some sizes. ConfigError if the file is for another kind of device
-  /// or another version of cuBLASLt. All ranks must use the same choices, which is checked when a
-  /// model is materialized. Empty: cuBLASLt's heuristic chooses, as it does for all other products.
+  /// algorithms for products of some sizes. ConfigError if the file is for another kind of device,
+  /// another version of cuBLASLt or other `spared_multiprocessors`. All ranks must use the same
+  /// choices, which is checked when a model is materialized. Empty: cuBLASLt's heuristic chooses,
+  /// as it does for all other products.
   std::string products = {};
   /// The priority, relative to the compute stream, of the streams that gathers and reductions run
   /// on. With `high`, the thread blocks of a collective are placed before those of kernels that
   /// have not begun. It needs `device` cuda.
   StreamPriority channel_priority = StreamPriority::usual;
+  /// The number of multiprocessors that matrix products leave to collectives beside them
+  /// (cuBLASLt's SM_COUNT_TARGET), below those that the GPU has; the same on all ranks. cuBLASLt
+  /// may choose other algorithms then, whose sums have another order. It needs `device` cuda.
+  int spared_multiprocessors = 0;
   /// Settings of NCCL, the same on all ranks.
   NcclOptions nccl = {};
   /// Lets cuDNN add the gradients of 16-bit attention in any order, which is faster. Runs and

@@ -15,6 +15,7 @@ void tessera_cublaslt_machine(tessera::Stream stream, tessera::kernels::ProductM
   machine.device = fmt::format("{} (compute capability {}.{}, {} multiprocessors)", properties.name,
                                properties.major, properties.minor, properties.multiProcessorCount);
   machine.cublaslt = static_cast<std::int64_t>(cublasLtGetVersion());
+  machine.multiprocessors = properties.multiProcessorCount;
 }
 
 void tessera_cublaslt_offers(const tessera::kernels::MatMul& product, int most,

@@ -155,6 +155,7 @@ CublasLt::GemmKey CublasLt::key_of(const Gemm& gemm) noexcept {
           .a_stride = p.a_row_elems(),
           .c_stride = p.c_row_elems(),
           .workspace_bytes = gemm.workspace.bytes,
+          .multiprocessors = gemm.multiprocessors,
           .factors = p.a.dtype,
           .result = p.c.dtype,
           .transpose_a = p.transpose_a,
@@ -181,6 +182,9 @@ CublasLt::Plan CublasLt::describe(const GemmKey& key) {
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, operation_of(key.transpose_b));
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, operation_of(key.transpose_a));
   set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, key.epilogue);
+  if (key.multiprocessors > 0) {
+    set(plan.operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, std::int32_t{key.multiprocessors});
+  }
   // The heuristic reads only the alignment of these pointers.
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that is never dereferenced
   const void* const aligned = reinterpret_cast<const void*>(kMostAlignment);

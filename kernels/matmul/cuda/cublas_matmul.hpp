@@ -30,6 +30,7 @@ struct Gemm {
   MatMul product;  ///< is_one_call holds; `bias_gradient` is fp32 and overwritten
   StreamWorkspace workspace;
   const ProductChoices* choices = nullptr;  ///< null: the heuristic's first; the same in every call
+  int multiprocessors = 0;                  ///< that it may use; 0: all
 };
 
 /// The workspace of products. Its size is the same on every stream of a rank, because the choice of
@@ -70,6 +71,7 @@ class CublasLt final : public tessera::cuda::StreamExtension {
     std::int64_t a_stride;
     std::int64_t c_stride;
     std::size_t workspace_bytes;
+    int multiprocessors;
     DType factors;
     DType result;
     Transpose transpose_a;

@@ -38,7 +38,7 @@ void round_into(Values c, const float* from, std::int64_t elems, Write write, St
 /// Computes rows [first, first + rows) of the product in fp32 at `at`, then rounds them into C.
 void multiply_rows(const MatMul& p, std::int64_t first, std::int64_t rows, float* at,
                    StreamWorkspace workspace, Stream stream) {
-  Gemm gemm{p, workspace};
+  Gemm gemm{p, workspace, nullptr, stream.state()->kernels().multiprocessors};
   gemm.product.a_stride = p.a_row_elems();
   gemm.product.m = rows;
   gemm.product.a = p.a.at(p.transpose_a == Transpose::yes ? first : first * p.a_row_elems());
@@ -138,7 +138,8 @@ StreamWorkspace product_workspace(Stream stream) {
 }
 
 Gemm gemm_of(const MatMul& product, Stream stream) {
-  Gemm gemm{product, product_workspace(stream), stream.state()->kernels().products};
+  const StreamKernels& kernels = stream.state()->kernels();
+  Gemm gemm{product, product_workspace(stream), kernels.products, kernels.multiprocessors};
   if (!product.bias_gradient) { return gemm; }
   constexpr std::size_t alignment = 256;
   const auto sums = round_up(static_cast<std::size_t>(product.n) * sizeof(float), alignment);

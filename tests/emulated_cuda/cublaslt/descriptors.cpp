@@ -36,6 +36,8 @@ cublasStatus_t set(LtOperation& operation, cublasLtMatmulDescAttributes_t attrib
       return assign(operation.aux, from, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
       return assign(operation.aux_stride, from, bytes);
+    case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
+      return assign(operation.multiprocessors, from, bytes);
     default:
       return CUBLAS_STATUS_NOT_SUPPORTED;
   }

@@ -27,6 +27,7 @@ struct LtOperation {
   void* bias = nullptr;  ///< an output if it is a bias gradient
   void* aux = nullptr;
   std::int64_t aux_stride = 0;
+  std::int32_t multiprocessors = 0;  ///< to use; 0: all
 };
 
 struct LtPreference {

@@ -110,6 +110,10 @@ void count(const Problem& p, const LtAlgorithm& algorithm) {
   EmulatedCublasLtCounts& counts = asked().counts;
   ++counts.products;
   ++counts.by_place[algorithm.place];
+  if (p.operation.multiprocessors > 0) {
+    ++counts.limited;
+    counts.multiprocessors = p.operation.multiprocessors;
+  }
   if (even) { return; }
   ++counts.uneven;
   counts.m = p.n();  // as in row-major order
