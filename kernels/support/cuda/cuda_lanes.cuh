@@ -44,9 +44,10 @@ __device__ inline void load_floats(const T* from, Access access, std::int64_t co
     constexpr int width = N < kPack<T> ? N : kPack<T>;
 #pragma unroll
     for (int first = 0; first < N; first += width) {
-      const Pack<T, width> pack = load_pack<width>(from + first);
+      float some[width];
+      to_floats(load_pack<width>(from + first), some);
 #pragma unroll
-      for (int j = 0; j < width; ++j) { to[first + j] = to_float(pack.at[j]); }
+      for (int j = 0; j < width; ++j) { to[first + j] = some[j]; }
     }
   } else {
 #pragma unroll

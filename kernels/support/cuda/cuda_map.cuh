@@ -18,15 +18,18 @@ template <class Function, class T, int K>
 __global__ void map_kernel(Inputs<T, K> in, T* y, std::int64_t packs, std::int64_t elems) {
   constexpr int N = kPack<T>;
   for (std::int64_t p = first_index(); p < packs; p += index_stride()) {
-    Pack<T, N> x[K];
+    Pack<T, N> loaded[K];
 #pragma unroll
-    for (int k = 0; k < K; ++k) { x[k] = load_pack<N>(in.at[k] + p * N); }
+    for (int k = 0; k < K; ++k) { loaded[k] = load_pack<N>(in.at[k] + p * N); }
+    float x[K][N];
+#pragma unroll
+    for (int k = 0; k < K; ++k) { to_floats(loaded[k], x[k]); }
     Pack<T, N> out;
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       float values[K];
 #pragma unroll
-      for (int k = 0; k < K; ++k) { values[k] = to_float(x[k].at[j]); }
+      for (int k = 0; k < K; ++k) { values[k] = x[k][j]; }
       out.at[j] = from_float<T>(Function{}(values));
     }
     store_pack(y + p * N, out);

@@ -74,9 +74,7 @@ struct Held {
     }
   }
   __device__ void floats(int k, float (&to)[N]) const {
-    const auto pack = std::bit_cast<Pack<T, N>>(words[k]);
-#pragma unroll
-    for (int j = 0; j < N; ++j) { to[j] = to_float(pack.at[j]); }
+    to_floats(std::bit_cast<Pack<T, N>>(words[k]), to);
   }
 };
 
