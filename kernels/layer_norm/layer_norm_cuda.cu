@@ -17,15 +17,14 @@ struct ForwardArgs {
   std::int64_t columns;
   double inverse_columns;
   int threads;
-  Access access;
 };
 
-template <class T, class Weight>
-__global__ void __launch_bounds__(kMostRowThreads, kRowBlocks)
+template <class T, class Weight, Access access>
+__global__ void __launch_bounds__(kMostRowThreads, kRowBlocks<access>)
     forward_kernel(ForwardArgs<T, Weight> args) {
   constexpr int N = kPack<T>;
   __shared__ double shared[kMostWarps];
-  RowThreads<T> threads{args.threads, args.access, args.columns};
+  RowThreads<T, access> threads{args.threads, args.columns};
   const std::int64_t columns = args.columns;
 
   for (std::int64_t r = threads.first_row(); r < args.rows; r += threads.row_stride()) {
@@ -41,21 +40,22 @@ __global__ void __launch_bounds__(kMostRowThreads, kRowBlocks)
     threads.for_packs([&](const float(&values)[N], std::int64_t c) {
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        const float centred = c + j < columns ? values[j] - mean : 0.0F;
+        const float centred = threads.is_inside(c, j) ? values[j] - mean : 0.0F;
         squares = fmaf(centred, centred, squares);
       }
     });
     const float variance = threads.mean(squares, args.inverse_columns, shared);
     const float inverse_std = 1.0F / sqrtf(variance + kLayerNormEps);
+    T* const to = args.y + r * columns;
     threads.for_packs([&](const float(&values)[N], std::int64_t c) {
       float weight[N];
       float bias[N];
       float y[N];
-      load_floats(args.weight + c, args.access, columns - c, weight);
-      load_floats(args.bias + c, args.access, columns - c, bias);
+      load_floats(args.weight + c, access, columns - c, weight);
+      load_floats(args.bias + c, access, columns - c, bias);
 #pragma unroll
       for (int j = 0; j < N; ++j) { y[j] = (values[j] - mean) * inverse_std * weight[j] + bias[j]; }
-      store_floats(args.y + r * columns + c, args.access, columns - c, y);
+      store_floats(to + c, access, columns - c, y);
     });
     if (threads.index == 0) {
       args.mean[r] = mean;
@@ -77,11 +77,13 @@ void layer_norm_forward(const LayerNormForward& args, Stream stream) {
       [&]<class T, class Weight>(std::type_identity<T>, std::type_identity<Weight>) {
         const int threads = row_threads(args.columns, kForwardElems<T>);
         const Access access = access_of(kPack<T>, args.columns, {args.x, weight, bias, args.y});
-        launch(forward_kernel<T, Weight>, row_grid(args.rows, threads), cuda_stream(stream).open(),
-               ForwardArgs<T, Weight>{args.x.as<T>(), weight.as<Weight>(), bias.as<Weight>(),
-                                      args.y.as<T>(), args.mean, args.inverse_std, args.rows,
-                                      args.columns, 1.0 / static_cast<double>(args.columns),
-                                      threads, access});
+        const auto kernel = access == Access::packs ? forward_kernel<T, Weight, Access::packs>
+                                                    : forward_kernel<T, Weight, Access::singles>;
+        launch(
+            kernel, row_grid(args.rows, threads), cuda_stream(stream).open(),
+            ForwardArgs<T, Weight>{args.x.as<T>(), weight.as<Weight>(), bias.as<Weight>(),
+                                   args.y.as<T>(), args.mean, args.inverse_std, args.rows,
+                                   args.columns, 1.0 / static_cast<double>(args.columns), threads});
       });
 }
 

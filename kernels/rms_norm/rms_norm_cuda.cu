@@ -16,15 +16,14 @@ struct RMSForwardArgs {
   double inverse_columns;
   float eps;
   int threads;
-  Access access;
 };
 
-template <class T, class Weight>
-__global__ void __launch_bounds__(kMostRowThreads, kRowBlocks)
+template <class T, class Weight, Access access>
+__global__ void __launch_bounds__(kMostRowThreads, kRowBlocks<access>)
     rms_forward_kernel(RMSForwardArgs<T, Weight> args) {
   constexpr int N = kPack<T>;
   __shared__ double shared[kMostWarps];
-  RowThreads<T> threads{args.threads, args.access, args.columns};
+  RowThreads<T, access> threads{args.threads, args.columns};
   const std::int64_t columns = args.columns;
 
   for (std::int64_t r = threads.first_row(); r < args.rows; r += threads.row_stride()) {
@@ -36,13 +35,14 @@ __global__ void __launch_bounds__(kMostRowThreads, kRowBlocks)
     });
     const float square = threads.mean(squares, args.inverse_columns, shared);
     const float inverse_rms = 1.0F / sqrtf(square + args.eps);
+    T* const to = args.y + r * columns;
     threads.for_packs([&](const float(&values)[N], std::int64_t c) {
       float weight[N];
       float y[N];
-      load_floats(args.weight + c, args.access, columns - c, weight);
+      load_floats(args.weight + c, access, columns - c, weight);
 #pragma unroll
       for (int j = 0; j < N; ++j) { y[j] = values[j] * inverse_rms * weight[j]; }
-      store_floats(args.y + r * columns + c, args.access, columns - c, y);
+      store_floats(to + c, access, columns - c, y);
     });
     if (threads.index == 0) { args.inverse_rms[r] = inverse_rms; }
   }
@@ -58,11 +58,13 @@ void rms_norm_forward(const RMSNormForward& args, Stream stream) {
       [&]<class T, class Weight>(std::type_identity<T>, std::type_identity<Weight>) {
         const int threads = row_threads(args.columns, kForwardElems<T>);
         const Access access = access_of(kPack<T>, args.columns, {args.x, weight, args.y});
-        launch(
-            rms_forward_kernel<T, Weight>, row_grid(args.rows, threads), cuda_stream(stream).open(),
-            RMSForwardArgs<T, Weight>{
-                args.x.as<T>(), weight.as<Weight>(), args.y.as<T>(), args.inverse_rms, args.rows,
-                args.columns, 1.0 / static_cast<double>(args.columns), args.eps, threads, access});
+        const auto kernel = access == Access::packs
+                                ? rms_forward_kernel<T, Weight, Access::packs>
+                                : rms_forward_kernel<T, Weight, Access::singles>;
+        launch(kernel, row_grid(args.rows, threads), cuda_stream(stream).open(),
+               RMSForwardArgs<T, Weight>{
+                   args.x.as<T>(), weight.as<Weight>(), args.y.as<T>(), args.inverse_rms, args.rows,
+                   args.columns, 1.0 / static_cast<double>(args.columns), args.eps, threads});
       });
 }
 

@@ -191,15 +191,15 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
   const int index = static_cast<int>(threadIdx.x) % group;
   const int own = static_cast<int>(threadIdx.x) / group;  // index among the block's rows
   const int rows = static_cast<int>(blockDim.x) / group;
-  const std::int64_t columns = args.columns;
-  const auto column = [&](int k) { return static_cast<std::int64_t>(N) * (index + k * group); };
+  const int columns = static_cast<int>(args.columns);  // at most what a block's registers hold
+  const auto column = [&](int k) { return N * (index + k * group); };
 
   const SharedRow<N> weights{given, index, group};
   for (int k = own; k < Row::kPacks; k += rows) {
     float some[N];
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      const std::int64_t c = column(k) + j;
+      const int c = column(k) + j;
       some[j] = c < columns ? load_one(args.weight.data, args.weight.dtype, c) : 0.0F;
     }
     weights.write(k, some);
@@ -213,7 +213,7 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
   float sums[K * Elems] = {};
   for (std::int64_t base = first; base < last; base += rows) {
     const std::int64_t r = base + own;
-    const std::int64_t count = r < last ? columns : 0;  // no row: waits with the others
+    const int count = r < last ? columns : 0;  // no row: waits with the others
     const std::int64_t at = r * columns;
     Row x;
     Row dy;
@@ -228,7 +228,7 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
     float scaled = 0.0F;
 #pragma unroll
     for (int k = 0; k < Row::kPacks; ++k) {
-      if (std::int64_t{N} * k * group >= columns) { break; }  // the same for all threads
+      if (N * k * group >= columns) { break; }  // the same for all threads
       float normal[N];
       float gradient[N];
       float weight[N];
@@ -249,7 +249,7 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
     dy.forget_floats();
 #pragma unroll
     for (int k = 0; k < Row::kPacks; ++k) {
-      if (std::int64_t{N} * k * group >= columns) { break; }  // the same for all threads
+      if (N * k * group >= columns) { break; }  // the same for all threads
       float normal[N];
       float gradient[N];
       float weight[N];

@@ -15,7 +15,9 @@ namespace tessera::kernels::cuda {
 
 inline constexpr int kMostRowThreads = 512;  // per row
 // Blocks of kMostRowThreads that a multiprocessor should hold: 32 warps, 64 registers per thread.
-inline constexpr int kRowBlocks = 2;
+// Access to single elements takes more registers.
+template <Access access>
+inline constexpr int kRowBlocks = access == Access::packs ? 2 : 1;
 inline constexpr int kWarpRows = 4;  // rows per block if each row has one warp
 // Elements of a row that a thread holds in registers: four packs.
 template <class T>
@@ -45,17 +47,17 @@ struct Held {
   static constexpr int kPacks = Elems / N;
   uint4 words[kPacks];
 
-  __device__ void load(const T* row, Access access, std::int64_t columns, int index, int group) {
+  __device__ void load(const T* row, Access access, int columns, int index, int group) {
     if (access == Access::packs) {
 #pragma unroll
       for (int k = 0; k < kPacks; ++k) {
-        const std::int64_t c = static_cast<std::int64_t>(N) * (index + k * group);
+        const int c = N * (index + k * group);
         words[k] = c < columns ? *reinterpret_cast<const uint4*>(row + c) : uint4{};
       }
     } else {
 #pragma unroll
       for (int k = 0; k < kPacks; ++k) {
-        const std::int64_t c = static_cast<std::int64_t>(N) * (index + k * group);
+        const int c = N * (index + k * group);
         Pack<T, N> pack{};
 #pragma unroll
         for (int j = 0; j < N; ++j) {
@@ -79,23 +81,24 @@ struct Held {
 };
 
 /// The threads of one row of `columns` elements of T, and the elements that they hold. The rest of
-/// the row is read again each time.
-template <class T>
+/// the row is read again each time. The access is known when the kernel is compiled: branches at
+/// every load and store would take as many instructions as some of the arithmetic.
+template <class T, Access access>
 struct RowThreads {
   static constexpr int N = kPack<T>;
 
   int threads;
   int index;
-  Access access;
   std::int64_t columns;
+  int near_columns;  ///< the number of columns, or, if there are more, what the threads can hold
   const T* row = nullptr;
   Held<T, kForwardElems<T>> held;
 
-  __device__ RowThreads(int threads_, Access access_, std::int64_t columns_)
+  __device__ RowThreads(int threads_, std::int64_t columns_)
       : threads{threads_},
         index{static_cast<int>(threadIdx.x) % threads_},
-        access{access_},
-        columns{columns_} {}
+        columns{columns_},
+        near_columns{columns_ < room() ? static_cast<int>(columns_) : room()} {}
 
   [[nodiscard]] __device__ std::int64_t first_row() const {
     return static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / threads) + threadIdx.x / threads;
@@ -105,24 +108,29 @@ struct RowThreads {
   }
   __device__ void load(const T* from) {
     row = from;
-    held.load(from, access, columns, index, threads);
+    held.load(from, access, near_columns, index, threads);
   }
   /// Calls body(values, column) for all packs of this thread; values are 0 beyond the row's end.
   template <class Body>
   __device__ void for_packs(Body body) const {
-    const auto column = [&](int k) { return static_cast<std::int64_t>(N) * (index + k * threads); };
     float values[N];
 #pragma unroll
     for (int k = 0; k < held.kPacks; ++k) {
-      if (column(k) < columns) {
+      const int column = N * (index + k * threads);
+      if (column < near_columns) {
         held.floats(k, values);
-        body(values, column(k));
+        body(values, column);
       }
     }
-    for (std::int64_t c = column(held.kPacks); c < columns; c += std::int64_t{threads} * N) {
+    if (near_columns < room()) { return; }
+    for (std::int64_t c = room() + N * index; c < columns; c += threads * N) {
       load_floats(row + c, access, columns - c, values);
       body(values, c);
     }
+  }
+  /// Whether the element `j` of the pack at `column` is within the row.
+  [[nodiscard]] __device__ bool is_inside(std::int64_t column, int j) const {
+    return access == Access::packs || column + j < columns;
   }
   /// The mean, in all of the row's threads, from each thread's sum.
   [[nodiscard]] __device__ float mean(float sum, double inverse_columns,
@@ -132,6 +140,9 @@ struct RowThreads {
     const double all = threads == kWarp ? warp_sum(wide) : block_sum(wide, shared);
     return static_cast<float>(all * inverse_columns);
   }
+
+ private:
+  [[nodiscard]] __device__ int room() const { return threads * kForwardElems<T>; }
 };
 
 /// A parameter of any dtype in fp32: in place, or converted into the workspace.
