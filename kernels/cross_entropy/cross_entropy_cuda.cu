@@ -41,16 +41,19 @@ template <class T>
 __global__ void __launch_bounds__(kMostThreads, kResident) row_kernel(Rows<T> rows) {
   T* const logits = rows.logits + blockIdx.x * rows.stride;
   const std::int64_t target = rows.targets[blockIdx.x];
-  const float target_logit = to_float(logits[target]);
 
   const auto misaligned = reinterpret_cast<std::uintptr_t>(logits) % 16 / sizeof(T);
   T* const keep =
       rows.keeps ? static_cast<T*>(tessera::cuda::dynamic_shared()) + misaligned : nullptr;
 
-  // When this returns, every thread has read and kept its logits.
-  const auto [max, sum] = block_exp_sum(exp_sum(logits, rows.classes, keep));
+  const ExpSum own = exp_sum(logits, rows.classes, keep);
+  // Loaded after the row, which would otherwise wait for the target and then for its logit, and
+  // before the sums over the block, which hide the latency.
+  const float target_logit = to_float(logits[target]);
   const float scale = rows.dynamic_scale == nullptr ? rows.gradient_scale
                                                     : rows.gradient_scale * *rows.dynamic_scale;
+  // When this returns, every thread has read and kept its logits.
+  const auto [max, sum] = block_exp_sum(own);
   if (threadIdx.x == 0) {
     // Large logits cancel before the logarithm is added.
     rows.losses[blockIdx.x] =

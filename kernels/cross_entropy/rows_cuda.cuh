@@ -50,6 +50,32 @@ struct ExpSum {
   }
 };
 
+/// N logits from `at` on, minus infinity from `classes` on. With `aligned`, whole packs are read at
+/// once. Copied to `keep` unless that is null.
+template <class T>
+__device__ uint4 load_logits(const T* logits, std::int64_t at, std::int64_t classes, bool aligned,
+                             T* keep) {
+  constexpr int N = kPack<T>;
+  if (aligned && at + N <= classes) {
+    const uint4 words = *reinterpret_cast<const uint4*>(logits + at);
+    if (keep != nullptr) { *reinterpret_cast<uint4*>(keep + at) = words; }
+    return words;
+  }
+  Pack<T, N> pack;
+#pragma unroll
+  for (int j = 0; j < N; ++j) { pack.at[j] = from_float<T>(-INFINITY); }
+  if (at < classes) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      if (at + j < classes) {
+        pack.at[j] = logits[at + j];
+        if (keep != nullptr) { keep[at + j] = pack.at[j]; }
+      }
+    }
+  }
+  return std::bit_cast<uint4>(pack);
+}
+
 // Thread i takes the packs of 16 bytes i, i + threads, ... If the row starts at a multiple of 16
 // bytes, they are read as packs, else element by element, so that the order of the sum does not
 // depend on alignment. The row is copied to `keep`, at the same alignment within 16 bytes as in
@@ -74,22 +100,18 @@ __device__ ExpSum exp_sum(const T* logits, std::int64_t classes, T* keep) {
     } else {
 #pragma unroll
       for (int p = 0; p < kPacks; ++p) {
-        Pack<T, N> pack;
-#pragma unroll
-        for (int j = 0; j < N; ++j) {
-          const std::int64_t at = c + p * stride + j;
-          pack.at[j] = at < classes ? logits[at] : from_float<T>(-INFINITY);
-          if (at < classes && keep != nullptr) { keep[at] = pack.at[j]; }
-        }
-        words[p] = std::bit_cast<uint4>(pack);
+        words[p] = load_logits(logits, c + p * stride, classes, aligned, keep);
       }
     }
 #pragma unroll
     for (int p = 0; p < kPacks; p += 2) {
       float some[2 * N];
 #pragma unroll
-      for (int j = 0; j < 2 * N; ++j) {
-        some[j] = to_float(std::bit_cast<Pack<T, N>>(words[p + j / N]).at[j % N]);
+      for (int half = 0; half < 2; ++half) {
+        float own[N];
+        to_floats(std::bit_cast<Pack<T, N>>(words[p + half]), own);
+#pragma unroll
+        for (int j = 0; j < N; ++j) { some[half * N + j] = own[j]; }
       }
       sum.add(some);
     }
@@ -123,9 +145,10 @@ __device__ void write_gradient(const T* from, T* logits, std::int64_t classes,
        c += std::int64_t{blockDim.x} * N) {
     auto pack = std::bit_cast<Pack<T, N>>(*reinterpret_cast<const uint4*>(from + c));
     float some[N];
+    to_floats(pack, some);
 #pragma unroll
-    for (int j = 0; j < N; ++j) { some[j] = row.softmax(to_float(pack.at[j])); }
-    if (row.target >= c && row.target < c + N) {
+    for (int j = 0; j < N; ++j) { some[j] = row.softmax(some[j]); }
+    if (static_cast<std::uint64_t>(row.target - c) < std::uint64_t{N}) {
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         if (c + j == row.target) { some[j] -= row.scale; }
