@@ -28,7 +28,6 @@ struct Rows {
   std::int64_t stride;
   float gradient_scale;
   const float* dynamic_scale;
-  bool keeps;  ///< whether rows are kept in shared memory
 };
 
 /// Shared memory of a row, at any alignment within 16 bytes.
@@ -37,16 +36,16 @@ std::int64_t kept_bytes(std::int64_t classes) {
   return (classes + kPack<T> - 1) * static_cast<std::int64_t>(sizeof(T));
 }
 
-template <class T>
+template <class T, Row row>
 __global__ void __launch_bounds__(kMostThreads, kResident) row_kernel(Rows<T> rows) {
   T* const logits = rows.logits + blockIdx.x * rows.stride;
   const std::int64_t target = rows.targets[blockIdx.x];
 
   const auto misaligned = reinterpret_cast<std::uintptr_t>(logits) % 16 / sizeof(T);
   T* const keep =
-      rows.keeps ? static_cast<T*>(tessera::cuda::dynamic_shared()) + misaligned : nullptr;
+      row == Row::kept ? static_cast<T*>(tessera::cuda::dynamic_shared()) + misaligned : nullptr;
 
-  const ExpSum own = exp_sum(logits, rows.classes, keep);
+  const ExpSum own = exp_sum<row>(logits, rows.classes, keep);
   // Loaded after the row, which would otherwise wait for the target and then for its logit, and
   // before the sums over the block, which hide the latency.
   const float target_logit = to_float(logits[target]);
@@ -61,7 +60,7 @@ __global__ void __launch_bounds__(kMostThreads, kResident) row_kernel(Rows<T> ro
   }
   if (scale == 0.0F) { return; }
   const auto factor = static_cast<float>(static_cast<double>(scale) / sum);
-  write_gradient(keep == nullptr ? logits : keep, logits, rows.classes,
+  write_gradient(row == Row::kept ? keep : logits, logits, rows.classes,
                  RowGradient{max, factor, scale, target});
 }
 
@@ -75,12 +74,13 @@ void add_rows(const CrossEntropy& args, Stream stream) {
   const std::int64_t kept = kept_bytes<T>(args.classes);
   const bool keeps = kept + kBlockSumBytes <= tessera::cuda::most_shared_bytes();
   if (keeps) { grid.shared_bytes = static_cast<unsigned>(kept); }
+  const auto kernel = keeps ? row_kernel<T, Row::kept> : row_kernel<T, Row::read_again>;
   for (std::int64_t first = 0; first < args.rows; first += most) {
     const std::int64_t rows = std::min(most, args.rows - first);
     grid.blocks = static_cast<unsigned>(rows);
-    launch(row_kernel<T>, grid, cuda_stream(stream).open(),
+    launch(kernel, grid, cuda_stream(stream).open(),
            Rows<T>{args.logits.as<T>() + first * args.row_elems(), args.targets + first, losses,
-                   args.classes, args.row_elems(), args.gradient_scale, args.dynamic_scale, keeps});
+                   args.classes, args.row_elems(), args.gradient_scale, args.dynamic_scale});
     launch(add_losses_kernel, {1, kMostThreads}, cuda_stream(stream).open(), losses, rows,
            args.loss_scale, args.loss);
   }

@@ -13,7 +13,7 @@
 namespace tessera::kernels::cuda {
 
 inline constexpr int kMostThreads = 512;
-inline constexpr int kPacks = 4;  // of 16 bytes, in flight per thread
+inline constexpr int kPacks = 4;  // of 16 bytes, in registers per thread
 
 // About 16 logits per thread, in whole warps.
 inline int row_threads(std::int64_t classes) {
@@ -50,17 +50,14 @@ struct ExpSum {
   }
 };
 
-/// N logits from `at` on, minus infinity from `classes` on. With `aligned`, whole packs are read at
-/// once. Copied to `keep` unless that is null.
-template <class T>
-__device__ uint4 load_logits(const T* logits, std::int64_t at, std::int64_t classes, bool aligned,
-                             T* keep) {
+/// Whether a block keeps its row in shared memory or reads it again.
+enum class Row : std::uint8_t { kept, read_again };
+
+/// N logits from `at` on, read one by one; minus infinity from `classes` on. A row that is kept is
+/// copied to `keep`.
+template <Row row, class T>
+__device__ uint4 load_singly(const T* logits, std::int64_t at, std::int64_t classes, T* keep) {
   constexpr int N = kPack<T>;
-  if (aligned && at + N <= classes) {
-    const uint4 words = *reinterpret_cast<const uint4*>(logits + at);
-    if (keep != nullptr) { *reinterpret_cast<uint4*>(keep + at) = words; }
-    return words;
-  }
   Pack<T, N> pack;
 #pragma unroll
   for (int j = 0; j < N; ++j) { pack.at[j] = from_float<T>(-INFINITY); }
@@ -69,38 +66,61 @@ __device__ uint4 load_logits(const T* logits, std::int64_t at, std::int64_t clas
     for (int j = 0; j < N; ++j) {
       if (at + j < classes) {
         pack.at[j] = logits[at + j];
-        if (keep != nullptr) { keep[at + j] = pack.at[j]; }
+        if constexpr (row == Row::kept) { keep[at + j] = pack.at[j]; }
       }
     }
   }
   return std::bit_cast<uint4>(pack);
 }
 
+/// Copies the calling thread's whole packs of a row to shared memory, all of them at once: a row
+/// waits for memory once, not once for every few packs that fit into registers. Both start at a
+/// multiple of 16 bytes.
+template <class T>
+__device__ void keep_packs(const T* logits, std::int64_t classes, T* keep) {
+  constexpr int N = kPack<T>;
+  const auto first = static_cast<int>(threadIdx.x) * N;
+  const auto stride = static_cast<int>(blockDim.x) * N;
+  const T* from = logits + first;
+  SharedAddress to = shared_address(keep + first);
+#pragma unroll 4
+  for (std::int64_t left = classes - first; left >= N; left -= stride) {
+    copy_async(to, from, 16);
+    from += stride;
+    to += static_cast<SharedAddress>(stride * static_cast<int>(sizeof(T)));
+  }
+  close_copies();
+  wait_for_copies<0>();
+}
+
 // Thread i takes the packs of 16 bytes i, i + threads, ... If the row starts at a multiple of 16
 // bytes, they are read as packs, else element by element, so that the order of the sum does not
-// depend on alignment. The row is copied to `keep`, at the same alignment within 16 bytes as in
-// memory; null: nowhere.
-template <class T>
+// depend on alignment. A row that is kept is copied to `keep`, in shared memory and at the same
+// alignment within 16 bytes as in memory.
+template <Row row, class T>
 __device__ ExpSum exp_sum(const T* logits, std::int64_t classes, T* keep) {
   constexpr int N = kPack<T>;
   ExpSum sum;
   const bool aligned = reinterpret_cast<std::uintptr_t>(logits) % 16 == 0;
   const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * N;
+  const T* packs = logits;
+  if constexpr (row == Row::kept) {
+    if (aligned) { keep_packs(logits, classes, keep); }
+    packs = keep;
+  }
   for (auto c = std::int64_t{threadIdx.x} * N; c < classes; c += kPacks * stride) {
     uint4 words[kPacks];
     if (aligned && c + (kPacks - 1) * stride + N <= classes) {
 #pragma unroll
       for (int p = 0; p < kPacks; ++p) {
-        words[p] = *reinterpret_cast<const uint4*>(logits + c + p * stride);
-      }
-#pragma unroll
-      for (int p = 0; p < kPacks; ++p) {
-        if (keep != nullptr) { *reinterpret_cast<uint4*>(keep + c + p * stride) = words[p]; }
+        words[p] = *reinterpret_cast<const uint4*>(packs + c + p * stride);
       }
     } else {
 #pragma unroll
       for (int p = 0; p < kPacks; ++p) {
-        words[p] = load_logits(logits, c + p * stride, classes, aligned, keep);
+        const std::int64_t at = c + p * stride;
+        words[p] = aligned && at + N <= classes ? *reinterpret_cast<const uint4*>(packs + at)
+                                                : load_singly<row>(logits, at, classes, keep);
       }
     }
 #pragma unroll

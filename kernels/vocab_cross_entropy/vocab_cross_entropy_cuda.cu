@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kMostThreads)
     statistics_kernel(const T* all, const std::int32_t* targets, float* statistics,
                       std::int64_t classes, std::int64_t first_class, std::int64_t stride) {
   const T* const logits = all + blockIdx.x * stride;
-  const BlockSum row = block_exp_sum(exp_sum<T>(logits, classes, nullptr));
+  const BlockSum row = block_exp_sum(exp_sum<Row::read_again, T>(logits, classes, nullptr));
   if (threadIdx.x != 0) { return; }
   const std::int64_t target = targets[blockIdx.x] - first_class;
   float* const out = statistics + std::int64_t{blockIdx.x} * kRowStatistics;
