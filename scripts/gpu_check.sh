@@ -8,15 +8,18 @@
 #   part       s   what
 #   build    240   the module and the programs, with nvcc, for the card that is found
 #   test     200   every CUDA test on the real module; losses compared with the processor's
-#   kernels  180   kernels compared with a copy on the device and plain cuBLASLt; AdamW with PyTorch's;
-#                  records cuBLASLt's fastest algorithms in products.json beside the page
-#   train    400   GPT-2 124M in bf16 compared with PyTorch; zero3 with ddp, 4 ranks on the card; gpt2-xl
-#                  with options that save memory, compared with PyTorch
+#   kernels  210   kernels compared with a copy on the device and plain cuBLASLt; AdamW with PyTorch's;
+#                  records cuBLASLt's fastest algorithms for gpt2 and gpt2-xl in products.json beside the
+#                  page, about 35 s each
+#   train    440   GPT-2 124M in bf16 compared with PyTorch; gpt2-xl with options that save memory, compared
+#                  with PyTorch; gpt2-large with offload; zero3 with ddp, 4 ranks on the card
 #   memory   300   gpt2-large and gpt2-xl under every strategy: planned, measured, PyTorch DDP's
 #   checkpoint 120   resumed runs compared with uninterrupted ones; a step during a save
 #   nccl     400   jobs of one process and of several on the card, their tests, and a process killed
 #   multi    400   2 and more GPUs: bandwidth of collectives, zero3 and hybrid compared with ddp, hidden gathers
 #   predictions 150   figures compared with those before a change; options switched on and off
+#   plans     10   steps that parts train and predictions measured, compared with plans by a profile of
+#                  the figures of part kernels; uses no GPU
 #   sanitize 400   compute-sanitizer on the tests of kernels
 #
 #   --part PART       the same as PART
@@ -52,7 +55,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() { echo "error: $1; see scripts/gpu_check.sh --help" >&2; exit 2; }
 
-all_parts=(build test kernels train memory checkpoint nccl multi predictions sanitize)
+all_parts=(build test kernels train memory checkpoint nccl multi predictions plans sanitize)
 out='' work=build/gpu_check given_build='' bundle='' commit='' emulated=no resume=no seconds='' parts=()
 compare='' noise=''
 while (($# > 0)); do
@@ -127,11 +130,13 @@ source scripts/gpu_check/build.sh
 source scripts/gpu_check/test.sh
 source scripts/gpu_check/kernels.sh
 source scripts/gpu_check/train.sh
+source scripts/gpu_check/large_models.sh
 source scripts/gpu_check/memory.sh
 source scripts/gpu_check/checkpoint.sh
 source scripts/gpu_check/nccl.sh
 source scripts/gpu_check/multi.sh
 source scripts/gpu_check/predictions.sh
+source scripts/gpu_check/plans.sh
 source scripts/gpu_check/sanitize.sh
 
 import_page

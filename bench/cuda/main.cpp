@@ -119,14 +119,19 @@ Request parse(const std::vector<std::string>& arguments) {
   return request;
 }
 
+/// Three digits of a rate below 1, as on the emulated device: a rate of 0 would tell nothing.
+std::string digits(double rate, int decimals) {
+  return rate < 1 ? fmt::format("{:.3g}", rate) : fmt::format("{:.{}f}", rate, decimals);
+}
+
 void print_row(const std::string& name, const Comparison& result) {
   const auto rate = [&](const Timed& timed) {
     const double each = timed.rate(result.work);
     switch (result.work) {
       case Work::bytes:
-        return fmt::format("{:.0f} GB/s", each * 1e-9);
+        return digits(each * 1e-9, 0) + " GB/s";
       case Work::flops:
-        return fmt::format("{:.1f} TFLOP/s", each * 1e-12);
+        return digits(each * 1e-12, 1) + " TFLOP/s";
       case Work::runs:
         break;
     }

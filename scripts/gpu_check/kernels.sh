@@ -31,11 +31,13 @@ bench_group() {
   if ((status == 0)); then bench_figures "$1"; fi
 }
 
-# Records the fastest of the algorithms that cuBLASLt offers, for `tessera train --products`.
+# Records the fastest of the algorithms that cuBLASLt offers, for `tessera train --products` and the two
+# trainings that part train compares with PyTorch.
 choose_products() {
-  local status=0
+  local status=0 models=(gpt2:64 gpt2-xl:8)
+  if [[ $emulated == yes ]]; then models=(); fi
   makes=("$out/products.json")
-  keep table "$program" "${small[@]}" --choose "$out/products.json" || status=$?
+  keep table "$program" "${small[@]}" --choose "$out/products.json" "${models[@]}" || status=$?
   makes=()
   if ((status == 0)); then bench_figures choices; fi
 }
@@ -51,7 +53,7 @@ bench_figures() {
     if [[ $name == *", $shape" ]]; then name=${name%", $shape"}; fi
     figure "$name" "$shape" "${ours% *}" "${ours##* }"
     figure "$name / ${limit%%:*}" "$shape" "$of_limit" ratio "${bar_of[$name]-}"
-  done < <(awk -F ' *[|] *' -v OFS='\t' '$3 ~ /^[0-9.]+ ((GB|TFLOP)\/s|ms|us)$/ { print $2, $3, $4, $5 }' "$log")
+  done < <(awk -F ' *[|] *' -v OFS='\t' '$3 ~ /^[0-9.e-]+ ((GB|TFLOP)\/s|ms|us)$/ { print $2, $3, $4, $5 }' "$log")
 }
 
 # shape_of GROUP NAME LINE: prints the size of a row; the whole LINE if it has an unknown form.

@@ -58,6 +58,9 @@ quotient() {
   fi
 }
 
+# is_more A B: whether A is the larger number.
+is_more() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a + 0 > b + 0) }'; }
+
 # at_least ID FIGURE LEAST TEXT [COMMAND], at_most ID FIGURE MOST TEXT [COMMAND]: judge a figure of
 # speed; a missing figure is "not measured".
 at_least() { judge_figure "$1" "$2" "$2" "$3" "${@:4}"; }
@@ -102,6 +105,7 @@ title() {
     nccl) echo "NCCL" ;;
     multi) echo "Several GPUs" ;;
     predictions) echo "Predictions" ;;
+    plans) echo "Planned steps" ;;
     sanitize) echo "compute-sanitizer" ;;
   esac
 }

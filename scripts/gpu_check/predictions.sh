@@ -48,7 +48,7 @@ beside_old_run() {
     rows+="
 | $name | ${older:-none} ${older:+$unit} | $now $unit | $(quotient "$now" "$older") |"
     figure "$name" "$(shape_of "$group" "$name" "$sizes")" "$now" "$unit" before
-  done < <(awk -F ' *[|] *' -v OFS='\t' '$3 ~ /^[0-9.]+ (GB|TFLOP)\/s$/ { print $2, $3 }' "$log")
+  done < <(awk -F ' *[|] *' -v OFS='\t' '$3 ~ /^[0-9.e-]+ (GB|TFLOP)\/s$/ { print $2, $3 }' "$log")
 }
 
 # step_ms_of NAME [OPTION...]: trains with the options, and sets $step_ms.

@@ -29,8 +29,13 @@ not_built() {
 
 seconds_left() { echo $((deadline - SECONDS)); }
 
-# Prints a checksum of the programs that a part's results depend on.
-fingerprint() { { cksum "$build/tools/tessera" "$TESSERA_CUDA_MODULE" 2>/dev/null || true; } | cksum; }
+# Prints a checksum of what a part's results depend on: the programs, and for part plans the figures
+# of other parts.
+fingerprint() {
+  local files=("$build/tools/tessera" "$TESSERA_CUDA_MODULE")
+  if [[ $part == plans ]]; then files+=("$work"/parts/{kernels,train,predictions}.json); fi
+  { cksum "${files[@]}" 2>/dev/null || true; } | cksum
+}
 
 # is_done COMMAND...: whether an earlier call ran it to an acceptable status, and the files that it
 # $makes still exist. Sets $done_before to the file with its status; its log is beside that file.

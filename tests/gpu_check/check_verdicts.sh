@@ -14,7 +14,11 @@ all_is_well() {
   has '^\| met ' 'torch.optim' "4000 GB/s, PyTorch's 3900"
   has '^\| met ' 'matrix products' '0.986, the least of 3: c_fc dW'
   has '^\| met ' 'squared norms, layer norm backward' '0.81 squared norm, bf16'
-  has '^\| met ' 'largest batch up to 64' 'tessera 1000, PyTorch 900.0, both at batch 64'
+  has '^\| met ' 'largest batch up to 64' 'tessera 1000, PyTorch 800.0, both at batch 64'
+  has '^\| met ' 'at least 1.15 of' '1.25 by a plain step, goal 1.25 reached; tessera 1000 by a plain step, 1000 by one with recorded products'
+  has '^\| met ' 'at least 1.08 of' '1.25: tessera 1000 tokens/s and 7 bytes by remainders; 1000 with recorded products; PyTorch 800.0 and 2000000'
+  has '^\| met ' 'at least 5 within 10 %' '8 of 10 within 10 %' 'not: train: GPT-2 on one rank -99.8 %; train: --offload state -33.3 %;' \
+    'not planned: train: --offload optimizer; predictions: GPT-2 on one rank, --graph'
   has '^\| met ' 'offload optimizer' '2 times: 0.2 s, without 0.1 s; by 16 threads a rank'
   has '^\| met ' 'planned' '12 of 12 runs' 'tessera compare .*gpt2-large'
   has '^\| met ' 'unattributed' '1048576'
@@ -26,7 +30,7 @@ all_is_well() {
   has 'before: SM 1980 MHz, memory 2619 MHz, 400.0 W, 50 C, held by software power cap\+software thermal slowdown'
   has 'commit some commit'
   has_not '^\| (NOT met|refused|not measured) '
-  [[ $(calls 'tessera train .*--model gpt2 .*--batch 64') == 3 ]] || fail "not one search and two measurements at batch 64"
+  [[ $(calls 'tessera train .*--model gpt2 .*--batch 64') == 4 ]] || fail "not one search and three measurements at batch 64"
   # The figures are a fixed list, except for measured times.
   figures_of "$scratch/gpu.json" | sed 's/ [0-9]* | ms / MS | ms /' |
     diff tests/gpu_check/figures.txt - >>"$scratch/output" || fail "the figures are others"
@@ -120,6 +124,57 @@ missed_bars() {
   has '^\| NOT met ' 'unattributed'
 }
 
+# The goals beside PyTorch: the fastest run counts, and is named.
+beside_torch() {
+  check 3 FAKE_THEIRS=950 -- train
+  has '^\| met ' 'fits both' 'tessera 1000, PyTorch 950.0'
+  has '^\| NOT met ' 'at least 1.15 of' '1.053 by a plain step, goal 1.25 not reached; tessera 1000 by a plain step, none by one with'
+  has '^\| NOT met ' 'at least 1.08 of' '1.053: tessera 1000 tokens/s and 7 bytes by remainders; no figure with recorded products'
+  check 0 FAKE_THEIRS=850 FAKE_FAST=--graph -- train
+  has '^\| met ' 'at least 1.15 of' '1.529 by a step as one graph, goal 1.25 reached' '--steps 30 .*--graph'
+  check 0 FAKE_THEIRS=850 -- train
+  has '^\| met ' 'at least 1.15 of' '1.176 by a plain step, goal 1.25 not reached'
+  # Recorded products, and an option that is fast and small; a fast one that is not small does not count.
+  check 0 FAKE_FAST='--products|remainder --steps|--recompute gelu --steps' FAKE_HEAVY='remainder --steps|--head-rows' -- kernels train
+  has '^\| met ' 'at least 1.15 of' '1.625 by a step with recorded products, goal' '1000 by a plain step, 1300 by one' '--products'
+  has '^\| met ' 'at least 1.08 of' '1.625: tessera 1300 tokens/s and 7 bytes by remainders, --recompute gelu; 1300 with recorded products'
+  [[ $(calls '^tessera_cuda_bench --choose .* gpt2:64 gpt2-xl:8$') == 1 ]] || fail "not the products of both trainings"
+  [[ $(calls '--model gpt2-xl .*--recompute gelu --products') == 1 ]] || fail "not the fastest of the small runs has recorded products"
+  check 3 FAKE_HEAVY='--master-weights' -- train
+  has '^\| NOT met ' '--recompute layer-norm' 'tessera 3000000 bytes, PyTorch 2000000'
+  has '^\| NOT met ' 'at least 1.08 of' "no run holds fewer bytes than PyTorch's 2000000: remainders 3000000; remainders, --recompute layer"
+  # A run that fails does not keep the others from being judged.
+  check 1 FAKE_KILLED='--recompute gelu --steps|layer-norm --steps' -- train
+  has '^\| not measured ' '--recompute layer-norm' 'it failed, status 137'
+  has '^\| met ' 'at least 1.08 of' 'by remainders'
+  check 0 FAKE_NO_TORCH=1 -- train
+  has '^\| not measured ' 'at least 1.15 of' 'no python3 with PyTorch 2; tessera 1000 by a plain step'
+  has '^\| not measured ' 'at least 1.08 of' 'no python3 with PyTorch 2; tessera 1000 tokens/s and 7 bytes by remainders'
+}
+
+# Plans are compared with the steps of one device, in whichever calls they were measured.
+planned_steps() {
+  check 0 -- plans
+  has '^\| not measured ' 'at least 5 within' 'no figures of part kernels: run it first'
+  check 0 -- kernels plans
+  has '^\| not measured ' 'at least 5 within' 'no steps of parts train and predictions: run them first'
+  check 0 -- kernels predictions plans
+  has '^\| not measured ' 'at least 5 within' 'fewer than 5 steps' '2 of 2 within 10 %; not planned: predictions: GPT-2 on one rank, --graph'
+  # More figures are there: the part runs again.
+  KEEP=1 check 0 -- --resume train plans
+  has '^\| met ' 'at least 5 within' '8 of 10 within 10 %; not: '
+  has '^\| train: remainders, --recompute gelu \| gpt2-xl, batch 8 \| 100 \| 100 \| \+0.0 % \|'
+  has '^\| train: --offload optimizer \| gpt2-large, batch 8 \| 200 \| none: error: --time cannot plan'
+  KEEP=1 check 0 -- --resume train plans
+  [[ $(calls '^tessera ') == 0 ]] || fail "a part that was done has been run again"
+  KEEP=1 check 3 FAKE_PLANNED=0.12 -- plans
+  has '^\| NOT met ' 'at least 5 within' '0 of 10 within 10 %; not: ' 'train: remainders \+20.0 %; '
+  KEEP=1 check 0 FAKE_NO_PROFILE=1 -- plans
+  has '^\| not measured ' 'at least 5 within' 'no profile: error: --from WORK/measured.json: the figures have no wte dW'
+  KEEP=1 check 0 FAKE_DEVICE="another card" -- kernels plans
+  has '^\| not measured ' 'at least 5 within' 'part train is of another device or commit than part kernels: some commit, a card'
+}
+
 # A program killed for memory is a failure, and so is a missing one. Neither gets a verdict.
 killed_or_missing() {
   rm -r "$scratch/build/tests"
@@ -144,7 +199,8 @@ batches() {
   has '^\| met ' 'own largest' 'tessera 1000 at batch 23, PyTorch 1000.0 at batch 41'
   check 0 FAKE_OURS_FITS=41 FAKE_THEIRS_FITS=1 -- train
   has '^\| met ' 'fits both' 'both at batch 1,? '
-  has '^\| met ' 'own largest' 'tessera 1000 at batch 41, PyTorch 900.0 at batch 1'
+  has '^\| met ' 'own largest' 'tessera 1000 at batch 41, PyTorch 800.0 at batch 1'
+  has '^\| not measured ' 'at least 1.15 of' 'batch 64 does not fit both; at batch 1 tessera 1000 by a plain step, none'
 }
 
 # A crash does not count as out of memory, so no smaller batch is tried.
@@ -219,5 +275,5 @@ next_call() {
   [[ $(grep -c '"device": "a card, ' "$scratch/gpu.json") == 2 ]] || fail "the other machine is not told"
 }
 
-run_scenarios several_gpus predicted resumed_memory resumed_training all_is_well sanitizers batches refusals missed_bars next_call \
+run_scenarios several_gpus beside_torch planned_steps predicted resumed_memory resumed_training all_is_well sanitizers batches refusals missed_bars next_call \
   killed_or_missing without_trainer crash failing_test no_time_at_all

@@ -34,7 +34,7 @@ check() {
   shift
   while [[ $1 != -- ]]; do variables+=("$1"); shift; done
   shift
-  [[ -n ${KEEP-} ]] || rm -rf "$scratch/work" "$scratch"/gpu.{md,json}
+  [[ -n ${KEEP-} ]] || rm -rf "$scratch/work" "$scratch"/{gpu.md,gpu.json,products.json}
   rm -f "$scratch/rank-1"
   : >"$FAKE_CALLS"
   env PATH="$scratch/bin:$PATH" HOME=/ "${variables[@]}" scripts/gpu_check.sh --build "$scratch/build" \

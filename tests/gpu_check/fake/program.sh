@@ -58,7 +58,7 @@ trace() {
 }
 
 train() {
-  local batch steps loss=5.5 seconds=0.1 i
+  local batch steps loss=5.5 seconds=0.1 speed=${FAKE_OURS-1000} peak=7 i
   if [[ " $* " == *" --help "* ]]; then
     printf '  --graph               one graph\n  --recompute R         none, block or every:K\n'
     return
@@ -84,10 +84,33 @@ train() {
   if [[ $steps == 1000000 ]]; then work_on; fi
   if [[ $batch == "${FAKE_CRASHES_AT-}" ]]; then echo "error: a crash" >&2; exit 1; fi
   if ((batch > ${FAKE_OURS_FITS-64})); then echo "error: out of memory" >&2; exit 3; fi
+  if [[ -n ${FAKE_FAST-} && "$*" =~ $FAKE_FAST ]]; then speed=1300; fi
+  if [[ -n ${FAKE_HEAVY-} && "$*" =~ $FAKE_HEAVY ]]; then peak=3000000; fi
   option --log /dev/null
   for ((i = 1; i <= steps; i++)); do
-    echo "{\"step\":$i,\"loss\":$loss,\"seconds\":$seconds,\"tokens_per_second\":${FAKE_OURS-1000},\"peak_bytes\":[7]}"
+    echo "{\"step\":$i,\"loss\":$loss,\"seconds\":$seconds,\"tokens_per_second\":$speed,\"peak_bytes\":[$peak]}"
   done >"$value"
+}
+
+# A plan with a profile: every step takes as long as the usual one.
+plan_time() {
+  case "$*" in
+    *"--offload optimizer"*) echo "error: --time cannot plan an update on the host" >&2; exit 2 ;;
+    *--graph*) echo "error: tessera plan does not know '--graph'" >&2; exit 2 ;;
+  esac
+  option --json /dev/null
+  printf '{\n "strategies": [\n  {\n   "seconds_per_step": %s\n  }\n ]\n}\n' "${FAKE_PLANNED-0.1}" >"$value"
+}
+
+# A profile of the figures of part kernels.
+machine() {
+  option --from /dev/null
+  if [[ -n ${FAKE_NO_PROFILE-} ]] || ! grep -q '"name": "kernels"' "$value"; then
+    echo "error: --from $value: the figures have no wte dW (TFLOP/s)" >&2
+    exit 2
+  fi
+  option --json /dev/null
+  echo '{}' >"$value"
 }
 
 json() {  # json PEAK: writes the result of --strategies to the file of --json
@@ -112,7 +135,8 @@ case "$name" in
     case "$1" in
       doctor) echo "  cuda:0   a card" ;;
       train) train "$@" ;;
-      plan) json 1000 ;;
+      plan) if [[ " $* " == *" --time "* ]]; then plan_time "$@"; else json 1000; fi ;;
+      bench) machine "$@" ;;
       compare)
         option --strategies none
         if [[ " ${FAKE_DOES_NOT_FIT-} " == *" $value "* ]]; then exit 3; fi
@@ -145,6 +169,7 @@ case "$name" in
     echo "|---|---|---|---|"
     case "$1" in
       --choose)
+        echo '{}' >"$2"
         echo "| c_fc forward, 65536 x 3072 x 768 | 0.4400 ms | the heuristic's first: 0.4620 ms | 1.050 |"
         ;;
       adamw)
@@ -207,11 +232,11 @@ case "$name" in
     ;;
   python3)
     case "$1" in
-      -c) ;;
+      -c) [[ -z ${FAKE_NO_TORCH-} || $2 != *scaled_dot_product_attention ]] ;;
       *torch_gpt.py)
         option --batch 1
         if ((value > ${FAKE_THEIRS_FITS-64})); then exit 3; fi
-        echo "{\"tokens_per_second\": ${FAKE_THEIRS-900}.0, \"max_memory_allocated\": 2000000}"
+        echo "{\"tokens_per_second\": ${FAKE_THEIRS-800}.0, \"max_memory_allocated\": 2000000}"
         ;;
       *torch_adamw.py) echo "| AdamW(fused), fp32 gradients | 3900 GB/s | device copy: 4200 GB/s | 0.929 |" ;;
       *) exec "$FAKE_PYTHON" "$@" ;;
