@@ -36,10 +36,10 @@
 #   --commit TEXT     the commit that the page names, if git does not know it
 #   --emulated        runs against the emulated module of --build, at tiny sizes, to test this script
 #
-# The seconds are estimates for 16 cores and a large card, and add up to more than half an hour: on
-# a machine that you have for less, name the parts, and run `sanitize` in another call. PART_SECONDS
-# (580) limits each part. Several calls may run different parts: each replaces its own section of
-# the page, even one that another machine wrote. PYTHON names a Python with PyTorch.
+# The seconds are estimates for 16 cores and a large card, and add up to more than half an hour.
+# docs/gpu-check.md has the calls for a machine that you have for half an hour. PART_SECONDS (580)
+# limits each part. Several calls may run different parts: each replaces its own section of the page,
+# even one that another machine wrote. PYTHON names a Python with PyTorch.
 #
 # Needs CUDA 12.4 or newer, CMake, a C++ compiler, NCCL (Python's wheel will do), Python for the
 # figures as JSON and for --compare, and PyTorch to compare with it. It needs no network, installs

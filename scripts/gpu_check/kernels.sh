@@ -36,8 +36,8 @@ bench_group() {
 choose_products() {
   local status=0 models=(gpt2:64 gpt2-xl:8)
   if [[ $emulated == yes ]]; then models=(); fi
-  makes=("$out/products.json")
-  keep table "$program" "${small[@]}" --choose "$out/products.json" "${models[@]}" || status=$?
+  makes=("$work/products.json")
+  keep table "$program" "${small[@]}" --choose "$work/products.json" "${models[@]}" || status=$?
   makes=()
   if ((status == 0)); then bench_figures choices; fi
 }

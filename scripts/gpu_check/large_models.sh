@@ -18,10 +18,10 @@ compare_kept() {
   done
   if has_torch; then kept_by_torch; fi
   fastest=$(fastest_kept)
-  if [[ -n $fastest && -s $out/products.json ]]; then
+  if [[ -n $fastest && -s $work/products.json ]]; then
     name=${fastest#remainders}
     read -ra options <<<"${name#, }"
-    run_kept "$fastest, recorded products" "${options[@]}" --products "$out/products.json"
+    run_kept "$fastest, recorded products" "${options[@]}" --products "$work/products.json"
   fi
   judge_kept "remainders, --recompute layer-norm"
   judge_ahead_xl "$fastest"

@@ -110,10 +110,11 @@ title() {
   esac
 }
 
-# Takes the sections of parts that this work folder lacks from the existing page, whichever machine
-# wrote it.
+# Takes the sections of parts that this work folder lacks, and the recorded products, from those beside
+# the existing page, whichever machine wrote it.
 import_page() {
   local each taken=()
+  if [[ ! -f $work/products.json && -f $out/products.json ]]; then cp "$out/products.json" "$work/"; fi
   [[ -f $out/gpu.md ]] || return 0
   for each in "${all_parts[@]}"; do
     [[ ! -f $work/parts/$each.md ]] || continue
@@ -127,6 +128,7 @@ import_page() {
   fi
 }
 
+# Writes the page, and the recorded products beside it.
 write_page() {
   local each
   {
@@ -144,6 +146,7 @@ write_page() {
     if [[ -n $comparison ]]; then printf '\n%s\n' "$comparison"; fi
   } | cat -s >"$work/page.md"
   cp "$work/page.md" "$out/gpu.md"
+  if [[ -f $work/products.json && ! $work -ef $out ]]; then cp "$work/products.json" "$out/"; fi
 }
 
 # --- The same as data -----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ part_plans() {
   keep 6 "$build/tools/tessera" bench machine --from "$measured" --json "$profile" || status=$?
   allowed='' makes=()
   if ((status != 0)); then
-    judge plans "not measured" "no profile: $(tail -n 1 "$log" | plain)" "$shown"
+    judge plans "not measured" "no profile: $(reason_of "$status"): $(tail -n 1 "$log" | plain)" "$shown"
     return
   fi
   if ! steps=$("$python" -S scripts/gpu_check/plans.py "$work/parts" train predictions); then

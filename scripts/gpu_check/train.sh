@@ -172,9 +172,9 @@ most_of() { tr -d '[]' <<<"$1" | tr ',' '\n' | sort -n | tail -n 1; }
 measure_ours() {
   local plain_speed
   recorded='' recorded_shown=''
-  if [[ -s $out/products.json ]]; then
+  if [[ -s $work/products.json ]]; then
     allowed=2  # the algorithms may be another card's
-    measure "tessera, recorded products" "$1" ours_at --products "$out/products.json"
+    measure "tessera, recorded products" "$1" ours_at --products "$work/products.json"
     allowed='' recorded=$speed recorded_shown=$shown
   fi
   measure tessera "$1" ours_at
