@@ -198,13 +198,14 @@ without_trainer() {
 
 # The search finds the largest batches exactly. Both are compared at the largest that fits both.
 batches() {
-  check 0 FAKE_OURS_FITS=23 FAKE_THEIRS_FITS=41 FAKE_THEIRS=1000 -- train
+  check 0 FAKE_OURS_FITS=23 FAKE_THEIRS_FITS=41 FAKE_OURS=1100 FAKE_THEIRS=1000 -- train
   has '^\| met ' 'fits both' 'both at batch 23'
-  has '^\| met ' 'own largest' 'tessera 1000 at batch 23, PyTorch 1000.0 at batch 41'
+  has '^\| met ' 'own largest' 'tessera 1100 at batch 23, PyTorch 1000.0 at batch 41'
   check 0 FAKE_OURS_FITS=41 FAKE_THEIRS_FITS=1 -- train
   has '^\| met ' 'fits both' 'both at batch 1,? '
   has '^\| met ' 'own largest' 'tessera 1000 at batch 41, PyTorch 800.0 at batch 1'
   has '^\| not measured ' 'at least 1.15 of' 'batch 64 does not fit both; at batch 1 tessera 1000 by a plain step, none'
+  has '^\| not measured ' 'at least 1.08 of' "PyTorch: it does not fit the card's memory; tessera 1000 tokens/s and 7 bytes by remainders"
 }
 
 # A crash does not count as out of memory, so no smaller batch is tried.
