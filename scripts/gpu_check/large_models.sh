@@ -92,7 +92,7 @@ judge_ahead_xl() {
   local fastest ratio told
   fastest=$(fastest_kept)
   if [[ -z $fastest && -n $theirs_bytes && ${#kept_bytes[@]} -gt 0 ]]; then
-    at_least ahead_xl 0 1.08 "no run holds fewer bytes than PyTorch's $theirs_bytes: $(told_kept)"
+    best_at_least ahead_xl 0 1.08 "no run holds fewer bytes than PyTorch's $theirs_bytes: $(told_kept)"
     return
   elif [[ -z $fastest ]]; then
     judge ahead_xl "not measured" "no run of tessera gave figures"
@@ -112,7 +112,7 @@ judge_ahead_xl() {
   fi
   ratio=$(quotient "${kept_speed[$fastest]}" "$theirs_speed")
   figure "gpt2-xl with fewer bytes, tessera / PyTorch" "$words" "$ratio" ratio ahead_xl
-  at_least ahead_xl "$ratio" 1.08 "${ratio:-no ratio}: $told; PyTorch ${theirs_speed:-none} and $theirs_bytes bytes" \
+  best_at_least ahead_xl "$ratio" 1.08 "${ratio:-no ratio}: $told; PyTorch ${theirs_speed:-none} and $theirs_bytes bytes" \
     "${kept_shown[$fastest]}"
 }
 

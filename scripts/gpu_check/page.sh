@@ -65,6 +65,15 @@ is_more() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a + 0 > b + 0) }'; }
 # speed; a missing figure is "not measured".
 at_least() { judge_figure "$1" "$2" "$2" "$3" "${@:4}"; }
 at_most() { judge_figure "$1" "$2" "$3" "$2" "${@:4}"; }
+# best_at_least ID FIGURE LEAST TEXT [COMMAND]: judges the best figure of several commands. A miss is
+# "not measured" if the part had no time for a command.
+best_at_least() {
+  if ((cut > 0)) && is_number "$2" && is_more "$3" "$2"; then
+    judge "$1" "not measured" "not all was run: $4" "${5:-}"
+  else
+    at_least "$@"
+  fi
+}
 # judge_figure ID FIGURE MORE LESS TEXT [COMMAND]: met if MORE is at least LESS.
 judge_figure() {
   if ! is_number "$2"; then

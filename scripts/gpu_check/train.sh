@@ -223,7 +223,7 @@ judge_ahead() {
     ratio=$(quotient "$fastest" "$theirs_same")
     if [[ -n $ratio ]] && ! is_more 1.25 "$ratio"; then reached=reached; fi
     figure "GPT-2 on one rank, the fastest of tessera / PyTorch" "$shape_words, batch $top" "$ratio" ratio ahead
-    at_least ahead "$ratio" 1.15 "${ratio:-no ratio} by $way, goal 1.25 $reached; $told, PyTorch ${theirs_same:-none}" \
+    best_at_least ahead "$ratio" 1.15 "${ratio:-no ratio} by $way, goal 1.25 $reached; $told, PyTorch ${theirs_same:-none}" \
       "$command"
   fi
 }
