@@ -5,7 +5,7 @@
 //   tessera_cuda_bench nccl [--small] [--rounds N] [--min-ctas N] [--max-ctas N] [--windows]
 //     [--high-priority]
 //
-// Groups: adamw, memory, attention, products, collectives, launches; by default all of these.
+// Groups: adamw, memory, attention, products, collectives, host, launches; by default all of these.
 // `nccl` runs on its own: the program is then one process of a launcher's job, and times
 // collectives between the processes, with options of a run (WorldOptions::nccl, channel_priority).
 //
@@ -27,6 +27,7 @@
 #include "bench/cuda/cases.hpp"
 #include "bench/cuda/choose.hpp"
 #include "bench/cuda/collectives_on_device.hpp"
+#include "bench/cuda/host_copies.hpp"
 #include "bench/cuda/job_collectives.hpp"
 #include "bench/cuda/launches.hpp"
 #include "tessera/base/atomic_file.hpp"
@@ -40,7 +41,8 @@ struct Request {
   CudaSizes sizes;
   CollectiveOptions collectives = {.bytes = std::int64_t{256} << 20, .ranks = 4};
   int rounds = 11;
-  int kernels = 1000;  ///< tiny kernels whose launches are timed
+  int kernels = 1000;                               ///< tiny kernels whose launches are timed
+  std::size_t host_bytes = std::size_t{64} << 20U;  ///< of a copy between device and host
   JobOptions job;
   std::vector<std::string> groups;  ///< empty: all but nccl
   std::string choices;              ///< a file to write; empty: measure the groups
@@ -60,8 +62,8 @@ void add_products(Request& request, const std::vector<TrainingProduct>& more) {
 }
 
 Request parse(const std::vector<std::string>& arguments) {
-  const std::vector<std::string> groups = {"adamw",       "memory",   "attention", "products",
-                                           "collectives", "launches", "nccl"};
+  const std::vector<std::string> groups = {"adamw",       "memory", "attention", "products",
+                                           "collectives", "host",   "launches",  "nccl"};
   Request request;
   JobOptions& job = request.job;
   job.bytes = {std::int64_t{64} << 10, std::int64_t{1} << 20, std::int64_t{16} << 20,
@@ -80,6 +82,7 @@ Request parse(const std::vector<std::string>& arguments) {
       request.collectives.bytes = 1024;
       request.rounds = 1;
       request.kernels = 10;
+      request.host_bytes = 4096;
       job.bytes = {1024, 4096};
       job.repeats = 2;
     } else if (argument == "--rounds") {
@@ -180,6 +183,15 @@ void print_launches(const LaunchCost& cost) {
   fmt::print("| launch of a kernel, device | {:.2f} us | | |\n", cost.device * 1e6);
 }
 
+void print_host_copies(const HostCopyRates& rates) {
+  const auto row = [](const char* name, double rate) {
+    fmt::print("| {} | {} GB/s | | |\n", name, digits(rate * 1e-9, 1));
+  };
+  row("copies from the host", rates.in);
+  row("copies to the host", rates.out);
+  row("copies from and to the host at once, each", rates.both);
+}
+
 void measure_all(const Request& request) {
   fmt::print(
       "{} parameters, {} tokens in sequences of {}, hidden {}, vocab {}; {} rounds in turn\n\n",
@@ -196,6 +208,10 @@ void measure_all(const Request& request) {
         print_row(contest.name, measure(contest.make(rig), request.rounds));
       }
     }
+  }
+  if (asks_for(request, "host")) {
+    Rig rig;
+    print_host_copies(measure_host_copies(rig, request.rounds, request.host_bytes));
   }
   if (asks_for(request, "launches")) {
     Rig rig;

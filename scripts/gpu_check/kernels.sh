@@ -21,6 +21,7 @@ part_kernels() {
   bench_group memory
   slowest_mover
   bench_group collectives
+  bench_group host
   bench_group launches
 }
 
@@ -60,7 +61,7 @@ bench_figures() {
 shape_of() {
   local products='([0-9]+ x [0-9]+ x [0-9]+)$' collectives='([0-9]+ ranks, [0-9]+ bytes each)$'
   local all='^([0-9]+ parameters), (.*), (vocab [0-9]+);'
-  if [[ $1 == launches ]]; then
+  if [[ $1 == launches || $1 == host ]]; then
     echo ""
   elif [[ $2 =~ $products || $2 =~ $collectives ]]; then
     echo "${BASH_REMATCH[1]}"

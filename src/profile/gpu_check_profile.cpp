@@ -291,7 +291,7 @@ void set_vector_rate(MachineProfile& profile) {
   }
 }
 
-// --- Launches and links
+// --- Launches, copies and links
 // -----------------------------------------------------------------------------
 
 void add_launches(const Figures& figures, MeasuredDevice& device) {
@@ -304,6 +304,18 @@ void add_launches(const Figures& figures, MeasuredDevice& device) {
   }
   device.profile.enqueue_seconds = on_host->value * kMicro;
   device.profile.kernel_seconds = on_device->value * kMicro;
+}
+
+/// An offloaded state moves in both directions at once.
+void add_host_copies(const Figures& figures, MeasuredDevice& device) {
+  const auto rate = figures.find("kernels", "copies from and to the host at once, each", "GB/s");
+  if (!rate) {
+    device.not_measured.emplace_back(
+        "copies between device and host: they are planned as the device's own; "
+        "`scripts/gpu_check.sh kernels` measures them");
+    return;
+  }
+  device.profile.host_bytes_per_second = rate->value * kGiga;
 }
 
 struct Collective {
@@ -370,10 +382,9 @@ MeasuredDevice profile_of_gpu_check(std::string_view json) {
   figures.require_none_missing();
   set_vector_rate(profile);
   add_launches(figures, device);
+  add_host_copies(figures, device);
   add_links(figures, device);
-  device.not_measured.emplace_back(
-      "products in fp32 and fp16, and copies between device and host: plans with these products "
-      "are rejected, and such copies are planned as the device's own");
+  device.not_measured.emplace_back("products in fp32 and fp16: plans with them are rejected");
   profile.name = figures.device();
   profile.source = fmt::format("scripts/gpu_check.sh, commit {}", figures.commit());
   profile.validate();

@@ -103,6 +103,7 @@ TEST(GpuCheckProfile, SaysWhatWasNotMeasuredAndRefusesWhatNeedsIt) {
   const MeasuredDevice device = measured(document());
   EXPECT_THAT(device.not_measured,
               ElementsAre(AllOf(HasSubstr("launch"), HasSubstr("gpu_check.sh kernels")),
+                          AllOf(HasSubstr("copies"), HasSubstr("gpu_check.sh kernels")),
                           AllOf(HasSubstr("links"), HasSubstr("gpu_check.sh multi")),
                           HasSubstr("fp32 and fp16")));
   EXPECT_DOUBLE_EQ(device.profile.kernel_seconds, 0);
@@ -117,17 +118,20 @@ TEST(GpuCheckProfile, SaysWhatWasNotMeasuredAndRefusesWhatNeedsIt) {
             machine_profile_json(device.profile));
 }
 
-TEST(GpuCheckProfile, TakesLinksAndLaunches) {
+TEST(GpuCheckProfile, TakesLinksLaunchesAndCopies) {
   Json json = document();
   add_links(json);
   Json& figures = json["parts"][0]["figures"];
   figures.push_back(figure("launch of a kernel, host", "", 3, "us"));
   figures.push_back(figure("launch of a kernel, device", "", 1.5, "us"));
+  figures.push_back(figure("copies from the host", "", 52, "GB/s"));
+  figures.push_back(figure("copies from and to the host at once, each", "", 45, "GB/s"));
   const MeasuredDevice device = measured(json);
   const MachineProfile& profile = device.profile;
   EXPECT_EQ(device.not_measured.size(), 1U);
   EXPECT_DOUBLE_EQ(profile.enqueue_seconds, 3e-6);
   EXPECT_DOUBLE_EQ(profile.kernel_seconds, 1.5e-6);
+  EXPECT_DOUBLE_EQ(profile.host_bytes_per_second, 45e9);
   ASSERT_EQ(profile.levels.size(), 1U);
   EXPECT_EQ(profile.levels[0].ranks, 8);
   EXPECT_DOUBLE_EQ(profile.levels[0].bytes_per_second, 350e9);
