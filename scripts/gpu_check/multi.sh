@@ -6,12 +6,13 @@ part_multi() {
   bar sharded "zero3 and hybrid beside ddp, a GPU a rank: s a step, peak bytes a rank"
   bar hidden "share of zero3's gathers that run beside computation"
   bar priority "--channel-priority high beside usual: s a step of zero3"
+  bar spare "--spare-multiprocessors 8 beside none: s a step of zero3"
   bar ctas "--nccl-max-ctas 8 beside NCCL's choice: s a step of zero3, bus bandwidth"
   bar windows "--nccl-windows beside registered buffers: s a step of zero3, bus bandwidth"
   local gpus id model data shape shape_words top steps batch=8 base=''
   gpus=$(gpu_count)
   if ((gpus < 2)); then
-    for id in bandwidth sharded hidden priority ctas windows; do judge "$id" "not measured" "one GPU"; done
+    for id in bandwidth sharded hidden priority spare ctas windows; do judge "$id" "not measured" "one GPU"; done
     return
   fi
   gpt2_model
@@ -26,7 +27,10 @@ part_multi() {
   else
     judge hidden "not measured" "zero3 gave no figure"
   fi
+  local spared=8
+  if [[ $emulated == yes ]]; then spared=1; fi
   switched priority "--channel-priority high" "--high-priority"
+  switched spare "--spare-multiprocessors $spared"
   switched ctas "--nccl-max-ctas 8" "--max-ctas 8"
   switched windows "--nccl-windows" "--windows"
 }
@@ -123,10 +127,10 @@ hidden_gathers() {
   fi
 }
 
-# switched BAR OPTION BENCH_OPTION: compares runs with and without OPTION of `tessera train`, and
+# switched BAR OPTION [BENCH_OPTION]: compares runs with and without OPTION of `tessera train`, and
 # BENCH_OPTION of the benchmark.
 switched() {
-  local status=0 job_words="$shape_words, batch $batch each" with
+  local status=0 job_words="$shape_words, batch $batch each" with widest=''
   if [[ -z $base ]]; then
     judge "$1" "not measured" "zero3 without it gave no figure"
     return
@@ -140,6 +144,6 @@ switched() {
   with=$speed
   figure "GPT-2 on $gpus GPUs, zero3, a step, $2" "$job_words" "$with" s "$1"
   # shellcheck disable=SC2086
-  bandwidth_of "$1" ", $2" $3
+  if [[ -n ${3-} ]]; then bandwidth_of "$1" ", $2" $3; fi
   judge "$1" measured "$with s, without $base s${widest:+; all_gather: $widest}" "$shown"
 }

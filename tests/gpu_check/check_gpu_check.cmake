@@ -54,7 +54,7 @@ set(ENV{TESSERA_EMULATED_CUDA_DEVICES} 2)
 check(0 multi)
 unset(ENV{TESSERA_EMULATED_CUDA_DEVICES})
 page_has("| measured | collectives over NCCL between GPUs" "of 2 ranks, 4096 bytes" "| measured | share of zero3's gathers"
-  "| measured | --channel-priority high" "| measured | --nccl-max-ctas 8" "| measured | --nccl-windows")
+  "| measured | --channel-priority high" "| measured | --spare-multiprocessors 8" "| measured | --nccl-max-ctas 8" "| measured | --nccl-windows")
 
 check(0 --compare ${WORK_DIR}/gpu.json nccl)
 page_has("| met | NCCL, a job of one process" "| accepted |" "| 2 processes: all pass |"

@@ -72,7 +72,7 @@ no_time_at_all() {
 # Parts for several GPUs run on machines with several GPUs. Each option is compared with none.
 several_gpus() {
   check 0 -- multi
-  for each in bandwidth 'zero3 and hybrid beside ddp' 'gathers that run' channel-priority max-ctas windows; do
+  for each in bandwidth 'zero3 and hybrid beside ddp' 'gathers that run' channel-priority spare max-ctas windows; do
     has '^\| not measured ' "$each" 'one GPU'
   done
   [[ $(calls '^(tessera|tessera_cuda_bench) ') == 0 ]] || fail "one GPU has been measured as several"
@@ -81,6 +81,8 @@ several_gpus() {
   has '^\| measured ' 'beside ddp' 'ddp: 0.1 s, 7 bytes; zero3: 0.1 s, 7 bytes; hybrid: 0.1 s'
   has '^\| measured ' 'gathers that run' '0.700 of their time'
   has '^\| measured ' 'channel-priority' '0.1 s, without 0.1 s; all_gather: 350.25'
+  has '^\| measured ' 'spare-multiprocessors' '0.1 s, without 0.1 s \|'
+  [[ $(calls 'train .*--strategy zero3 .*--spare-multiprocessors 8') == 4 ]] || fail "not every rank spares any"
   [[ $(calls 'train .*--strategy zero3 .*--nccl-windows') == 4 ]] || fail "not every rank has the option"
   [[ $(calls '^tessera_cuda_bench nccl --max-ctas 8$') == 4 ]] || fail "the benchmark has not the option"
   [[ $(calls 'hybrid --steps 12 .*--shard-group 2') == 4 ]] || fail "hybrid has no two groups"
