@@ -21,9 +21,12 @@ part_build() {
   fi
 }
 
+# The options leave out each component that no target below builds: cmake --install needs the files
+# of all components.
 compile() {
   local arch options=(-DCMAKE_BUILD_TYPE=Release -DTESSERA_CUDA=ON -DTESSERA_BUILD_BENCH=OFF
-    -DTESSERA_BUILD_EXAMPLES=OFF -DTESSERA_MPI=OFF -DTESSERA_EMULATED_CUDA=OFF)
+    -DTESSERA_BUILD_EXAMPLES=OFF -DTESSERA_MPI=OFF -DTESSERA_EMULATED_CUDA=OFF -DTESSERA_C=OFF
+    -DTESSERA_TORCH=OFF)
   if ! arch=$(architecture); then
     fails "no compute capability: neither nvidia-smi nor a small CUDA program finds a device"
     judge device "NOT met" "no device was found"
