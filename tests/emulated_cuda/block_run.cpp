@@ -45,11 +45,17 @@ void finish_late_copies(int groups) {
   block_that_runs().late_copies().finish(groups);
 }
 
-BlockRun::BlockRun(const dim3& block, const std::function<void()>& body, std::uint64_t draw)
+GridObserver* observer() {
+  return block_that_runs().observer();
+}
+
+BlockRun::BlockRun(const dim3& grid, const dim3& block, const std::function<void()>& body,
+                   std::uint64_t draw)
     : block_{block},
       body_{body},
       order_{block.x * block.y * block.z, draw},
       threads_(std::size_t{block.x} * block.y * block.z),
+      observer_{observe_grid(grid, block)},
       warps_((threads_.size() + 31) / 32),
       fibers_{borrow_fibers()} {
   running = this;
@@ -62,6 +68,7 @@ BlockRun::~BlockRun() {
 
 void BlockRun::run(uint3 block_index) {
   blockIdx = block_index;
+  if (observer_) { observer_->begin_block(block_index); }
   for (Thread& thread : threads_) {
     thread.state = State::waiting_to_start;
     thread.late_copies.drop();
@@ -94,9 +101,8 @@ void BlockRun::start_fiber() {
 }
 
 void BlockRun::resume(unsigned thread) {
-  current_ = thread;
   current_fiber_ = threads_[thread].fiber;
-  set_thread_index();
+  become_current(thread);
   switch_context(scheduler_, current_fiber_->context());
 }
 
@@ -114,8 +120,7 @@ void BlockRun::fiber_body(void* run) {
 /// once.
 void BlockRun::run_threads() {
   while (ready_.empty() && started_ < threads_.size()) {
-    current_ = start_order_[started_++];
-    set_thread_index();
+    become_current(start_order_[started_++]);
     threads_[current_].state = State::runs;
     try {
       body_();
@@ -132,7 +137,9 @@ void BlockRun::leave_fiber() {
   switch_context(current_fiber_->context(), scheduler_);
 }
 
-void BlockRun::set_thread_index() const {
+void BlockRun::become_current(unsigned thread) {
+  current_ = thread;
+  if (observer_) { observer_->run_thread(thread, current_fiber_->context()); }
   threadIdx = {current_ % block_.x, current_ / block_.x % block_.y,
                current_ / (block_.x * block_.y)};
 }
@@ -160,6 +167,7 @@ int BlockRun::barrier(int value) {
 void BlockRun::release_barrier() {
   barrier_result_ = std::exchange(barrier_sum_, 0);
   arrived_ = 0;
+  if (observer_) { observer_->pass_barrier(); }
   const std::vector<unsigned>& order = order_.next();
   ready_.assign(order.rbegin(), order.rend());
   for (Thread& thread : threads_) { thread.state = State::runs; }
@@ -216,6 +224,8 @@ void BlockRun::finish_warp_call(unsigned warp, unsigned mask) {
   if (mine.kind == WarpCall::together) {
     work_together(warp, mine);
   } else {
+    // Only __syncwarp orders memory: shuffles and votes do not (CUDA C++ Programming Guide).
+    if (mine.kind == WarpCall::sync && observer_) { observer_->pass_warp_barrier(warp, mask); }
     for (unsigned lane = 0; lane < 32; ++lane) {
       if (in_call(lane)) { threads_[32 * warp + lane].result = result_of(warp, lane, mask); }
     }
@@ -300,9 +310,9 @@ void run_grid(const dim3& grid, const dim3& block, std::size_t shared_bytes,
               const std::function<void()>& body, const void* kernel, std::uint64_t draw) {
   gridDim = grid;
   blockDim = block;
-  BlockRun run{block, body, draw};
   const SharedArrays shared{kernel};
   const DynamicShared dynamic{shared_bytes};
+  BlockRun run{grid, block, body, draw};
   const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
   std::vector<unsigned> order;
   Order{draw / 3}.permute(static_cast<unsigned>(blocks), order);

@@ -11,6 +11,7 @@
 #include "emulated_cuda/block.hpp"
 #include "emulated_cuda/fiber.hpp"
 #include "emulated_cuda/late_copies.hpp"
+#include "emulated_cuda/observer.hpp"
 #include "emulated_cuda/order.hpp"
 
 namespace emulated_cuda {
@@ -22,7 +23,8 @@ namespace emulated_cuda {
 /// per thread.
 class BlockRun {
  public:
-  BlockRun(const dim3& block, const std::function<void()>& body, std::uint64_t draw);
+  BlockRun(const dim3& grid, const dim3& block, const std::function<void()>& body,
+           std::uint64_t draw);
   ~BlockRun();
   BlockRun(const BlockRun&) = delete;
   BlockRun& operator=(const BlockRun&) = delete;
@@ -34,6 +36,7 @@ class BlockRun {
   std::uint64_t call_warp(const WarpCall& call);
   /// The late copies of the running thread.
   LateCopies& late_copies() { return threads_[current_].late_copies; }
+  [[nodiscard]] GridObserver* observer() const noexcept { return observer_.get(); }
 
  private:
   enum class State : std::uint8_t { waiting_to_start, runs, at_barrier, in_warp_call, done };
@@ -49,7 +52,7 @@ class BlockRun {
   void run_threads();
   void resume(unsigned thread);
   void start_fiber();
-  void set_thread_index() const;
+  void become_current(unsigned thread);
   void leave_fiber();
   void wait_for_others();
   void release_barrier();
@@ -67,6 +70,7 @@ class BlockRun {
   std::vector<unsigned> start_order_;
   std::vector<unsigned> lanes_in_order_;
   std::vector<Thread> threads_;
+  std::unique_ptr<GridObserver> observer_;
   struct Lanes {
     unsigned in_call = 0;
     unsigned done = 0;

@@ -5,6 +5,7 @@
 
 #include "emulated_cuda/block.hpp"
 #include "emulated_cuda/misuse.hpp"
+#include "emulated_cuda/observer.hpp"
 #include "tessera/base/half.hpp"
 
 namespace emulated_cuda {
@@ -62,8 +63,30 @@ struct Matrices {
   const void* row;
 };
 
+/// Each element is read by the lane that gets it, whichever lane names its row.
+template <bool transposed>
+void report_loads(const std::uint64_t* lanes, GridObserver& to) {
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    const unsigned row = lane / 4;
+    const unsigned pair = 2 * (lane % 4);
+    const auto row_at = [&](unsigned which) {
+      return static_cast<const std::uint16_t*>(
+          reinterpret_cast<const Matrices*>(lanes[which])->row);
+    };
+    for (unsigned first = 0; first < 32; first += 8) {
+      if constexpr (transposed) {
+        to.read(lane, row_at(first + pair) + row, 2);
+        to.read(lane, row_at(first + pair + 1) + row, 2);
+      } else {
+        to.read(lane, row_at(first + row) + pair, 4);
+      }
+    }
+  }
+}
+
 template <bool transposed>
 void load(const std::uint64_t* lanes) {
+  if (GridObserver* const follows = observer()) { report_loads<transposed>(lanes, *follows); }
   std::uint16_t rows[32][8];
   for (unsigned lane = 0; lane < 32; ++lane) {
     std::memcpy(rows[lane], reinterpret_cast<const Matrices*>(lanes[lane])->row, sizeof rows[lane]);
