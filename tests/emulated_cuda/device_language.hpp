@@ -36,12 +36,12 @@ inline int __syncthreads_and(int predicate) {
 }
 
 // One thread of a grid runs at a time, and switches to others in calls that are opaque to the
-// compiler.
+// compiler. The orders differ to tell races/ the scope.
 inline void __threadfence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 inline void __threadfence_block() {
-  __threadfence();
+  __atomic_thread_fence(__ATOMIC_ACQ_REL);
 }
 inline void __threadfence_system() {
   __threadfence();

@@ -103,6 +103,11 @@ bool DynamicShared::fences(const void* address) const noexcept {
          (byte >= pages_ + page_bytes_ && byte < pages_ + page_bytes_ + kFencePage);
 }
 
+std::span<const std::byte> given_shared() {
+  if (of_grid == nullptr) { return {}; }
+  return {static_cast<const std::byte*>(of_grid->data()), of_grid->bytes()};
+}
+
 bool is_beyond_dynamic_shared(const void* address) {
   return of_grid != nullptr && of_grid->fences(address);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 namespace emulated_cuda {
 
@@ -27,6 +28,7 @@ class DynamicShared {
   /// Ends the process if something was written around it; called after each block.
   void check_surroundings() const;
   [[nodiscard]] void* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] bool fences(const void* address) const noexcept;
 
  private:
@@ -35,6 +37,9 @@ class DynamicShared {
   std::size_t page_bytes_ = 0;
   std::byte* data_ = nullptr;
 };
+
+/// The running grid's; empty if its launch gave it none.
+[[nodiscard]] std::span<const std::byte> given_shared();
 
 /// Whether `address` is in the pages around the running grid's shared memory.
 [[nodiscard]] bool is_beyond_dynamic_shared(const void* address);

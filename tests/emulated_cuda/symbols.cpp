@@ -151,12 +151,16 @@ const KernelShared& known_shared_of(const void* kernel) {
                                : known->emplace(kernel, shared_of(kernel)).first->second;
 }
 
+/// Begin of the calling thread's thread-local memory of this file.
+std::byte* thread_local_begin() {
+  return reinterpret_cast<std::byte*>(&threadIdx) - symbol_table().anchor_offset;
+}
+
 }  // namespace
 
 SharedArrays::SharedArrays(const void* kernel) {
-  auto* const first = reinterpret_cast<std::byte*>(&threadIdx) - symbol_table().anchor_offset;
   for (const Variable& variable : known_shared_of(kernel).arrays) {
-    arrays_.push_back({first + variable.offset, variable.bytes});
+    arrays_.push_back({thread_local_begin() + variable.offset, variable.bytes});
   }
 }
 
@@ -168,12 +172,30 @@ std::size_t declared_shared_bytes(const void* kernel) {
   return known_shared_of(kernel).own_bytes;
 }
 
-std::string function_name(const void* code) {
-  const std::string symbol = symbol_at(code).name;
+namespace {
+
+std::string demangled(const std::string& symbol) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> name{
       abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), &std::free};
   return name ? name.get() : symbol;
+}
+
+}  // namespace
+
+std::string shared_array_at(const void* data) {
+  const auto offset =
+      static_cast<std::size_t>(static_cast<const std::byte*>(data) - thread_local_begin());
+  for (const Variable& variable : symbol_table().shared) {
+    if (offset - variable.offset < variable.bytes) {
+      return demangled(variable.name) + " + " + std::to_string(offset - variable.offset);
+    }
+  }
+  return {};
+}
+
+std::string function_name(const void* code) {
+  return demangled(symbol_at(code).name);
 }
 
 }  // namespace emulated_cuda

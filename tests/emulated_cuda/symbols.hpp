@@ -28,6 +28,10 @@ class SharedArrays {
 /// Bytes of shared memory that `kernel` itself declares.
 [[nodiscard]] std::size_t declared_shared_bytes(const void* kernel);
 
+/// "kernel(int*)::array + 4", for an address in a shared array of the calling thread; empty if the
+/// symbol table has none.
+[[nodiscard]] std::string shared_array_at(const void* data);
+
 /// The name of the function that begins at `code`, if the symbol table has it.
 [[nodiscard]] std::string function_name(const void* code);
 
