@@ -163,6 +163,7 @@ struct QuantisedWork {
                               const EightWords& words, const Access& access) {
     float scale = 0.0F;
     access.store(moment, tile, encode<Code, Shift>(values, words, scale));
+    __syncwarp();  // all lanes have read the scale: shuffles do not order memory
     if (threadIdx.x % 32 == 0) { moment.scales[tile / kMomentBlock] = scale; }
   }
 };
