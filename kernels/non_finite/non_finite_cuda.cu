@@ -19,10 +19,11 @@ __device__ bool any_non_finite(const Bits* x, Bits exponent) {
   return found;
 }
 
-// All threads with a hit write the same number, so their order does not matter.
+// All threads with a hit write the same number, so their order does not matter. Volatile accesses
+// are atomic ones on a GPU: plain ones of several threads would be a race.
 template <class Bits>
 __global__ void find_kernel(const Bits* x, Bits exponent, Cut<kPack<Bits>> cut, double place,
-                            double* found) {
+                            volatile double* found) {
   if (*found != 0.0) { return; }
   bool any = false;
 #pragma unroll 4
