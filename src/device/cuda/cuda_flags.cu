@@ -6,8 +6,9 @@
 namespace tessera::cuda {
 namespace {
 
+// Several threads may write the flag. Volatile accesses are atomic ones on a GPU.
 __global__ void fill_check(const unsigned char* data, unsigned char value, std::int64_t bytes,
-                           std::uint32_t* failed) {
+                           volatile std::uint32_t* failed) {
   for (std::int64_t i = first_index(); i < bytes; i += index_stride()) {
     if (data[i] != value) { *failed = 1; }
   }
