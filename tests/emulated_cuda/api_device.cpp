@@ -135,6 +135,15 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
   });
 }
 
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  return api("cudaFuncGetAttributes", [&] {
+    if (attributes == nullptr || kernel == nullptr) { return cudaErrorInvalidDeviceFunction; }
+    *attributes = {};
+    attributes->sharedSizeBytes = possible_shared_bytes(kernel);
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   return api("cudaFuncSetAttribute", [&] {
     if (kernel == nullptr) { return cudaErrorInvalidDeviceFunction; }

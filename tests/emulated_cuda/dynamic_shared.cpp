@@ -48,11 +48,12 @@ std::size_t most_shared_bytes() {
 }
 
 bool may_have_shared(const void* kernel, int device, std::size_t bytes) {
-  const std::size_t declared = declared_shared_bytes(kernel);
+  if (bytes == 0) { return true; }
+  const std::size_t possible = possible_shared_bytes(kernel);
   const std::scoped_lock lock{allowed().mutex};
   const auto found = allowed().bytes.find({kernel, device});
   return found != allowed().bytes.end() ? bytes <= found->second
-                                        : declared + bytes <= kSharedUnasked;
+                                        : possible + bytes <= kSharedUnasked;
 }
 
 bool allow_shared(const void* kernel, int device, std::size_t bytes) {

@@ -119,6 +119,7 @@ Function symbol_at(const void* code) {
 struct KernelShared {
   std::vector<Variable> arrays;
   std::size_t own_bytes = 0;
+  std::size_t all_bytes = 0;
 };
 
 KernelShared shared_of(const void* kernel) {
@@ -131,6 +132,7 @@ KernelShared shared_of(const void* kernel) {
     const bool is_near = variable.file == function.file || variable.file == kNoFile;
     if (is_own || (is_near && variable.bytes <= kMostOfHelper)) {
       found.arrays.push_back(variable);
+      found.all_bytes += variable.bytes;
     }
     if (is_own) { found.own_bytes += variable.bytes; }
   }
@@ -192,6 +194,10 @@ std::string shared_array_at(const void* data) {
     }
   }
   return {};
+}
+
+std::size_t possible_shared_bytes(const void* kernel) {
+  return known_shared_of(kernel).all_bytes;
 }
 
 std::string function_name(const void* code) {

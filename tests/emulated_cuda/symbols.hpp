@@ -27,6 +27,8 @@ class SharedArrays {
 
 /// Bytes of shared memory that `kernel` itself declares.
 [[nodiscard]] std::size_t declared_shared_bytes(const void* kernel);
+/// These, and those of all functions that it may call: at least what a GPU would count.
+[[nodiscard]] std::size_t possible_shared_bytes(const void* kernel);
 
 /// "kernel(int*)::array + 4", for an address in a shared array of the calling thread; empty if the
 /// symbol table has none.

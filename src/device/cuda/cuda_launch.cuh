@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "device/cuda/cuda_check.hpp"
@@ -23,7 +24,8 @@ struct Grid {
   unsigned shared_bytes = 0;
 };
 
-inline constexpr unsigned kSharedBytes = 48U << 10U;  ///< the limit without a special request
+/// The limit without a special request, for dynamic_shared() and declared arrays together.
+inline constexpr unsigned kSharedBytes = 48U << 10U;
 
 inline constexpr unsigned kBlockThreads = 256;
 inline constexpr std::int64_t kMostBlocks = 0x7FFFFFFF;  // blocks of a launch
@@ -74,7 +76,16 @@ template <class... Params>
   return static_cast<unsigned>(std::min<std::int64_t>(grid.blocks, across));
 }
 
-/// Allows blocks of `kernel` more than kSharedBytes, and as many at once as fit.
+/// Bytes of the arrays in shared memory that `kernel` and the functions that it calls declare.
+template <class... Params>
+[[nodiscard]] std::size_t declared_shared_bytes(void (*kernel)(Params...)) {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)),
+        "cudaFuncGetAttributes");
+  return attributes.sharedSizeBytes;
+}
+
+/// Allows blocks of `kernel` so many bytes of dynamic_shared(), and as many blocks at once as fit.
 template <class... Params>
 void ask_for_shared_bytes(void (*kernel)(Params...), unsigned bytes) {
   const auto* const function = reinterpret_cast<const void*>(kernel);
@@ -91,7 +102,9 @@ void ask_for_shared_bytes(void (*kernel)(Params...), unsigned bytes) {
 template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), const Grid& grid, cudaStream_t stream, Args&&... args) {
   if (grid.blocks == 0 || grid.blocks_y == 0) { return; }
-  if (grid.shared_bytes > kSharedBytes) { ask_for_shared_bytes(kernel, grid.shared_bytes); }
+  if (grid.shared_bytes > 0 && grid.shared_bytes + declared_shared_bytes(kernel) > kSharedBytes) {
+    ask_for_shared_bytes(kernel, grid.shared_bytes);
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = dim3{blocks_to_launch(kernel, grid), grid.blocks_y, 1};
   config.blockDim = dim3{grid.threads, 1, 1};
