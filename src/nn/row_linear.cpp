@@ -53,8 +53,10 @@ void RowLinear::forward(const Scope& scope, ConstValues x, Values y, std::int64_
 
 void RowLinear::parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
                                     std::int64_t rows) const {
+  if (ranks_.size() == 1) { return part_.parameter_gradients(scope, x, dy, rows); }
+  // Apart: all ranks have the bias and compute its gradient alike. In the product for the weight
+  // its bits could depend on the number of the rank's columns.
   const Range own = ranks_.own(rows);
-  if (own.elems == rows) { return part_.parameter_gradients(scope, x, dy, rows); }
   part_.weight_gradient(scope, x, dy, rows);
   part_.bias_gradient(scope, dy.at(own.first * out_), own.elems);
 }

@@ -12,6 +12,7 @@
 #include "emulated_cuda/controls.hpp"
 #include "support/gpt_run.hpp"
 #include "support/groups.hpp"
+#include "support/mesh_run.hpp"
 #include "support/temporary_folder.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/world/run.hpp"
@@ -54,13 +55,17 @@ class RecordedProducts : public CudaTest {
   void choose(int place, Sums sums = Sums::in_products) {
     for (const bench::TrainingProduct& product : bench::training_products(kModel, kGPTRunBatch)) {
       if (product.bias_gradient && sums == Sums::apart) { continue; }
-      const MatMul p = with_matrices(product);
-      std::vector<ProductAlgorithm> offers;
-      CudaModule::get().function<kernels::OfferProductAlgorithms>("tessera_cublaslt_offers")(
-          p, kPlace + 1, stream(), offers);
-      ASSERT_EQ(offers.size(), std::size_t{kPlace + 1}) << product.name;
-      choices_.products[kind_of(p)] = {.algorithm = offers.at(static_cast<std::size_t>(place))};
+      record(product, place);
     }
+  }
+  /// Chooses the algorithm at `place` for a product.
+  void record(const bench::TrainingProduct& product, int place) {
+    const MatMul p = with_matrices(product);
+    std::vector<ProductAlgorithm> offers;
+    CudaModule::get().function<kernels::OfferProductAlgorithms>("tessera_cublaslt_offers")(
+        p, kPlace + 1, stream(), offers);
+    ASSERT_EQ(offers.size(), std::size_t{kPlace + 1}) << product.name;
+    choices_.products[kind_of(p)] = {.algorithm = offers.at(static_cast<std::size_t>(place))};
   }
   [[nodiscard]] ProductChoices& choices() { return choices_; }
 
@@ -139,6 +144,27 @@ TEST_F(RecordedProducts, SumColumnsWithoutAKernelForThem) {
   EXPECT_EQ(apart - launches(Sums::in_products), 2U * 4U * kModel.layers * kSteps);
 }
 
+// Ranks along tensor that all have a RowLinear's bias compute its gradient alike, whatever is
+// recorded for the columns of one of them: 3 heads are 32 and 16 columns.
+TEST_F(RecordedProducts, DoNotSumForABiasThatRanksAlongTensorShare) {
+  MeshRun run;
+  run.config = {.layers = 1, .hidden = 48, .heads = 3, .vocab = 257, .seq = 16};
+  run.options.compute = DType::bf16;
+  run.options.mesh = {{"tensor", 2}};
+  run.world.device = DeviceKind::cuda;
+  for (const std::int64_t columns : {16, 32, 96}) {
+    MatMul dw{.a = {}, .b = {}, .c = {}, .m = columns, .n = 48, .k = 16};
+    dw.transpose_a = kernels::Transpose::yes;
+    dw.write = kernels::Write::add;
+    record({.name = "row", .like = dw, .result = DType::fp32, .bias_gradient = true}, kPlace);
+  }
+  run.world.products = file();
+  const EmulatedCublasLtCounts before = counts();
+  (void)train_on(run);
+  EXPECT_GT(counts().products, before.products);
+  EXPECT_EQ(counts().by_place[kPlace], before.by_place[kPlace]);
+}
+
 TEST_F(RecordedProducts, OfTheFirstChoiceEqualARunWithoutAFile) {
   choose(0, Sums::apart);
   EXPECT_EQ(train_gpt(run_with(file())).losses, train_gpt(run_with({})).losses);
@@ -190,16 +216,26 @@ class SparedMultiprocessors : public RecordedProducts {
   }
 };
 
+// Products that are added to gradients of 16 bits go through the workspace.
 TEST_F(SparedMultiprocessors, LimitEveryProductAndChangeNoBitOfTheDouble) {
-  const ToyOutcome all = train_gpt(sparing(0));
-  const EmulatedCublasLtCounts before = counts();
-  const ToyOutcome some = train_gpt(sparing(1));
-  const EmulatedCublasLtCounts after = counts();
-  EXPECT_EQ(after.limited - before.limited, after.products - before.products);
-  EXPECT_EQ(after.multiprocessors, choices().machine.multiprocessors - 1);
-  EXPECT_EQ(some.losses, all.losses);
-  (void)train_gpt(sparing(0));
-  EXPECT_EQ(counts().limited, after.limited);
+  for (const DType gradient : {DType::fp32, DType::bf16}) {
+    SCOPED_TRACE(to_string(gradient));
+    const auto trained = [&](int spared) {
+      GPTRun run = sparing(spared);
+      run.options.gradient = gradient;
+      run.options.accumulate = 2;
+      return train_gpt(run);
+    };
+    const ToyOutcome all = trained(0);
+    const EmulatedCublasLtCounts before = counts();
+    const ToyOutcome some = trained(1);
+    const EmulatedCublasLtCounts after = counts();
+    EXPECT_EQ(after.limited - before.limited, after.products - before.products);
+    EXPECT_EQ(after.multiprocessors, choices().machine.multiprocessors - 1);
+    EXPECT_EQ(some.losses, all.losses);
+    (void)trained(0);
+    EXPECT_EQ(counts().limited, after.limited);
+  }
 }
 
 TEST_F(SparedMultiprocessors, LeaveSomeToProducts) {

@@ -38,12 +38,12 @@ class Linear {
 
   /// Computes y = x W, without the bias.
   void product(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const;
-  /// Adds the gradient of the weight, if it is trained.
+  /// Adds the gradient of the weight, if it is trained, or overwrites it (BackwardScope::write).
   void weight_gradient(const BackwardScope& scope, ConstValues x, ConstValues dy,
                        std::int64_t rows) const;
-  /// Adds the gradient of the bias, if it is trained.
+  /// Does the same for the gradient of the bias.
   void bias_gradient(const BackwardScope& scope, ConstValues dy, std::int64_t rows) const;
-  /// Adds both.
+  /// Does both, in one product where CUDA's recorded algorithms have one for the two together.
   void parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
                            std::int64_t rows) const;
   /// Writes dx [rows, in].
