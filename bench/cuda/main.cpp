@@ -103,7 +103,7 @@ Request parse(const std::vector<std::string>& arguments) {
       request.groups.push_back(argument);
     } else if (argument == "--choose") {
       request.choices = value();
-    } else if (argument == "--spare" && !request.choices.empty()) {
+    } else if (argument == "--spare") {
       request.spared = static_cast<int>(number());
     } else if (!request.choices.empty() && argument.find(':') != std::string::npos) {
       add_products(request, products_of(argument));
@@ -112,6 +112,9 @@ Request parse(const std::vector<std::string>& arguments) {
     }
   }
   job.rounds = request.rounds;
+  if (request.spared != 0 && request.choices.empty()) {
+    throw std::runtime_error{"--spare has no effect without --choose FILE"};
+  }
   const auto joins = std::count(request.groups.begin(), request.groups.end(), "nccl");
   if (joins > 0 && request.groups.size() > 1) {
     throw std::runtime_error{"nccl is a group by itself: name no other"};

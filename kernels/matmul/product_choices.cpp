@@ -59,6 +59,9 @@ ProductKind kind_of(const MatMul& p) noexcept {
 }
 
 void spare_multiprocessors(ProductMachine& machine, int spared) {
+  if (spared < 0) {
+    throw ConfigError{fmt::format("`spared_multiprocessors` is {}: choose 0 or more", spared)};
+  }
   if (spared >= machine.multiprocessors) {
     throw ConfigError{
         fmt::format("`spared_multiprocessors` is {}, but the device has {}: leave some to products",
@@ -75,10 +78,14 @@ const ProductAlgorithm* ProductChoices::find(const ProductKind& kind) const {
 ProductChoices read_product_choices(const std::string& path, const ProductMachine& machine) {
   ProductChoices choices = parse_product_choices(path, contents(path));
   if (choices.machine == machine) { return choices; }
+  ProductMachine others = choices.machine;
+  others.multiprocessors = machine.multiprocessors;
+  const bool spares = others == machine;
   throw ConfigError{fmt::format(
-      "`products`: {} was recorded on {}, and this is {}; record one here with tessera_cuda_bench "
-      "--choose, or leave it out",
-      path, name_of(choices.machine), name_of(machine))};
+      "`products`: {} was recorded on {}, and this is {}; record one {} with tessera_cuda_bench "
+      "--choose{}, or leave it out",
+      path, name_of(choices.machine), name_of(machine), spares ? "for this number" : "here",
+      spares ? " FILE --spare N" : "")};
 }
 
 std::string describe(const ProductChoices& choices) {

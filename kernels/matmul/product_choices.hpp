@@ -49,7 +49,8 @@ struct ProductMachine {
   bool operator==(const ProductMachine&) const = default;
 };
 
-/// Takes `spared` from the multiprocessors that products use. ConfigError if none is left.
+/// Takes `spared` from the multiprocessors that products use. ConfigError if it is negative or none
+/// is left.
 void spare_multiprocessors(ProductMachine& machine, int spared);
 
 /// An algorithm, with the measured milliseconds that it was chosen for.

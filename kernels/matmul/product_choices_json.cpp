@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kVersionKey = "tessera_products";
 constexpr int kVersion = 1;
 constexpr std::int64_t kMostSize = std::int64_t{1} << 40;
-constexpr std::int64_t kMostCount = std::int64_t{1} << 30;
+constexpr std::int64_t kMostCount = 1 << 20;
 constexpr std::size_t kHexDigits = 16;
 
 constexpr std::array<std::pair<Epilogue, const char*>, 3> kEpilogues{
@@ -71,20 +71,13 @@ class Reader {
     if (found == object.end()) { refuse(fmt::format("{} has no '{}'", where, key)); }
     return *found;
   }
-  [[nodiscard]] std::int64_t size(const Json& object, const char* key,
-                                  const std::string& where) const {
+  [[nodiscard]] std::int64_t size(const Json& object, const char* key, const std::string& where,
+                                  std::int64_t most = kMostSize) const {
     const Json& value = member(object, key, where);
-    if (!value.is_number_integer() || value < 1 || value > kMostSize) {
-      refuse(fmt::format("'{}' in {} is not a number from 1 to {}", key, where, kMostSize));
+    if (!value.is_number_integer() || value < 1 || value > most) {
+      refuse(fmt::format("'{}' in {} is not a number from 1 to {}", key, where, most));
     }
     return value.get<std::int64_t>();
-  }
-  [[nodiscard]] int count(const Json& object, const char* key, const std::string& where) const {
-    const std::int64_t value = size(object, key, where);
-    if (value > kMostCount) {
-      refuse(fmt::format("'{}' in {} is not a number from 1 to {}", key, where, kMostCount));
-    }
-    return static_cast<int>(value);
   }
   [[nodiscard]] double ms(const Json& object, const char* key, const std::string& where) const {
     const Json& value = member(object, key, where);
@@ -180,7 +173,7 @@ ProductChoices parse_product_choices(const std::string& path, std::string_view t
   }
   ProductChoices choices;
   choices.machine = {reader.text(all, "device", top), reader.size(all, "cublaslt", top),
-                     reader.count(all, "multiprocessors", top)};
+                     static_cast<int>(reader.size(all, "multiprocessors", top, kMostCount))};
   const Json& products = reader.member(all, "products", top);
   if (!products.is_array()) { reader.refuse("'products' is no list"); }
   for (std::size_t i = 0; i < products.size(); ++i) {

@@ -66,7 +66,7 @@ constexpr Damage kDamages[] = {
     {"\"device\": \"a device\"", "\"device\": 7", "'device' in the document is no text"},
     {"130100", "-1", "'cublaslt' in the document is not a number"},
     {"\"multiprocessors\": 132", "\"multiprocessors\": 1099511627776",
-     "'multiprocessors' in the document is not a number from 1 to 1073741824"},
+     "'multiprocessors' in the document is not a number from 1 to 1048576"},
     {"\"m\": 64", "\"m\": 0", "'m' in product 0 is not a number"},
     {"\"m\": 64", "\"m\": 18446744073709551615", "'m' in product 0 is not a number"},
     {"\"k\": 32", "\"k\": 3.5", "'k' in product 0 is not a number"},
