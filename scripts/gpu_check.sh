@@ -50,6 +50,7 @@
 # 3: nothing failed, but a bar was not met; 4: nothing failed or missed its bar, but time ran out.
 # The speeds of an emulated device are printed and do not affect the status.
 set -euo pipefail
+export LC_ALL=C  # awk and printf read and write numbers with a point
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -119,11 +119,11 @@ title() {
   esac
 }
 
-# Takes the sections of parts that this work folder lacks, and the recorded products, from those beside
-# the existing page, whichever machine wrote it.
+# Takes the sections of parts that this work folder lacks, and with part kernels the recorded products,
+# from those beside the existing page, whichever machine wrote it.
 import_page() {
   local each taken=()
-  if [[ ! -f $work/products.json && -f $out/products.json ]]; then cp "$out/products.json" "$work/"; fi
+  if [[ ! -f $work/parts/kernels.md && -f $out/products.json ]]; then cp "$out/products.json" "$work/"; fi
   [[ -f $out/gpu.md ]] || return 0
   for each in "${all_parts[@]}"; do
     [[ ! -f $work/parts/$each.md ]] || continue

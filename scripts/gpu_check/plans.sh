@@ -3,9 +3,9 @@
 # figures may be of an earlier call.
 
 part_plans() {
-  bar plans "steps that tessera plan --time plans with the figures of part kernels: at least 5 within 10 % of the measured ones"
+  bar plans "steps that tessera plan --time plans with the figures of part kernels: at least 5 within 10 % of the measured ones, and GPT-2's without options"
   local kind name shape seconds options other='' profile=$work/machine.json measured=$work/measured.json status=0
-  local rows='' within=0 planned=0 outside='' refused='' count=0 steps
+  local rows='' within=0 planned=0 outside='' refused='' count=0 steps plain=yes
   if [[ -z $python ]]; then
     judge plans "not measured" "no python3 reads the figures"
     return
@@ -60,6 +60,7 @@ compare_plan() {
   error=$(awk -v plan="$planned_seconds" -v step="$seconds" 'BEGIN { print 100 * (plan / step - 1) }')
   if is_more "${error#-}" 10; then
     outside+="${outside:+; }$name $(printf '%+.1f' "$error") %"
+    if [[ $name == *": GPT-2 on one rank" ]]; then plain=no; fi
   else
     within=$((within + 1))
   fi
@@ -80,6 +81,8 @@ judge_plans() {
     judge plans "not measured" "fewer than 5 steps were measured and planned: $told" "$shown"
   else
     figure "steps planned within 10 %" "of $planned" "$within" steps plans
+    # Variants of one model share most of their error: they alone do not meet the bar.
+    if [[ $plain == no ]]; then within=0; fi
     best_at_least plans "$within" 5 "$told" "$shown"
   fi
 }

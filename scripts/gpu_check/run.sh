@@ -29,10 +29,11 @@ not_built() {
 
 seconds_left() { echo $((deadline - SECONDS)); }
 
-# Prints a checksum of what a part's results depend on: the programs, and for part plans the figures
-# of other parts.
+# Prints a checksum of what a part's results depend on: the programs, for part train the recorded
+# products, and for part plans the figures of other parts.
 fingerprint() {
   local files=("$build/tools/tessera" "$TESSERA_CUDA_MODULE")
+  if [[ $part == train ]]; then files+=("$work/products.json"); fi
   if [[ $part == plans ]]; then files+=("$work"/parts/{kernels,train,predictions}.json); fi
   { cksum "${files[@]}" 2>/dev/null || true; } | cksum
 }
