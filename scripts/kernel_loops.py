@@ -6,11 +6,11 @@
 Prints a row for each loop that accesses memory, of the kernels of the given objects or modules whose
 names match PATTERN, a regular expression. A row counts what a thread issues in one trip, along the way
 through the loop that accesses most bytes of global memory; of several such ways along the longest, or
-with --shortest the shortest. An inner loop counts in its own row only. The way passes by
+with --shortest the shortest. An inner loop counts in its own row only. The way leaves out
 
   - the slow paths of divisions and roots (calls) and the code of diverged warps,
   - 8- and 16-bit accesses to global memory, if the kernel has accesses of 16 bytes,
-  - blocks with an instruction that --avoid matches: "BAR" passes by sums over a block, "HADD2|F16" by
+  - blocks with an instruction that --avoid matches: "BAR" leaves out sums over a block, "HADD2|F16"
     conversions from and to fp16.
 
 --path lists the way's instructions. "bytes" are those of global memory. "bytes per clock" is the rate
