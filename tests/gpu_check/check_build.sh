@@ -9,9 +9,11 @@ mkdir -p "$1"
 build=$(realpath "$1")/build
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
+# shellcheck source=/dev/null  # the script that it is a part of assigns its variables
 source scripts/gpu_check/build.sh
 
 # The names of other files that build.sh uses.
+# shellcheck disable=SC2034
 bundle='' python=$(command -v python3 || true)
 architecture() { echo 80; }
 fails() { echo "failed: $*"; }
