@@ -141,7 +141,7 @@ TEST_F(RecordedProducts, SumColumnsWithoutAKernelForThem) {
     return emulation.calls("cudaLaunchKernelEx") - before;
   };
   const std::uint64_t apart = launches(Sums::apart);
-  EXPECT_EQ(apart - launches(Sums::in_products), 2U * 4U * kModel.layers * kSteps);
+  EXPECT_EQ(apart - launches(Sums::in_products), std::uint64_t{2 * 4} * kModel.layers * kSteps);
 }
 
 // Ranks along tensor that all have a RowLinear's bias compute its gradient alike, whatever is

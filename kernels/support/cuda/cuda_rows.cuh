@@ -123,7 +123,7 @@ struct RowThreads {
       }
     }
     if (near_columns < room()) { return; }
-    for (std::int64_t c = room() + N * index; c < columns; c += threads * N) {
+    for (std::int64_t c = room() + N * index; c < columns; c += std::int64_t{threads} * N) {
       load_floats(row + c, access, columns - c, values);
       body(values, c);
     }
