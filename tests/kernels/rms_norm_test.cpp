@@ -1,5 +1,7 @@
 #include "kernels/rms_norm/rms_norm.hpp"
 
+#include <array>
+
 #include "kernels/values.hpp"
 #include "tessera/base/math.hpp"
 
@@ -54,21 +56,28 @@ TEST(RMSNormReference, ByHand) {
   EXPECT_EQ(inverse_rms[0], 0.1F);
 }
 
-/// The same on a device in the requested dtypes. Each array is offset by `stagger` elements more
-/// than the one before.
+/// Offsets of all arrays, in elements. Each is offset by `stagger` more than the one before.
+using Offsets = std::array<std::int64_t, 6>;
+Offsets staggered(std::int64_t offset, std::int64_t stagger) {
+  Offsets all{};
+  for (std::int64_t& at : all) { at = std::exchange(offset, offset + stagger); }
+  return all;
+}
+
+/// The same on a device in the requested dtypes.
 struct OnDevice {
   DeviceValues x, weight, y, dy, dx, dweight;
   DeviceArray<float> inverse_rms;
   std::int64_t rows, columns;
 
   OnDevice(DeviceBench& bench, DType dtype, DType other, const Problem& from,
-           std::int64_t offset = 0, std::int64_t stagger = 0)
-      : x{bench, from.x, dtype, offset},
-        weight{bench, from.weight, other, offset + stagger},
-        y{bench, std::ssize(from.x), dtype, offset + 2 * stagger},
-        dy{bench, from.dy, dtype, offset + 3 * stagger},
-        dx{bench, from.dx, dtype, offset + 4 * stagger},
-        dweight{bench, from.dweight, other, offset + 5 * stagger},
+           const Offsets& at = {})
+      : x{bench, from.x, dtype, at[0]},
+        weight{bench, from.weight, other, at[1]},
+        y{bench, std::ssize(from.x), dtype, at[2]},
+        dy{bench, from.dy, dtype, at[3]},
+        dx{bench, from.dx, dtype, at[4]},
+        dweight{bench, from.dweight, other, at[5]},
         inverse_rms{bench, from.inverse_rms},
         rows{from.rows},
         columns{from.columns} {}
@@ -114,6 +123,16 @@ TEST_P(RMSNormKernels, ForwardIsCloseToFloat64) {
       return (bound + 4 * kRoundoff) * std::abs(static_cast<double>(expected.y[i]));
     });
   });
+}
+
+TEST_P(RMSNormKernels, EpsilonIsAddedToTheMeanSquare) {
+  DeviceArray<float> x{bench(), Floats{1, 7}}, weight{bench(), Floats{2, 10}};
+  DeviceArray<float> y{bench(), 2}, inverse_rms{bench(), 1};
+  table().rms_norm_forward({x.data(), weight.data(), y.data(), inverse_rms.data(), 1, 2, 75.0F},
+                           stream());
+  EXPECT_NEAR(inverse_rms.read()[0], 0.1F, 1e-8F);  // the mean square is 25
+  EXPECT_NEAR(y.read()[0], 0.2F, 1e-7F);
+  EXPECT_NEAR(y.read()[1], 7.0F, 1e-6F);
 }
 
 TEST_P(RMSNormKernels, BackwardIsCloseToFloat64) {
@@ -198,13 +217,18 @@ TEST_P(RMSNormKernels, BitsDoNotDependOnTheAddresses) {
       OnDevice expected{bench(), dtype, DType::fp32, problem};
       table().rms_norm_forward(expected.forward(), stream());
       table().rms_norm_backward(expected.backward(), stream());
-      for (const std::int64_t offset : {1, 2, 7}) {
-        OnDevice actual{bench(), dtype, DType::fp32, problem, offset, offset == 2 ? 1 : 0};
+      std::vector<Offsets> all{staggered(1, 0), staggered(2, 1), staggered(7, 0)};
+      for (std::size_t array = 0; array < Offsets{}.size(); ++array) {
+        all.emplace_back(Offsets{})[array] = 1;
+      }
+      for (const Offsets& offsets : all) {
+        SCOPED_TRACE(testing::PrintToString(offsets));
+        OnDevice actual{bench(), dtype, DType::fp32, problem, offsets};
         table().rms_norm_forward(actual.forward(), stream());
         table().rms_norm_backward(actual.backward(), stream());
-        EXPECT_EQ(actual.y.read(), expected.y.read()) << offset;
-        EXPECT_EQ(actual.dx.read(), expected.dx.read()) << offset;
-        EXPECT_EQ(actual.dweight.read(), expected.dweight.read()) << offset;
+        EXPECT_EQ(actual.y.read(), expected.y.read());
+        EXPECT_EQ(actual.dx.read(), expected.dx.read());
+        EXPECT_EQ(actual.dweight.read(), expected.dweight.read());
       }
     }
   }
