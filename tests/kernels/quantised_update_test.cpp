@@ -64,6 +64,13 @@ TEST_P(QuantisedUpdateKernels, ArraysMayBeUnaligned) {
     layout.offset = offset;
     expect_reference(rules_of_moments().front(), layout, updates_to(3), start_of(700, 3));
   }
+  for (const std::int64_t offset : {1, 2, 4}) {
+    Layout first = quantised(700), second = quantised(700);
+    first.first_offset = second.second_offset = offset;
+    for (const Layout& layout : {first, second}) {
+      expect_reference(rules_of_moments().front(), layout, updates_to(3), start_of(700, 3));
+    }
+  }
 }
 
 // More blocks than CUDA's grid has warps.

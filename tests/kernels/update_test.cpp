@@ -94,6 +94,20 @@ TEST_P(UpdateKernels, EveryAlignmentGivesTheSameBits) {
   }
 }
 
+// Four elements after an aligned address, fp32 is aligned and 16 bits are not.
+TEST_P(UpdateKernels, AnArrayOf16BitsIsAlignedLaterThanTheOthers) {
+  Layout gradient{.elems = 600, .offset = 4};
+  Layout parameter = gradient, first = gradient, second = gradient, remainder = gradient;
+  gradient.gradient = parameter.parameter = first.first = second.second = DType::bf16;
+  remainder.parameter = DType::bf16;
+  remainder.remainder = true;
+  for (const Rule& rule : rules()) {
+    for (const Layout& layout : {gradient, parameter, first, second, remainder}) {
+      expect_reference(rule, layout, {at_update(2)});
+    }
+  }
+}
+
 // Every start, including arrays that are never aligned together, where every element is handled
 // singly.
 TEST_P(UpdateKernels, RemaindersHaveTheReferencesBitsAtEveryStart) {
@@ -249,6 +263,26 @@ TEST_P(UpdateKernels, SpecialValuesInHalvesHaveTheReferencesBits) {
     expect_reference(
         rule, {.elems = std::ssize(start.weight), .parameter = DType::bf16, .remainder = true},
         {at_update(5, 1.0F)}, start);
+  }
+}
+
+// Nothing moves these masters. They are rounded as the parameters of masters in halves are.
+TEST_P(UpdateKernels, MastersBetweenTwoParametersAreRoundedAwayFromZero) {
+  Start start{300};  // a tile of CUDA, and single elements
+  for (std::size_t i = 0; i < start.weight.size(); ++i) {
+    start.weight[i] = (i % 2 == 0 ? 1.0F : -1.0F) * (1.0F + 0x1p-8F);
+  }
+  start.first = start.second = start.gradients[0] = filled(300, 0.0F);
+  const Rule still =
+      rule("adamw", 2, AdamW{.weight_decay = 0.0F}, &reference::adamw, &Table::adamw);
+  for (const Rule& rule : {still, round_weights()}) {
+    const Layout layout{.elems = 300, .parameter = DType::bf16};
+    expect_reference(rule, layout, {at_update(2)}, start);
+    const Floats parameter =
+        decoded(on_device(rule, layout, start, {at_update(2)}).parameter, DType::bf16);
+    for (std::size_t i = 0; i < parameter.size(); ++i) {
+      ASSERT_EQ(parameter[i], (i % 2 == 0 ? 1.0F : -1.0F) * (1.0F + 0x1p-7F)) << rule.name;
+    }
   }
 }
 

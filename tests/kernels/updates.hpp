@@ -27,7 +27,7 @@ struct Rule {
 
 template <class Hyper>
 Rule rule(const char* name, int moments, const Hyper& hyper, auto* reference,
-          auto* Table::* kernel) {
+          auto* Table::*kernel) {
   return {name, moments,
           [=](const UpdateRun& run, const StepScalars* scalars, Stream stream) {
             reference(alone(run, hyper), scalars, stream);
@@ -62,9 +62,11 @@ struct Layout {
   DType first = DType::fp32;
   DType second = DType::fp32;
   Rounding rounding = Rounding::nearest;
-  bool remainder = false;          ///< masters keep remainders; bf16 parameters only
-  bool quantised = false;          ///< moments are quantised, and zero at first
-  std::int64_t offset = 0;         ///< of all arrays except quantised moments
+  bool remainder = false;         ///< masters keep remainders; bf16 parameters only
+  bool quantised = false;         ///< moments are quantised, and zero at first
+  std::int64_t offset = 0;        ///< of all arrays except quantised moments
+  std::int64_t first_offset = 0;  ///< of quantised moments
+  std::int64_t second_offset = 0;
   std::int64_t gradient_skew = 0;  ///< added to `offset` for the gradient
   std::int64_t first_in_parameter = 0;
 };
@@ -126,8 +128,10 @@ class Arrays {
                    bytes_of(layout.offset, layout.parameter)},
         remainder_{bench, part_of(start.weight, DType::bf16, MasterPart::remainder),
                    bytes_of(layout.offset, DType::bf16)},
-        first_{bench, moment(start.first, layout.first), start_of(layout.first)},
-        second_{bench, moment(start.second, layout.second), start_of(layout.second)},
+        first_{bench, moment(start.first, layout.first),
+               start_of(layout.first, layout.first_offset)},
+        second_{bench, moment(start.second, layout.second),
+                start_of(layout.second, layout.second_offset)},
         first_scales_{bench, scales(), DType::fp32},
         second_scales_{bench, scales(), DType::fp32} {}
 
@@ -167,8 +171,8 @@ class Arrays {
   static std::int64_t bytes_of(std::int64_t elems, DType dtype) {
     return elems * static_cast<std::int64_t>(size_of(dtype));
   }
-  [[nodiscard]] std::int64_t start_of(DType moment) const {
-    return layout_.quantised ? 0 : bytes_of(layout_.offset, moment);
+  [[nodiscard]] std::int64_t start_of(DType moment, std::int64_t quantised) const {
+    return layout_.quantised ? quantised : bytes_of(layout_.offset, moment);
   }
   [[nodiscard]] Bytes moment(const Floats& values, DType dtype) const {
     return layout_.quantised ? Bytes(values.size()) : encoded(values, dtype);
