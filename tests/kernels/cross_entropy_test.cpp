@@ -143,7 +143,7 @@ TEST_P(CrossEntropyKernels, ManyRowsGiveTheBitsOfEachAlone) {
 TEST_P(CrossEntropyKernels, GapsBetweenRowsAreNeitherReadNorWritten) {
   for (const DType dtype : kValueDTypes) {
     for (const std::int64_t classes : {3, 101, 5003}) {
-      Problem problem{5, classes};
+      Problem problem{40, classes};
       problem.logits = rounded(dtype, problem.logits);
       OnDevice dense{bench(), dtype, problem};
       run(dense);
@@ -154,6 +154,12 @@ TEST_P(CrossEntropyKernels, GapsBetweenRowsAreNeitherReadNorWritten) {
       EXPECT_EQ(spread.loss.read(), dense.loss.read());
       const Floats gradient = dense.logits.floats();
       EXPECT_TRUE(same_bits(spread.logits.floats(), with_gaps(gradient, classes, problem.stride)));
+      OnDevice pieces{bench(), dtype, problem};
+      {
+        const SmallWorkspace small{bench(), 256};  // 32 rows
+        run(pieces);
+      }
+      EXPECT_EQ(pieces.logits.read(), spread.logits.read());
       problem.run_reference();
       const Bounds most = bounds(problem, 3.0F);
       EXPECT_NEAR(spread.read_loss(), problem.loss, most.loss);
@@ -197,6 +203,31 @@ TEST_P(CrossEntropyKernels, LogitsOfAnySizeAreSafe) {
   EXPECT_NEAR(actual.read_loss(), std::log(4.0) + std::log(2.0), 1e-6);
   EXPECT_EQ(actual.logits.floats(),
             (Floats{0, 0, 0, 0, 0.25F, 0.25F, 0.25F, -0.75F, 0, -0.5F, 0.5F, 0}));
+}
+
+// All that a thread reads at first is minus infinity, or all that it reads later.
+TEST_P(CrossEntropyKernels, MaskedClassesTakeNoPartInTheSum) {
+  for (const DType dtype : kValueDTypes) {
+    for (const std::int64_t classes : {40, 600, 5003}) {
+      for (const bool first : {false, true}) {
+        Problem expected{2, classes};
+        expected.logits = rounded(dtype, expected.logits);
+        for (std::int64_t i = 0; i < 2 * classes; ++i) {
+          const bool masked = (i % classes < classes / 2) == first;
+          if (masked) { expected.logits[static_cast<std::size_t>(i)] = -kInfinity; }
+        }
+        const auto target = static_cast<std::int32_t>(first ? classes - 1 : 0);
+        expected.targets = {target, target};
+        OnDevice actual{bench(), dtype, expected};
+        expected.run_reference();
+        run(actual);
+        const Bounds most = bounds(expected, 3.0F);
+        EXPECT_NEAR(actual.read_loss(), expected.loss, most.loss) << classes;
+        expect_within(actual.logits.floats(), expected.logits, dtype,
+                      [&](std::size_t) { return 0.125 * most.gradient; });
+      }
+    }
+  }
 }
 
 TEST_P(CrossEntropyKernels, ALogitThatIsNotFiniteShowsInTheLossAndItsRowAlone) {
@@ -292,7 +323,12 @@ TEST_P(CrossEntropyOnCuda, RowsAtTheLimitOfSharedMemoryAreWithinTheirBounds) {
       expected.logits = rounded(dtype, expected.logits);
       OnDevice actual{bench(), dtype, expected, 1};
       expected.run_reference();
+      const auto requests = [] {
+        return Emulation::there() ? Emulation{}.calls("cudaFuncSetAttribute") : 0;
+      };
+      const std::uint64_t before = requests();
       run(actual);
+      if (Emulation::there()) { EXPECT_EQ(requests() - before, past == 0 ? 2U : 0U); }
       const Bounds most = bounds(expected, 3.0F);
       EXPECT_NEAR(actual.read_loss(), expected.loss, most.loss);
       expect_within(actual.logits.floats(), expected.logits, dtype,

@@ -158,6 +158,15 @@ TEST_P(VocabCrossEntropyKernels, TheGradientIsTheSlopeOfTheLoss) {
   }
 }
 
+TEST_P(VocabCrossEntropyKernels, RowsThatPassThroughTheWorkspaceInPiecesHaveTheSameBits) {
+  const Parts parts{75, {0, 30, 67}, DType::fp32, 3.0F};
+  const Result whole = run(parts);
+  const SmallWorkspace small{bench(), 256};  // 32 rows
+  const Result pieces = run(parts);
+  EXPECT_TRUE(same_bits(pieces.gradients, whole.gradients));
+  for (std::size_t p = 0; p < 2; ++p) { EXPECT_NEAR(pieces.losses[p], whole.losses[p], 1e-12); }
+}
+
 TEST_P(VocabCrossEntropyKernels, ScalesApplyToTheGradientOnly) {
   Parts parts{5, {0, 30, 67}, DType::fp32, 3.0F};
   const Result plain = run(parts);
