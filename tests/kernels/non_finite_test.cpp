@@ -45,6 +45,18 @@ TEST_P(NonFiniteKernels, FindOneBadElementAnywhere) {
   }
 }
 
+// More packs than the threads that a GPU runs at once.
+TEST_P(NonFiniteKernels, FindABadElementAtTheEndOfALongArray) {
+  constexpr std::int64_t elems = 2'500'003;
+  HostTensor tensor{DType::fp32, elems, 1.0};
+  EXPECT_EQ(found_in(tensor, 7.0), 0.0);
+  for (const std::int64_t at : {elems / 2, elems - 9, elems - 1}) {
+    tensor.set(at, HUGE_VAL);
+    EXPECT_EQ(found_in(tensor, 7.0), 7.0) << at;
+    tensor.set(at, 1.0);
+  }
+}
+
 TEST_P(NonFiniteKernels, TreatTheLargestAndSmallestValuesAsFinite) {
   for (const DType dtype : test::kDTypes) {
     HostTensor tensor{dtype, 1001, 1.0};

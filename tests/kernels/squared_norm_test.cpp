@@ -162,5 +162,32 @@ TEST_P(SquaredNormOnCuda, GoesOverALongArrayInPieces) {
   }
 }
 
+// A block adds 1,024 spans at once. Here these end within a term, and a term of other elements than
+// the first ones' follows it. In the emulation the order of threads differs between launches.
+TEST_P(SquaredNormOnCuda, AddsMoreSpansThanItsBlockHasThreads) {
+  const Floats x = random_floats(5 * kSpanElems + 1, 9);
+  HostValues host{DType::bf16, x};
+  DeviceValues device{bench(), x, DType::bf16};
+  std::vector<std::int64_t> elems(512, kSpanElems + 1);  // two spans
+  elems.front() = 1;
+  elems[510] = std::ssize(x);  // spans 1,019 to 1,024
+  const std::int64_t last = 2 * kSpanElems;
+  const double two_spans = reference_norm(host.view(), kSpanElems + 1, 0.125);
+  std::vector<double> expected(elems.size(), two_spans);
+  expected.front() = reference_norm(host.view(), elems.front(), 0.125);
+  expected[510] = reference_norm(host.view(), elems[510], 0.125);
+  expected.back() = reference_norm(host.view().at(last), elems.back(), 0.125);
+  for (int round = 0; round < 3; ++round) {
+    DeviceArray<double> sums{bench(), std::vector<double>(elems.size(), 0.125)};
+    std::vector<NormTerm> terms;
+    for (std::size_t i = 0; i < elems.size(); ++i) {
+      terms.push_back({device, elems[i], sums.data() + i});
+    }
+    terms.back().x = device.values().at(last);
+    table().squared_norm(terms, stream());
+    EXPECT_EQ(sums.read(), expected) << "round " << round;
+  }
+}
+
 }  // namespace
 }  // namespace tessera::kernels::squared_norm_test
