@@ -63,6 +63,8 @@ struct EmulatedCublasLtCounts {
   int multiprocessors;    ///< that the last of them may use
 };
 void emulated_cublaslt_counts(EmulatedCublasLtCounts* counts);
+/// Makes an algorithm of the double (8 words) add its splits in order of completion.
+void emulated_cublaslt_let_race(std::uint64_t* algorithm);
 /// Number of communicator splits that this process has begun.
 std::uint64_t emulated_nccl_splits();
 }

@@ -1,7 +1,11 @@
 // Parts of CUDA's matmul that tests/kernels/matmul_test.cpp does not cover: the workspace, cached
 // plans, and failures of cuBLASLt.
+#include <array>
+#include <functional>
+
 #include "cuda/emulation.hpp"
 #include "device/cuda_module.hpp"
+#include "emulated_cuda/controls.hpp"
 #include "kernels/matmul/product_choices.hpp"
 #include "kernels/matmul_exact.hpp"
 #include "tessera/base/error.hpp"
@@ -129,19 +133,24 @@ TEST_P(MatMulOnCuda, SumsOfColumnsComeFromTheProductIfThatIsRecorded) {
   DeviceValues on_x{bench(), stored(x, Transpose::yes, s.m, s.k), kBf16};
   DeviceValues on_dy{bench(), dy, kBf16};
   MatMul p{on_x, on_dy, {}, s.m, s.n, s.k, Transpose::yes, Transpose::no};
-  const auto computed = [&](Write write, DType summed) {
+  const auto computed = [&](Write write, Write sums_write, DType summed) {
     DeviceValues c{bench(), c_before, kFp32}, sums{bench(), rounded(summed, before), summed};
     p.c = c;
     p.bias_gradient = sums;
-    p.write = p.bias_gradient_write = write;
+    p.write = write;
+    p.bias_gradient_write = sums_write;
     table().matmul(p, stream());
-    const bool adds = write == Write::add;
-    expect_near(c.floats(), adds ? added(product, c_before, s.k, 4.0) : product, kFp32);
-    expect_near(sums.floats(), adds ? added(columns, rounded(summed, before), s.k, 4.0) : columns,
-                summed);
+    expect_near(c.floats(), write == Write::add ? added(product, c_before, s.k, 4.0) : product,
+                kFp32);
+    expect_near(
+        sums.floats(),
+        sums_write == Write::add ? added(columns, rounded(summed, before), s.k, 4.0) : columns,
+        summed);
     return sums.floats();
   };
-  const Floats apart = computed(Write::add, kFp32);
+  const Floats apart = computed(Write::overwrite, Write::add, kFp32);
+  EXPECT_EQ(computed(Write::add, Write::add, kFp32), apart);
+  EXPECT_NE(computed(Write::add, Write::overwrite, kFp32), apart);
   DeviceValues any{bench(), s.m * s.n, kFp32}, any_sums{bench(), s.n, kFp32};
   MatMul tried = p;
   tried.c = any;
@@ -153,14 +162,14 @@ TEST_P(MatMulOnCuda, SumsOfColumnsComeFromTheProductIfThatIsRecorded) {
     try {
       table().matmul(tried, stream());
     } catch (const DeviceError&) { continue; }
-    for (const Write write : exact_products::kWrites) {
+    for (const Write sums_write : exact_products::kWrites) {
       for (const DType summed : {kFp32, kBf16}) {
-        const Floats sums = computed(write, summed);
-        EXPECT_EQ(computed(write, summed), sums) << "a second time";
+        const Floats sums = computed(Write::add, sums_write, summed);
+        EXPECT_EQ(computed(Write::overwrite, sums_write, summed), sums) << "a second time";
       }
     }
   }
-  EXPECT_EQ(computed(Write::add, kFp32), apart);
+  EXPECT_EQ(computed(Write::add, Write::add, kFp32), apart);
 }
 
 // Without a record the kernel for sums follows the product; with one, a kernel adds those of the
@@ -186,6 +195,109 @@ TEST_P(MatMulOnCuda, ARecordedProductWithSumsIsOneCall) {
   EXPECT_GT(apart, 1U);
   p.b = unaligned;
   EXPECT_EQ(launches_of(p), apart);
+  stream().wait();
+}
+
+// Recorded algorithms were selected for aligned matrices. Whole numbers: every sum is exact.
+TEST_P(MatMulOnCuda, ARecordedProductIsRightWhereverItsMatricesStart) {
+  constexpr Size s{24, 64, 40};
+  const auto whole = [](std::int64_t elems, std::size_t period) {
+    Floats all = filled(elems, 0.0F);
+    for (std::size_t i = 0; i < all.size(); ++i) { all[i] = static_cast<float>(i % period) - 2; }
+    return all;
+  };
+  const Floats a = whole(s.m * s.k, 5), b = whole(s.k * s.n, 3), residual = whole(s.m * s.n, 7);
+  Floats expected = filled(s.m * s.n, kNan);
+  MatMul by_reference{a.data(), b.data(), expected.data(), s.m, s.n, s.k};
+  by_reference.residual = residual.data();
+  reference::matmul(by_reference, Stream{});
+  const auto product = [&](const std::array<std::int64_t, 4>& offsets,
+                           const std::function<void(const MatMul&)>& work) {
+    DeviceValues on_a{bench(), a, kBf16, offsets[0]}, on_b{bench(), b, kBf16, offsets[1]};
+    DeviceValues on_residual{bench(), residual, kBf16, offsets[2]};
+    DeviceValues c{bench(), s.m * s.n, kBf16, offsets[3]};
+    MatMul p{on_a, on_b, c, s.m, s.n, s.k};
+    p.residual = on_residual;
+    work(p);
+    return c.floats();
+  };
+  std::vector<ProductAlgorithm> offers;
+  (void)product({}, [&](const MatMul& p) { offers = offers_for(p, stream()); });
+  ASSERT_FALSE(offers.empty());
+  for (std::size_t unaligned = 0; unaligned < 4; ++unaligned) {
+    std::array<std::int64_t, 4> offsets{};
+    offsets[unaligned] = 1;
+    EXPECT_EQ(product(offsets,
+                      [&](const MatMul& p) {
+                        const Recorded recorded{p, offers.front(), stream()};
+                        table().matmul(p, stream());
+                      }),
+              expected)
+        << "matrix " << unaligned;
+  }
+}
+
+TEST_P(MatMulOnCuda, ARecordedAlgorithmWithoutAnOrderOfSumsIsRefused) {
+  TESSERA_EMULATION_ONLY();
+  DeviceValues a{bench(), Floats(64, 1.0F), kBf16}, b{bench(), Floats(64, 1.0F), kBf16};
+  DeviceValues c{bench(), 64, kFp32};
+  const MatMul p{a, b, c, 8, 8, 8};
+  ProductAlgorithm algorithm = offers_for(p, stream()).front();
+  CudaModule::get().function<void(std::uint64_t*)>("emulated_cublaslt_let_race")(algorithm.data());
+  const Recorded recorded{p, algorithm, stream()};
+  EXPECT_THROW(table().matmul(p, stream()), ConfigError);
+}
+
+TEST_P(MatMulOnCuda, ProductsThatAreRoundedThroughTheWorkspaceSpareMultiprocessors) {
+  TESSERA_EMULATION_ONLY();
+  const auto counts = [] {
+    EmulatedCublasLtCounts now{};
+    CudaModule::get().function<void(EmulatedCublasLtCounts*)>("emulated_cublaslt_counts")(&now);
+    return now;
+  };
+  DeviceValues a{bench(), Floats(64, 1.0F), kBf16}, b{bench(), Floats(64, 1.0F), kBf16};
+  DeviceValues c{bench(), Floats(64, 1.0F), kBf16};
+  MatMul p{a, b, c, 8, 8, 8};
+  p.write = Write::add;
+  const StreamKernels all = stream().state()->kernels();
+  StreamKernels some = all;
+  some.multiprocessors = 3;
+  const EmulatedCublasLtCounts before = counts();
+  stream().state()->compute_with(some);
+  table().matmul(p, stream());
+  stream().state()->compute_with(all);
+  EXPECT_EQ(c.floats(), Floats(64, 9.0F));
+  EXPECT_EQ(counts().limited - before.limited, 1U);
+  EXPECT_EQ(counts().multiprocessors, 3);
+}
+
+// The real cuBLASLt may have no algorithm for some of the others.
+TEST_P(MatMulOnCuda, NoAlgorithmIsOfferedForAProductThatTakesSeveralCalls) {
+  TESSERA_EMULATION_ONLY();
+  constexpr Size s{24, 64, 40};
+  DeviceValues a{bench(), s.m * s.k, kBf16}, b{bench(), s.k * s.n, kBf16};
+  DeviceValues c{bench(), s.m * s.n, kBf16}, wide{bench(), s.m * s.n, kFp32};
+  DeviceValues vector{bench(), s.n, kBf16}, unaligned{bench(), s.n, kBf16, 1};
+  DeviceValues sums{bench(), s.n, kFp32};
+  const auto offered = [&](auto&& change) {
+    MatMul p{a, b, c, s.m, s.n, s.k};
+    change(p);
+    return !offers_for(p, stream()).empty();
+  };
+  EXPECT_TRUE(offered([](MatMul&) {}));
+  EXPECT_TRUE(offered([&](MatMul& p) { p.bias = vector; }));
+  EXPECT_FALSE(offered([&](MatMul& p) { p.bias = unaligned; }));
+  EXPECT_FALSE(offered([&](MatMul& p) { p.bias = sums; }));
+  EXPECT_FALSE(offered([&](MatMul& p) { p.c = wide, p.bias = sums; }));
+  EXPECT_FALSE(offered([&](MatMul& p) { p.write = Write::add; }));
+  EXPECT_TRUE(offered([&](MatMul& p) { p.c = wide, p.write = Write::add; }));
+  EXPECT_TRUE(offered([&](MatMul& p) { p.c = wide, p.bias_gradient = sums; }));
+  EXPECT_FALSE(offered([&](MatMul& p) { p.bias_gradient = sums; }));
+  EXPECT_FALSE(offered([&](MatMul& p) { p.c = {c.values().data, kFp16}; }));
+  EXPECT_TRUE(offered([&](MatMul& p) { p.epilogue = Epilogue::gelu, p.pre_gelu = a; }));
+  EXPECT_FALSE(offered([&](MatMul& p) { p.epilogue = Epilogue::gelu, p.pre_gelu = a, p.n = 60; }));
+  EXPECT_FALSE(
+      offered([&](MatMul& p) { p.c = wide, p.epilogue = Epilogue::gelu, p.pre_gelu = wide; }));
   stream().wait();
 }
 

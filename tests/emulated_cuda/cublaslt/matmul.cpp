@@ -403,6 +403,16 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
   return CUBLAS_STATUS_SUCCESS;
 }
 
+void emulated_cublaslt_let_race(std::uint64_t* algorithm) {
+  cublasLtMatmulAlgo_t all{};
+  std::memcpy(all.data, algorithm, sizeof(all.data));
+  LtAlgorithm given;
+  if (!load(&all, given)) { return; }
+  given.races = true;
+  store(&all, given);
+  std::memcpy(algorithm, all.data, sizeof(all.data));
+}
+
 void emulated_cublaslt_counts(EmulatedCublasLtCounts* counts) {
   const std::scoped_lock lock{emulated_cuda::asked().mutex};
   *counts = emulated_cuda::asked().counts;
