@@ -27,7 +27,7 @@ struct Rule {
 
 template <class Hyper>
 Rule rule(const char* name, int moments, const Hyper& hyper, auto* reference,
-          auto* Table::*kernel) {
+          auto* Table::* kernel) {
   return {name, moments,
           [=](const UpdateRun& run, const StepScalars* scalars, Stream stream) {
             reference(alone(run, hyper), scalars, stream);
