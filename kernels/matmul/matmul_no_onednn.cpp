@@ -11,10 +11,10 @@ std::string product_library() {
 
 namespace kernels {
 
-bool onednn_is_faster(DType) noexcept {
+bool onednn_is_faster(DType) {
   return false;
 }
-bool onednn_computes(DType) noexcept {
+bool onednn_computes(DType) {
   return false;
 }
 

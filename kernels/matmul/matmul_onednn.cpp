@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/cpu/instructions.hpp"
 #include "kernels/support/scratch.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/device/product_library.hpp"
@@ -45,6 +46,59 @@ class OneThread {
   OneThread(const OneThread&) = delete;
   OneThread& operator=(const OneThread&) = delete;
 };
+
+bool has(dnnl::cpu_isa isa) {
+  const auto wanted = static_cast<unsigned>(isa);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+}
+
+/// Keeps oneDNN to the instructions that TESSERA_CPU allows. oneDNN takes such a limit before its
+/// first product in the process only.
+void limit_instructions() {
+  dnnl::cpu_isa most = dnnl::cpu_isa::avx2;
+  switch (instructions().most) {
+    case InstructionSet::native:
+      return;
+    case InstructionSet::avx512_bf16:
+      most = dnnl::cpu_isa::avx512_core_bf16;
+      break;
+    case InstructionSet::avx512:
+      most = dnnl::cpu_isa::avx512_core;
+      break;
+    case InstructionSet::avx2:
+      break;
+  }
+  (void)dnnl::set_max_cpu_isa(most);
+  const auto used = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  if ((used & ~static_cast<unsigned>(most)) != 0) {
+    throw ConfigError{
+        "TESSERA_CPU limits the instructions of matrix products, but oneDNN had chosen others "
+        "before, in a library of this process; set ONEDNN_MAX_CPU_ISA too"};
+  }
+}
+
+struct Computes {
+  bool fp32;
+  bool bf16;
+  bool fp32_faster;
+  bool bf16_faster;
+};
+
+/// With AVX2 oneDNN computes fp32 in orders that depend on m, and is not taken. Measured on
+/// Sapphire Rapids: bf16 with AMX is 5 to 8 times as fast as fp32, bf16 with AVX512-BF16 alone 0.65
+/// times (Intel's cores start such an instruction every second cycle, AMD's every cycle), fp32 1.0
+/// to 1.2 times as fast as Eigen.
+const Computes& computes() {
+  static const Computes found = [] {
+    limit_instructions();
+    const bool intel = instructions().choices == Choices::intel;
+    const bool avx512 = has(dnnl::cpu_isa::avx512_core);
+    const bool bf16 = has(dnnl::cpu_isa::avx512_core_bf16);
+    const bool amx = has(dnnl::cpu_isa::avx512_core_amx);
+    return Computes{avx512, bf16, avx512 && intel, amx || (bf16 && !intel)};
+  }();
+  return found;
+}
 
 dnnl::memory::data_type type_of(DType dtype) {
   switch (dtype) {
@@ -175,6 +229,7 @@ class CompiledMatMuls {
 /// Calls body(products of this thread) and rethrows oneDNN's exceptions as our error.
 template <class Body>
 void with_compiled(const MatMul& p, Body body) {
+  (void)computes();  // limits oneDNN's instructions
   const OneThread one;
   try {
     thread_local CompiledMatMuls products;
@@ -187,43 +242,13 @@ void with_compiled(const MatMul& p, Body body) {
   }
 }
 
-bool has(dnnl::cpu_isa isa) {
-  const auto wanted = static_cast<unsigned>(isa);
-  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
-}
-
-bool is_intel() {
-  __builtin_cpu_init();
-  return __builtin_cpu_is("intel") != 0;
-}
-
-struct Computes {
-  bool fp32;
-  bool bf16;
-  bool fp32_faster;
-  bool bf16_faster;
-};
-
-/// Measured on Sapphire Rapids: bf16 with AMX is 5 to 8 times as fast as fp32, bf16 with
-/// AVX512-BF16 alone 0.65 times (Intel's cores start such an instruction every second cycle, AMD's
-/// every cycle), fp32 1.0 to 1.2 times as fast as Eigen.
-const Computes& computes() {
-  static const Computes found = [] {
-    const bool avx512 = has(dnnl::cpu_isa::avx512_core);
-    const bool bf16 = has(dnnl::cpu_isa::avx512_core_bf16);
-    const bool amx = has(dnnl::cpu_isa::avx512_core_amx);
-    return Computes{true, bf16, avx512 && is_intel(), amx || (bf16 && !is_intel())};
-  }();
-  return found;
-}
-
 }  // namespace
 
-bool onednn_computes(DType dtype) noexcept {
+bool onednn_computes(DType dtype) {
   return (dtype == DType::fp32 && computes().fp32) || (dtype == DType::bf16 && computes().bf16);
 }
 
-bool onednn_is_faster(DType dtype) noexcept {
+bool onednn_is_faster(DType dtype) {
   return (dtype == DType::fp32 && computes().fp32_faster) ||
          (dtype == DType::bf16 && computes().bf16_faster);
 }
@@ -243,6 +268,7 @@ std::size_t onednn_scratch_bytes(const MatMul& product) {
 
 std::string tessera::product_library() {
   using kernels::has;
+  (void)kernels::computes();
   const dnnl_version_t* version = dnnl_version();
   const char* instructions = has(dnnl::cpu_isa::avx512_core_amx)    ? "AMX"
                              : has(dnnl::cpu_isa::avx512_core_bf16) ? "AVX512-BF16"

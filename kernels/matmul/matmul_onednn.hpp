@@ -13,9 +13,9 @@ inline constexpr std::int64_t kLeastForOneDnn = 128 * 1024;
 
 /// Whether this build has oneDNN, oneDNN computes products of two matrices of `dtype` on this
 /// processor, and it was measured to be faster there. Results have fp32 or `dtype`.
-[[nodiscard]] bool onednn_is_faster(DType dtype) noexcept;
+[[nodiscard]] bool onednn_is_faster(DType dtype);
 /// Whether oneDNN computes such products at all.
-[[nodiscard]] bool onednn_computes(DType dtype) noexcept;
+[[nodiscard]] bool onednn_computes(DType dtype);
 
 /// Computes the product at once on the calling thread, whose OpenMP settings are unchanged on
 /// return. No size is zero. The order of sums depends on everything but the addresses.

@@ -3,18 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "device/cpu/instructions.hpp"
+
 namespace tessera::kernels {
 
 std::vector<MatMulVariant> matmul_variants() {
   std::vector<MatMulVariant> variants{{"baseline", add_matmul_baseline}};
 #ifdef TESSERA_HAS_AVX512_MATMUL
-  const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                    __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-                    __builtin_cpu_supports("avx512vl");
-  if (runs) { variants.push_back({"avx512", add_matmul_avx512}); }
+  if (uses_avx512()) { variants.push_back({"avx512", add_matmul_avx512}); }
   // Intel's server cores have two multipliers of 512 bits: measured 1.5 times as fast as AVX2.
   // AMD's Zen 4 has multipliers of 256 bits: measured slower.
-  if (runs && __builtin_cpu_is("intel")) { std::swap(variants.front(), variants.back()); }
+  if (uses_avx512() && instructions().choices == Choices::intel) {
+    std::swap(variants.front(), variants.back());
+  }
 #endif
   return variants;
 }

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "device/cpu/instructions.hpp"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -17,7 +19,7 @@ constexpr std::size_t kLine = 64;
 constexpr std::size_t kBlock = 4 * kLine;
 
 bool writes_lines() noexcept {
-  static const bool has = __builtin_cpu_supports("avx512f") != 0;
+  static const bool has = uses_avx512();
   return has;
 }
 

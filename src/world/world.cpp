@@ -9,6 +9,7 @@
 
 #include "comm/local/local_communicator.hpp"
 #include "comm/local/local_device_communicator.hpp"
+#include "device/cpu/instructions.hpp"
 #include "device/cpu/parallel.hpp"
 #include "device/cuda_module.hpp"
 #include "device/stream_state.hpp"
@@ -268,6 +269,7 @@ std::unique_ptr<Device> WorldFactory::make_device(const WorldOptions& options, i
     return make_cpu_device(
         {.threads = options.threads, .pool_name = fmt::format("pool r{}", local_rank)});
   }
+  (void)instructions();  // refuses a wrong TESSERA_CPU, as a CPU device does
   const auto devices = static_cast<int>(cuda_machine().devices.size());
   // Without a device, making the device reports what is missing.
   const int mine = options.cuda_ordinal.value_or(devices == 0 ? 0 : local_rank % devices);

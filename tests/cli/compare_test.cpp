@@ -152,6 +152,20 @@ TEST_F(Compare, DoctorShowsMachineBuildAndWhatIsMissing) {
   }
 }
 
+TEST_F(Compare, InstructionsAreThoseOfTheEnvironment) {
+  ::setenv("TESSERA_CPU", "avx2,intel", 1);
+  const Outcome doctor = tessera({"doctor"});
+  EXPECT_NE(doctor.out.find("AVX2, choices of Intel processors (TESSERA_CPU=avx2,intel)"),
+            std::string::npos)
+      << doctor.out;
+  ::setenv("TESSERA_CPU", "avx3", 1);
+  const Outcome train = tessera(small("train", {"--steps", "1"}));
+  EXPECT_EQ(train.status, 2);
+  EXPECT_NE(train.err.find("TESSERA_CPU=avx3: 'avx3' is none of avx2"), std::string::npos)
+      << train.err;
+  ::unsetenv("TESSERA_CPU");
+}
+
 TEST_F(Compare, HelpAndVersionArePrinted) {
   EXPECT_EQ(tessera({"--version"}).out, "tessera " TESSERA_VERSION "\n");
   for (const char* command : {"train", "compare"}) {

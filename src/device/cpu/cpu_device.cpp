@@ -12,6 +12,7 @@
 #include "device/cpu/cpu_event.hpp"
 #include "device/cpu/cpu_stream.hpp"
 #include "device/cpu/host_task.hpp"
+#include "device/cpu/instructions.hpp"
 #include "device/cpu/parallel.hpp"
 #include "device/cpu/processor.hpp"
 #include "tessera/base/bytes.hpp"
@@ -180,6 +181,7 @@ std::unique_ptr<Device> make_cpu_device(const CpuDeviceOptions& options) {
         fmt::format("a device needs 1 to {} threads, but {} were given", most, options.threads));
   }
   require_processor(processor_features());
+  (void)instructions();  // refuses a wrong TESSERA_CPU before any work
   return std::make_unique<CpuDevice>(options);
 }
 
