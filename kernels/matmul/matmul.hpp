@@ -19,8 +19,9 @@ void check_matmul(const MatMul& product);
 /// has gaps.
 ///
 /// Memory: each thread keeps its buffers for its next product: 1 MiB of panels where numbers are
-///         converted, 256 k bytes where a transposed A of bf16 is cut into pieces, and with oneDNN
-///         its scratchpad (under 4 MiB) and 64 compiled products. On CUDA the stream's workspace;
+///         converted, with Eigen a copy of 8 rows where m is no multiple of 8 (matmul_strided.hpp),
+///         and with oneDNN its copies (matmul_rows.hpp), its scratchpad (under 4 MiB) and 64
+///         compiled products. On CUDA the stream's workspace;
 ///         the stream keeps a cuBLASLt handle and at most its last 256 plans, on the host.
 /// Errors: DeviceError if oneDNN or cuBLASLt fails, naming the product. ContractError as for
 ///         check_matmul, and on CUDA if A and B have two dtypes or there is no workspace.

@@ -17,8 +17,8 @@ enum class MatMulAlgorithm : std::uint8_t {
 [[nodiscard]] std::string_view to_string(MatMulAlgorithm algorithm) noexcept;
 
 /// The algorithms that can compute `product` in this build on this processor. matmul takes the
-/// first, the fastest by measurement (docs/benchmarks/cpu.md). The list depends only on sizes,
-/// dtypes, processor and build.
+/// first, the fastest by measurement (docs/benchmarks/cpu.md). The list depends only on n, k,
+/// dtypes, processor, TESSERA_CPU and build (and on whether m is zero).
 [[nodiscard]] std::vector<MatMulAlgorithm> algorithms_of(const MatMul& product);
 
 /// matmul with this algorithm, one of `algorithms_of(product)`.

@@ -6,8 +6,8 @@
 
 namespace tessera::kernels {
 
-void add_matmul_avx512(const StridedMatMul& product) {
-  add_matmul_with_eigen(product);
+void add_blocks_avx512(const StridedMatMul& product) {
+  add_with_eigen(product);
 }
 
 }  // namespace tessera::kernels

@@ -3,8 +3,8 @@
 
 namespace tessera::kernels {
 
-void add_matmul_baseline(const StridedMatMul& product) {
-  add_matmul_with_eigen(product);
+void add_blocks_baseline(const StridedMatMul& product) {
+  add_with_eigen(product);
 }
 
 }  // namespace tessera::kernels

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/matmul/matmul_onednn.hpp"
+#include "kernels/matmul/matmul_rows.hpp"
 #include "kernels/matmul/matmul_strided.hpp"
 #include "kernels/support/scratch.hpp"
 #include "kernels/support/typed.hpp"
@@ -13,6 +14,8 @@ namespace tessera::kernels {
 namespace {
 
 constexpr std::int64_t kPanel = 256;
+// Between the rows of a transposed A, as multiply_rows_with_onednn wants it.
+constexpr std::int64_t kGap = 16;
 
 /// A block of C and the panels that one thread converts into.
 struct Block {
@@ -25,13 +28,13 @@ struct Block {
   float* c;
 };
 
-/// Converts a part of a stored matrix to fp32, with its rows one after the other.
+/// Converts a part of a stored matrix to fp32, into rows `to_stride` apart.
 void widen(ConstValues from, std::int64_t stride, std::int64_t rows, std::int64_t columns,
-           float* to) {
+           float* to, std::int64_t to_stride) {
   with_type(from.dtype, [&]<class T>(std::type_identity<T>) {
     for (std::int64_t r = 0; r < rows; ++r) {
       const T* const source = from.as<T>() + r * stride;
-      float* const target = to + r * columns;
+      float* const target = to + r * to_stride;
       for_lanes(columns, [&](std::int64_t i, auto lanes) {
         lanes.write(target + i, lanes.read(source + i));
       });
@@ -40,24 +43,25 @@ void widen(ConstValues from, std::int64_t stride, std::int64_t rows, std::int64_
 }
 
 /// Converts op(M)[row .. row + rows, column .. column + columns) to fp32, stored in the order of M,
-/// whose rows lie `stride` apart.
+/// whose rows lie `stride` apart, with `gap` elements after each row.
 void widen_part(ConstValues matrix, Transpose transpose, std::int64_t stride, std::int64_t row,
-                std::int64_t rows, std::int64_t column, std::int64_t columns, float* to) {
+                std::int64_t rows, std::int64_t column, std::int64_t columns, float* to,
+                std::int64_t gap) {
   if (transpose == Transpose::yes) {
     std::swap(row, column);
     std::swap(rows, columns);
   }
-  widen(matrix.at(row * stride + column), stride, rows, columns, to);
+  widen(matrix.at(row * stride + column), stride, rows, columns, to, columns + gap);
 }
 
 void multiply_panels(const MatMul& p) {
-  if (onednn_is_faster(DType::fp32) && p.m * p.n * p.k >= kLeastForOneDnn) {
-    onednn_matmul(p);
+  if (onednn_is_faster(DType::fp32) && is_large_enough_for_onednn(p.n, p.k)) {
+    multiply_rows_with_onednn(p, 0, p.m);
     return;
   }
   float* const c = p.c.as<float>();
   if (p.write == Write::overwrite) { std::fill_n(c, p.m * p.n, 0.0F); }
-  add_matmul({.a = {p.a.as<float>(), p.transpose_a == Transpose::yes ? p.m : p.k},
+  add_matmul({.a = {p.a.as<float>(), p.a_row_elems()},
               .transpose_a = p.transpose_a,
               .b = {p.b.as<float>(), p.transpose_b == Transpose::yes ? p.k : p.n},
               .transpose_b = p.transpose_b,
@@ -69,10 +73,13 @@ void multiply_panels(const MatMul& p) {
 
 void sum_up(const MatMul& p, const Block& block) {
   const std::int64_t b_stride = p.transpose_b == Transpose::yes ? p.k : p.n;
+  const bool transposed = p.transpose_a == Transpose::yes;
+  const std::int64_t gap = transposed ? kGap : 0;
   for (std::int64_t first = 0; first < p.k; first += kPanel) {
     const std::int64_t terms = std::min(kPanel, p.k - first);
-    widen_part(p.a, p.transpose_a, p.a_row_elems(), block.row, block.rows, first, terms, block.a);
-    widen_part(p.b, p.transpose_b, b_stride, first, terms, block.column, block.columns, block.b);
+    widen_part(p.a, p.transpose_a, p.a_row_elems(), block.row, block.rows, first, terms, block.a,
+               gap);
+    widen_part(p.b, p.transpose_b, b_stride, first, terms, block.column, block.columns, block.b, 0);
     multiply_panels({.a = block.a,
                      .b = block.b,
                      .c = block.c,
@@ -81,7 +88,8 @@ void sum_up(const MatMul& p, const Block& block) {
                      .k = terms,
                      .transpose_a = p.transpose_a,
                      .transpose_b = p.transpose_b,
-                     .write = first == 0 ? Write::overwrite : Write::add});
+                     .write = first == 0 ? Write::overwrite : Write::add,
+                     .a_stride = (transposed ? block.rows : terms) + gap});
   }
 }
 
@@ -107,7 +115,7 @@ std::int64_t block_count(const MatMul& product) noexcept {
 
 void multiply_block(const MatMul& product, std::int64_t index) {
   thread_local Scratch scratch;
-  constexpr std::int64_t a_elems = kBlockRows * kPanel;
+  constexpr std::int64_t a_elems = (kBlockRows + kGap) * kPanel;
   constexpr std::int64_t b_elems = kBlockColumns * kPanel;
   constexpr std::int64_t c_elems = kBlockRows * kBlockColumns;
   auto* const panels =

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "device/cpu/host_task.hpp"
 #include "device/cpu/parallel.hpp"
@@ -9,11 +8,10 @@
 #include "kernels/matmul/matmul_algorithms.hpp"
 #include "kernels/matmul/matmul_blocks.hpp"
 #include "kernels/matmul/matmul_onednn.hpp"
+#include "kernels/matmul/matmul_rows.hpp"
 #include "kernels/matmul/matmul_split.hpp"
 #include "kernels/matmul/matmul_strided.hpp"
-#include "kernels/support/scratch.hpp"
 #include "tessera/base/error.hpp"
-#include "tessera/base/math.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -48,56 +46,12 @@ void with_eigen(const MatMul& product, Stream stream) {
   });
 }
 
-/// The order in which oneDNN sums an element depends on the sizes of the whole product. It is
-/// therefore cut into the same pieces, of rows, for any number of threads, even one. Each piece
-/// packs B again: pieces are large enough to make that cheap, and small enough to have several to
-/// distribute.
-struct RowPieces {
-  explicit RowPieces(const MatMul& p) {
-    const bool large = p.a.dtype == DType::bf16 && p.transpose_a == Transpose::no;
-    const std::int64_t wanted = large ? 256 : 128;
-    const std::int64_t pieces = std::max<std::int64_t>(1, (p.m + wanted / 2) / wanted);
-    rows = round_up(ceil_div(p.m, pieces), std::int64_t{32});
-    count = ceil_div(p.m, rows);
-  }
-  std::int64_t rows;
-  std::int64_t count;
-};
-
-/// Copies the piece's columns of an A that is stored transposed, without the gaps between its rows:
-/// with gaps, oneDNN uses a slower bf16 product.
-ConstValues copy_of_columns(const MatMul& p, std::int64_t first, std::int64_t columns) {
-  thread_local Scratch scratch;
-  const std::size_t row_bytes = static_cast<std::size_t>(columns) * size_of(p.a.dtype);
-  auto* const copy =
-      static_cast<std::byte*>(scratch.reserve(static_cast<std::size_t>(p.k) * row_bytes));
-  for (std::int64_t l = 0; l < p.k; ++l) {
-    std::memcpy(copy + static_cast<std::size_t>(l) * row_bytes,
-                p.a.at(l * p.a_row_elems() + first).data, row_bytes);
-  }
-  return {copy, p.a.dtype};
-}
-
-void multiply_rows(const MatMul& p, std::int64_t first, std::int64_t rows) {
-  const bool transposed = p.transpose_a == Transpose::yes;
-  MatMul piece = p;
-  piece.m = rows;
-  piece.c = p.c.at(first * p.c_row_elems());
-  piece.a = p.a.at(transposed ? first : first * p.a_row_elems());
-  piece.a_stride = p.a_row_elems();
-  if (transposed && rows < p.a_row_elems() && p.a.dtype == DType::bf16) {
-    piece.a = copy_of_columns(p, first, rows);
-    piece.a_stride = rows;
-  }
-  onednn_matmul(piece);
-}
-
 void with_onednn(const MatMul& product, Stream stream) {
   const RowPieces pieces{product};
   parallel_for(stream, pieces.count, 1, [&](const Chunk& chunk) {
     for (std::int64_t i = chunk.first; i < chunk.last; ++i) {
       const std::int64_t first = i * pieces.rows;
-      multiply_rows(product, first, std::min(pieces.rows, product.m - first));
+      multiply_rows_with_onednn(product, first, std::min(pieces.rows, product.m - first));
     }
   });
 }
@@ -108,15 +62,11 @@ void with_blocks(const MatMul& product, Stream stream) {
   });
 }
 
-bool is_small(const MatMul& p) {
-  return p.m * p.n * p.k < kLeastForOneDnn;
-}
-
 MatMulAlgorithm fastest_algorithm(const MatMul& p) {
   const DType a = p.a.dtype;
   const bool fp32 = a == DType::fp32 && p.b.dtype == a && p.c.dtype == a;
   const bool onednn = p.b.dtype == a && (p.c.dtype == a || p.c.dtype == DType::fp32) &&
-                      onednn_is_faster(a) && !is_small(p);
+                      onednn_is_faster(a) && p.m > 0 && is_large_enough_for_onednn(p.n, p.k);
   if (onednn) { return MatMulAlgorithm::onednn; }
   return fp32 ? MatMulAlgorithm::eigen : MatMulAlgorithm::convert;
 }
@@ -155,7 +105,7 @@ std::vector<MatMulAlgorithm> algorithms_of(const MatMul& p) {
   const auto add = [&](MatMulAlgorithm algorithm, bool possible) {
     if (possible && algorithm != algorithms.front()) { algorithms.push_back(algorithm); }
   };
-  const bool positive = p.m > 0 && p.n > 0 && p.k > 0;
+  const bool positive = p.m > 0 && p.n >= kLeastColumns && p.k > 0;
   add(MatMulAlgorithm::eigen, a == DType::fp32 && p.b.dtype == a && p.c.dtype == a);
   add(MatMulAlgorithm::onednn, positive && p.b.dtype == a &&
                                    (p.c.dtype == a || p.c.dtype == DType::fp32) &&

@@ -24,20 +24,20 @@ using ResultMap = Eigen::Map<RowMajor, Eigen::Unaligned, Stride>;
 
 // A transposed A is the same memory, read as a column-major matrix.
 template <class A, class B>
-void add_with_eigen(const StridedMatMul& p) {
+void add_as(const StridedMatMul& p) {
   ResultMap(p.c.data, p.m, p.n, Stride(p.c.stride)).noalias() +=
       ConstMap<A>(p.a.data, p.m, p.k, Stride(p.a.stride)) *
       ConstMap<B>(p.b.data, p.k, p.n, Stride(p.b.stride));
 }
 
-void add_matmul_with_eigen(const StridedMatMul& p) {
-  if (p.m == 0 || p.n == 0 || p.k == 0) { return; }
+// m is a multiple of kRowBlock, n at least 2.
+void add_with_eigen(const StridedMatMul& p) {
   const bool a = p.transpose_a == Transpose::yes;
   const bool b = p.transpose_b == Transpose::yes;
-  if (!a && !b) { add_with_eigen<RowMajor, RowMajor>(p); }
-  if (!a && b) { add_with_eigen<RowMajor, ColMajor>(p); }
-  if (a && !b) { add_with_eigen<ColMajor, RowMajor>(p); }
-  if (a && b) { add_with_eigen<ColMajor, ColMajor>(p); }
+  if (!a && !b) { add_as<RowMajor, RowMajor>(p); }
+  if (!a && b) { add_as<RowMajor, ColMajor>(p); }
+  if (a && !b) { add_as<ColMajor, RowMajor>(p); }
+  if (a && b) { add_as<ColMajor, ColMajor>(p); }
 }
 
 }  // namespace

@@ -7,18 +7,17 @@
 
 namespace tessera::kernels {
 
-/// Multiply-adds below which calling oneDNN, and compiling a product once, cost more than they
-/// save.
-inline constexpr std::int64_t kLeastForOneDnn = 128 * 1024;
-
 /// Whether this build has oneDNN, oneDNN computes products of two matrices of `dtype` on this
-/// processor, and it was measured to be faster there. Results have fp32 or `dtype`.
+/// processor, and it was measured to be faster there, or on the processors that TESSERA_CPU names.
+/// Results have fp32 or `dtype`.
 [[nodiscard]] bool onednn_is_faster(DType dtype);
-/// Whether oneDNN computes such products at all.
+/// Whether oneDNN computes such products at all. Errors of both: ConfigError if TESSERA_CPU is
+/// wrong, or comes too late for oneDNN.
 [[nodiscard]] bool onednn_computes(DType dtype);
 
 /// Computes the product at once on the calling thread, whose OpenMP settings are unchanged on
-/// return. No size is zero. The order of sums depends on everything but the addresses.
+/// return. No size is zero. The order of sums depends on everything but the addresses; see
+/// matmul_rows.hpp for one that does not depend on m.
 ///
 /// Memory: the calling thread keeps its last 64 products (oneDNN keeps 1024 for the process), and
 ///         one scratchpad as large as the largest needed; both end with the thread.

@@ -28,20 +28,32 @@ struct StridedMatMul {
 };
 
 /// C (m x n) += op(A) (m x k) * op(B) (k x n), computed at once on the calling thread; like MatMul,
-/// with strides. The order of sums depends on the sizes and on the processor, which does not change
-/// in a run.
+/// with strides. The order of sums depends on n, k, transpositions, the processor and TESSERA_CPU,
+/// which do not change in a run: a row has the same bits whatever its neighbours, strides and
+/// addresses.
+///
+/// Memory: the calling thread keeps up to 4 (8 n + 8 k) bytes for rows beyond a multiple of
+///         kRowBlock, and 8 (k + m) bytes if n is 1.
 void add_matmul(const StridedMatMul& product);
 
-/// The same functions, each compiled for one instruction set.
-void add_matmul_baseline(const StridedMatMul& product);
-void add_matmul_avx512(const StridedMatMul& product);
+/// Eigen computes rows in blocks of 4, and those beyond a multiple of 4 in another order for some n
+/// and k. Twice that also keeps it from cutting n at no multiple of its block where m k is tiny.
+inline constexpr std::int64_t kRowBlock = 8;
 
-/// One of the functions above, with the name of its instruction set.
+/// The product of a multiple of kRowBlock rows and at least two columns (Eigen computes products
+/// with a vector in another order), each compiled for one instruction set.
+void add_blocks_baseline(const StridedMatMul& product);
+void add_blocks_avx512(const StridedMatMul& product);
+
+/// add_matmul for one instruction set.
 struct MatMulVariant {
   std::string_view name;
-  void (*run)(const StridedMatMul& product);
+  void (*add_blocks)(const StridedMatMul& product);
+
+  void run(const StridedMatMul& product) const;
 };
-/// Returns the variants that this processor can run. add_matmul takes the first.
+/// Returns the variants that this processor can run and TESSERA_CPU allows. add_matmul takes the
+/// first.
 [[nodiscard]] std::vector<MatMulVariant> matmul_variants();
 
 }  // namespace tessera::kernels

@@ -81,12 +81,15 @@ TEST(TensorParallelLayers, EqualOneRankToRoundingInBf16) {
 
 // Each row is multiplied and added independently: 8 and 13 rows.
 TEST(TensorParallelLayers, SlicesOfRowsChangeNoBit) {
-  for (const bool sequence_parallel : {false, true}) {
-    const TensorCase one{2, {sequence_parallel, 1}};
-    const TensorCase three{2, {sequence_parallel, 3}};
-    const TensorOutcome expected = run_tensor_course(one);
-    for (const auto& [name, values] : run_tensor_course(three).arrays) {
-      EXPECT_TRUE(values == expected.arrays.at(name)) << name;
+  for (const DType compute : {DType::fp32, DType::bf16, DType::fp16}) {
+    for (const bool sequence_parallel : {false, true}) {
+      TensorCase cut{2, {sequence_parallel, 1}};
+      cut.compute = compute;
+      const TensorOutcome expected = run_tensor_course(cut);
+      cut.options.slices = 3;
+      for (const auto& [name, values] : run_tensor_course(cut).arrays) {
+        EXPECT_TRUE(values == expected.arrays.at(name)) << to_string(compute) << " " << name;
+      }
     }
   }
 }

@@ -61,16 +61,19 @@ struct MatMul {
 /// once if C has 16 bits. C must not overlap A, B, `pre_gelu` or `residual`; Write::add adds to the
 /// old values of C. Sizes of zero are legal.
 ///
-/// Bits:   on a CPU the order of sums depends on m, n, k, strides, dtypes, transpositions,
-///         processor and build, not on threads or addresses. On CUDA it also depends on the kind of
-///         device and cuBLASLt's version, and on addresses only if a matrix does not start at a
-///         multiple of 16 bytes. Subnormal bf16 numbers may count as zero. On a CPU a bias, an
+/// Bits:   on a CPU the bits of a row of C depend on its row of A, on B, n, k, dtypes,
+///         transpositions and `write`, on the processor, the build and TESSERA_CPU: not on m, that
+///         is on the rows computed with it, nor on strides, addresses or threads. Columns of B cut
+///         into two products may give other bits. On CUDA the order of sums also depends on m,
+///         strides, the kind of device and cuBLASLt's version, and on addresses only if a matrix
+///         does not start at a multiple of 16 bytes. Subnormal bf16 numbers may count as zero. On a CPU a bias, an
 ///         epilogue and a residual give the bits of add_bias, the GELU kernels and add after the
 ///         product; CUDA may leave out roundings to C's dtype before the last. Sums of columns have
 ///         the bits of bias_gradient, unless CUDA computes them in the product, in fp32 in
 ///         cuBLASLt's order: where `WorldOptions::products` has an algorithm for the two together.
-/// Memory: the caller gives no workspace. On a CPU each thread keeps panels of about 1 MiB and up
-///         to 64 compiled products of oneDNN for the next call; CUDA uses the stream's workspace.
+/// Memory: the caller gives no workspace. On a CPU each thread keeps panels of about 1 MiB, copies
+///         of a few rows, and up to 64 compiled products of oneDNN for the next call; CUDA uses the
+///         stream's workspace.
 /// Errors: ContractError for a negative size, a null or fp64 matrix, or a stride shorter than a
 ///         row; for a bias, epilogue or residual together with Write::add or with gaps in C; for a
 ///         gelu_gradient with a bias, or an epilogue without `pre_gelu` of C's dtype; for a

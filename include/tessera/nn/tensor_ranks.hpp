@@ -24,8 +24,8 @@ struct TensorOptions {
   bool sequence_parallel = false;
   /// The number of slices of rows in which a row product is computed: the sum of one slice is
   /// communicated while the next slice is multiplied. Slices are multiples of 8 rows, so that there
-  /// may be fewer. fp32 products on a CPU keep their bits; in other products the order of sums may
-  /// depend on the number of rows (kernels::matmul).
+  /// may be fewer. On a CPU they change no bit; on CUDA the order of sums may depend on the number
+  /// of rows (kernels::matmul).
   int slices = 1;
 
   friend bool operator==(const TensorOptions&, const TensorOptions&) = default;
