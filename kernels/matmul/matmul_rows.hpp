@@ -37,8 +37,9 @@ struct RowPieces {
 ///
 /// What lies otherwise is copied.
 ///
-/// Memory: the calling thread keeps the copies: at most 384 k bytes for a transposed A of bf16, 76 k
-///         for one of fp32 with at most 3 columns, and 1 MiB or two rows each for A and C with gaps.
+/// Memory: the calling thread keeps the copies: at most 384 k bytes for a transposed A of bf16,
+///         76 k for one of fp32 with at most 3 columns, and 1 MiB or two rows each for A and C with
+///         gaps.
 /// Errors: DeviceError if oneDNN fails.
 void multiply_rows_with_onednn(const MatMul& product, std::int64_t first, std::int64_t rows);
 

@@ -192,9 +192,7 @@ TEST_P(MatMulRows, HaveTheBitsOfTheRowAlone) {
   std::vector<Shape> shapes{std::begin(kShapes), std::end(kShapes)};
   if (all_of_them()) {
     for (const std::int64_t n : {3, 23, 48, 96, 257}) {
-      for (const std::int64_t k : {1, 8, 63, 151, 256, 433, 1030}) {
-        shapes.push_back({n, k, 1});
-      }
+      for (const std::int64_t k : {1, 8, 63, 151, 256, 433, 1030}) { shapes.push_back({n, k, 1}); }
     }
   }
   int kinds = 0;

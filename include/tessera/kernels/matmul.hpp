@@ -66,11 +66,12 @@ struct MatMul {
 ///         is on the rows computed with it, nor on strides, addresses or threads. Columns of B cut
 ///         into two products may give other bits. On CUDA the order of sums also depends on m,
 ///         strides, the kind of device and cuBLASLt's version, and on addresses only if a matrix
-///         does not start at a multiple of 16 bytes. Subnormal bf16 numbers may count as zero. On a CPU a bias, an
-///         epilogue and a residual give the bits of add_bias, the GELU kernels and add after the
-///         product; CUDA may leave out roundings to C's dtype before the last. Sums of columns have
-///         the bits of bias_gradient, unless CUDA computes them in the product, in fp32 in
-///         cuBLASLt's order: where `WorldOptions::products` has an algorithm for the two together.
+///         does not start at a multiple of 16 bytes. Subnormal bf16 numbers may count as zero. On a
+///         CPU a bias, an epilogue and a residual give the bits of add_bias, the GELU kernels and
+///         add after the product; CUDA may leave out roundings to C's dtype before the last. Sums
+///         of columns have the bits of bias_gradient, unless CUDA computes them in the product, in
+///         fp32 in cuBLASLt's order: where `WorldOptions::products` has an algorithm for the two
+///         together.
 /// Memory: the caller gives no workspace. On a CPU each thread keeps panels of about 1 MiB, copies
 ///         of a few rows, and up to 64 compiled products of oneDNN for the next call; CUDA uses the
 ///         stream's workspace.

@@ -14,8 +14,8 @@ enum class InstructionSet : std::uint8_t {
   native,       ///< all that the processor has, such as AMX
 };
 
-/// Which algorithms are chosen where that hangs on the processor's maker: cores of one instruction
-/// set differ in the width of their multipliers.
+/// The algorithms of products, where they are chosen by the processor's maker: cores of one
+/// instruction set differ in the width of their multipliers.
 enum class Choices : std::uint8_t {
   intel,  ///< 512-bit multipliers; bf16 with AMX only
   amd,    ///< every other maker: 256-bit multipliers; bf16 with AVX512-BF16
