@@ -59,9 +59,9 @@ struct GPTOptions {
   /// backward pass, and a search for values that are not finite begins at ln_f's output
   /// (ForwardScope::watch).
   ///
-  /// Results are as exact as with 0, but have other bits: products of fewer rows may add in another
-  /// order, the loss is added by chunks in fp64, and the table's gradient by chunks in order, each
-  /// rounded to its dtype. All strategies still have the same bits.
+  /// Results are as exact as with 0, but have other bits: the loss is added by chunks in fp64, the
+  /// table's gradient by chunks in order, each rounded to its dtype, and on CUDA products of fewer
+  /// rows may add in another order. All strategies still have the same bits.
   std::int64_t head_rows = 0;
   /// The probability, in [0, 1), with which training drops each element of the embedding's output,
   /// each attention probability, and each element of both of a layer's additions to the residual
