@@ -68,9 +68,9 @@ TEST_P(MeshFormats, OneStateHasTheSameBytesOnEveryMeshAndResumesOnAnyMesh) {
   const TemporaryFolder folder;
   const MeshJob job = GetParam().second.on(kSavedOn);
   const bool rounds = GetParam().first != "fp32";
-  // In fp32, a step's gradient is a sum over the samples, and its update has about 16 roundings. In
-  // 16 or 8 bits a rounding may go the other way. bound: a value of the state at a boundary differs
-  // by 2^-7; the loss by that times the part of such values, below an eighth
+  // bound: in 16 or 8 bits a value of the state at a boundary of rounding differs by 2^-7; the loss
+  // by that times the part of such values, below an eighth. In fp32: a step's sum over the samples,
+  // and about 16 roundings of its update.
   const double near =
       rounds ? 1e-3 : chain_difference(8 * (sum_roundings(MeshJob::kGlobalBatch) + 16));
   std::filesystem::path saved;
