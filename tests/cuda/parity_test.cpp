@@ -47,7 +47,7 @@ TEST_P(CudaMesh, StagesShardsAndPartsOfLayersLearnWhatOneRankLearnsAndHoldWhatWa
   const MeshOutcome outcome = train_on(run);
   if (GetParam() == DType::fp32) {
     const GPTBounds within =
-        between_runs(run.config, run.options.accumulate * 2 * run.batch * run.config.seq);
+        between_runs(run.config, run.batch * run.config.seq * run.options.accumulate * 2);
     const FarthestTensor gradient =
         farthest(expected.seen.first_gradients, outcome.seen.first_gradients);
     EXPECT_LE(gradient.difference, within.gradient) << gradient.name;

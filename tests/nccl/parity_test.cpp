@@ -49,8 +49,8 @@ std::string unlike(const ToyOutcome& expected, const ToyOutcome& outcome) {
   if (!test::on_a_gpu() || this_job().size <= 2) { return difference(expected, outcome); }
   if (outcome.losses.size() != expected.losses.size()) { return "number of losses"; }
   const GPTRun run = on_cuda();
-  const GPTBounds within =
-      between_runs(run.config, run.options.accumulate * run.ranks * kGPTRunBatch * run.config.seq);
+  const GPTBounds within = between_runs(
+      run.config, std::int64_t{run.options.accumulate} * run.ranks * kGPTRunBatch * run.config.seq);
   for (std::size_t i = 0; i < expected.losses.size(); ++i) {
     const double difference = std::abs(outcome.losses[i] - expected.losses[i]);
     if (!(difference <= within.later_loss * expected.losses[0])) {

@@ -168,7 +168,7 @@ TEST(RecomputeMemory, OutputsOfGeluAndNormsTakeNone) {
     EXPECT_EQ(saved(Recompute::gelu()), 5 * 4U);
     EXPECT_EQ(saved(Recompute::layer_norm()), 5 * 2U);
     EXPECT_EQ(saved(Recompute::gelu() | Recompute::layer_norm()), 5 * 6U);
-    EXPECT_EQ(saved(Recompute::every(2) | Recompute::gelu()), saved(Recompute::every(2)) + 2 * 4U);
+    EXPECT_EQ(saved(Recompute::every(2) | Recompute::gelu()), saved(Recompute::every(2)) + 2 * 4UL);
   }
 }
 

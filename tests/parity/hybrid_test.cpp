@@ -186,7 +186,7 @@ INSTANTIATE_TEST_SUITE_P(Cuts, HybridCut, ::testing::ValuesIn(cuts()), [](const 
 double most_apart(const ToyRun& run) {
   const int micro_batches = run.options.accumulate;
   if (run.options.gradient == DType::fp32 && run.options.reduce == DType::fp32) {
-    return order_difference(run.ranks * micro_batches);
+    return order_difference(std::int64_t{run.ranks} * micro_batches);
   }
   // Roundings to 16 bits: zero3's sum over the ranks, hybrid's sums within and across groups, and
   // on both sides the sum over micro-batches.

@@ -49,7 +49,7 @@ void expect_planned(const MeshRun& run, const MeshOutcome& outcome) {
 }
 
 std::int64_t micro_batches_of(const MeshRun& run) {
-  return run.options.accumulate * data_ranks_of(run);
+  return std::int64_t{run.options.accumulate} * data_ranks_of(run);
 }
 
 /// Bounds of the effect of the order of sums in fp32: all of a step's are made in another order.
