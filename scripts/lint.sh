@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the gates: clang-format over every C, C++ and CUDA file, shellcheck over every script, plain words
-# over every text, clang-tidy over the sources of a change. The status is 1 if a gate finds something,
-# 2 if the gates cannot run.
+# over every text, tolerances over every test, clang-tidy over the sources of a change. The status is 1
+# if a gate finds something, 2 if the gates cannot run.
 #
 #   scripts/lint.sh              clang-tidy reads what differs from the merge base with origin/main
 #                                or main, uncommitted files included; on main itself, from the last
@@ -108,6 +108,7 @@ check_scripts() {
 }
 gate shellcheck "$((${#scripts[@]} + ${#pieces[@]})) files" check_scripts
 gate plain-words "$(git ls-files | wc -l) files" python3 scripts/plain_words.py
+gate tolerances "$(files tests | wc -l) files" python3 scripts/tolerances.py
 
 # Sets $base to the commit that the change is compared with, and $compared to its description. A
 # shallow clone may not have such a commit: then only uncommitted changes count.

@@ -322,6 +322,7 @@ TEST(CReports, DescribeStepsAndScales) {
     EXPECT_EQ(report.size, sizeof report);
     EXPECT_EQ(report.step, 2);
     EXPECT_EQ(report.lr, 0.25F);
+    // bound: gradients are small integers; their norm is a sum in fp64
     EXPECT_NEAR(report.grad_norm, std::sqrt(6.0), 1e-9);
     EXPECT_EQ(report.skipped, 0);
     TESSERA_TRY(tessera_previous_report(line.model, &report));

@@ -6,6 +6,7 @@
 #include "checkpoint/mesh_job.hpp"
 #include "support/groups.hpp"
 #include "support/rank_job.hpp"
+#include "support/rounding.hpp"
 #include "support/temporary_folder.hpp"
 #include "tessera/checkpoint/checkpointer.hpp"
 #include "tessera/nn/gpt.hpp"
@@ -134,7 +135,10 @@ TEST(CheckpointAnywhere, AMeshResumesFromAnother) {
                              trainer.steps(2);
                              other.steps(2);
                              const double loss = trainer.loss();
-                             EXPECT_NEAR(other.loss(), loss, 1e-3 * loss);
+                             // A weight whose master lies at a boundary may be rounded the
+                             // other way, by 2 u; an eighth of them are allowed to be.
+                             const double near = 2 * unit_roundoff(DType::bf16) / 8;
+                             EXPECT_NEAR(other.loss(), loss, near * loss);
                            },
                            {});
 }

@@ -8,6 +8,7 @@
 #include "checkpoint/forwarding_files.hpp"
 #include "checkpoint/mesh_job.hpp"
 #include "checkpoint/saver.hpp"
+#include "support/rounding.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/whole_state.hpp"
 #include "tessera/checkpoint/checkpointer.hpp"
@@ -66,8 +67,12 @@ INSTANTIATE_TEST_SUITE_P(All, MeshFormats, testing::ValuesIn(formats()),
 TEST_P(MeshFormats, OneStateHasTheSameBytesOnEveryMeshAndResumesOnAnyMesh) {
   const TemporaryFolder folder;
   const MeshJob job = GetParam().second.on(kSavedOn);
-  const bool rounds = GetParam().first != "fp32";  // another order of sums changes rounding
-  const double near = rounds ? 1e-3 : 1e-5;
+  const bool rounds = GetParam().first != "fp32";
+  // In fp32: a step's sum over the samples, and about 16 roundings of its update. In 16 or 8 bits a
+  // value of the state at a boundary may be rounded the other way, by 2 u; an eighth of them are
+  // allowed to be.
+  const double near = rounds ? 2 * unit_roundoff(DType::bf16) / 8
+                             : chain_difference(8 * (sum_roundings(MeshJob::kGlobalBatch) + 16));
   std::filesystem::path saved;
   WholeState state;
   std::vector<double> expected;
@@ -209,7 +214,9 @@ TEST(Meshes, ExportWholeTensorsOnEveryRank) {
       EXPECT_TRUE(parameters == expected.first);
       ASSERT_EQ(gradients.size(), expected.second.size());
       for (const auto& [name, found] : gradients) {
-        EXPECT_THAT(found, testing::Pointwise(testing::FloatNear(1e-6F), expected.second.at(name)))
+        // A mean of slopes below 3, one of each sample.
+        const auto most = static_cast<float>(3 * order_difference(MeshJob::kGlobalBatch));
+        EXPECT_THAT(found, testing::Pointwise(testing::FloatNear(most), expected.second.at(name)))
             << name;
       }
     });

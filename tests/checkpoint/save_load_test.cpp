@@ -42,6 +42,9 @@ TEST_P(StateFormats, AJobOfTheSameRanksResumesBitIdentically) {
   });
 }
 
+/// Between runs on different numbers of ranks.
+const ToyBounds kWithin = between_orders(ToyJob{}.toy, ToyJob::kGlobalBatch);
+
 TEST(Resume, OnAnyNumberOfRanksUnderEveryStrategyLossesAreThoseOfTheUninterruptedRun) {
   const TemporaryFolder folder;
   const ToyJob job = ToyJob{}.under(Strategy::zero3);
@@ -62,7 +65,7 @@ TEST(Resume, OnAnyNumberOfRanksUnderEveryStrategyLossesAreThoseOfTheUninterrupte
         if (world.rank() != 0) { return; }
         EXPECT_EQ(difference(saved, again), "") << name;
         for (std::size_t i = 0; i < losses.size(); ++i) {
-          EXPECT_NEAR(losses[i], expected[i], 1e-5) << name << ", step " << i;
+          EXPECT_NEAR(losses[i], expected[i], kWithin.loss * expected[0]) << name << ", step " << i;
         }
       });
     }
@@ -118,7 +121,7 @@ TEST(Resume, InBf16LossesOnAnotherNumberOfRanksDifferByWhatRoundingMayChange) {
   for (const int ranks : {1, 3, 8}) {
     const Trajectory found = resumed(job.on(ranks).under(Strategy::zero2), saved, kSteps);
     for (std::size_t step = 0; step < kSteps; ++step) {
-      double bound = 1e-5;
+      double bound = kWithin.loss * expected.losses[0];
       for (const auto& [name, weights] : expected.weights[step]) {
         const std::vector<float>& others = found.weights[step].at(name);
         const auto trained = expected.gradients[step].find(name);
@@ -243,6 +246,7 @@ TEST(Conversion, MomentsOfAnotherFormatAreRefusedUnlessAskedFor) {
       if (world.rank() == 0) { losses[quantised ? 1 : 0] = some; }
     });
   }
+  // bound: 8 bits keep a moment to 2^-7 of it, and 3 steps change the loss by 2 at most
   for (std::size_t i = 0; i < 3; ++i) { EXPECT_NEAR(losses[0][i], losses[1][i], 0.02); }
   EXPECT_NE(losses[0], losses[1]);
 }

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/gpt_rounding.hpp"
 #include "support/places.hpp"
 
 extern char** environ;
@@ -112,6 +113,11 @@ class CommandTest : public testing::Test {
         "2"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
+  }
+
+  /// Bounds between runs of small() that add in different orders.
+  [[nodiscard]] static GPTBounds small_bounds() {
+    return between_runs({.layers = 2, .hidden = 20, .heads = 2, .vocab = 256, .seq = 16}, 12 * 16);
   }
 
   /// The objects of a log, one per line.

@@ -44,10 +44,18 @@ class MeshCommand : public CommandTest {
   mutable std::string out_;
 };
 
+/// Bounds between runs that add in different orders.
+const GPTBounds kWithin = between_runs(
+    {.layers = 4, .hidden = 128, .heads = 4, .vocab = 256, .seq = 32}, std::int64_t{16} * 32);
+
+double loss_of(const Json& line) {
+  return line.at("loss").get<double>();
+}
+
 void expect_near(const std::vector<Json>& lines, const std::vector<Json>& whole) {
   ASSERT_EQ(lines.size(), whole.size());
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    EXPECT_NEAR(lines[i].at("loss").get<double>(), whole[i].at("loss").get<double>(), 1e-5);
+    EXPECT_NEAR(loss_of(lines[i]), loss_of(whole[i]), kWithin.later_loss * loss_of(whole[0]));
     EXPECT_EQ(lines[i].at("step"), whole[i].at("step"));
   }
 }
@@ -81,11 +89,12 @@ TEST_F(MeshCommand, TrainsAsOneRankDoes) {
     expect_near(log("a.log"), whole);
     for (const Json& line : log("a.log")) {
       EXPECT_EQ(line.at("peak_bytes"), line.at("planned_peak_bytes"));
+      // bound: a quotient in fp64, of a value below 1e6
       EXPECT_NEAR(line.at("tokens_per_second").get<double>(),
                   16 * 32 / line.at("seconds").get<double>(), 1e-3);
     }
     EXPECT_NEAR(log("a.log").back().at("eval_loss").get<double>(),
-                whole.back().at("eval_loss").get<double>(), 1e-5);
+                whole.back().at("eval_loss").get<double>(), kWithin.later_loss * loss_of(whole[0]));
   }
 }
 
@@ -105,6 +114,7 @@ TEST_F(MeshCommand, ComparesStrategiesThatHoldWhatWasPlanned) {
     EXPECT_NE(ranks[0].at("peak_bytes"), ranks[4].at("peak_bytes")) << "other layers";
   }
   EXPECT_EQ(json.at("pipeline").at("in_flight"), (Json{2, 1}));
+  // bound: a quotient in fp64
   EXPECT_NEAR(json.at("pipeline").at("bubble").get<double>(), 0.2, 1e-9);
   const std::string page = read_file(path("report.html"));
   EXPECT_THAT(page, HasSubstr("\"recorded\":[{\"strategy\":\"zero1\",\"step\":2,"));
@@ -238,8 +248,8 @@ TEST_F(MeshCommand, ResumesOnAnotherMeshAndSaysSo) {
             "note: no --mesh from now on, --mesh shard=2,tensor=2 before\n");
   (void)done(
       nano("train", 1, 1, {"--steps", "3", "--lr-schedule", "constant", "--log", path("c.log")}));
-  EXPECT_NEAR(log("b.log").back().at("loss").get<double>(),
-              log("c.log").back().at("loss").get<double>(), 1e-5);
+  const double expected = loss_of(log("c.log").back());
+  EXPECT_NEAR(loss_of(log("b.log").back()), expected, kWithin.later_loss * expected);
 }
 
 TEST_F(MeshCommand, ScalesOverTheDimensionsThatAMeshLeavesOpen) {
@@ -283,7 +293,9 @@ TEST_F(MeshCommand, TimesTheStagesOfAPipeline) {
     EXPECT_THAT(out_, HasSubstr("(ddp: waiting by place along pipe "));
     return json.at("strategies")[0].at("time").at("bubble").get<double>();
   };
+  // bound: embedding and head make the first and the last stage longer than the formula assumes
   EXPECT_NEAR(bubble("4"), 3.0 / 7, 0.05);
+  // bound: as above
   EXPECT_NEAR(bubble("16"), 3.0 / 19, 0.04);
 }
 

@@ -43,6 +43,7 @@ TEST_F(Train, LogsOneObjectAStepAndTheLossFalls) {
     EXPECT_GT(line.at("tokens_per_second").get<double>(), 0);
     EXPECT_EQ(line.at("peak_bytes").size(), 3U);
   }
+  // bound: the loss of a guess, with logits whose variance adds half of it, below 0.4
   EXPECT_NEAR(losses(lines).front(), std::log(256.0), 0.2);
   EXPECT_LT(losses(lines).back(), 4.5);
 }
@@ -50,10 +51,12 @@ TEST_F(Train, LogsOneObjectAStepAndTheLossFalls) {
 TEST_F(Train, TheRateWarmsUpThenFallsToATenth) {
   const auto lines = logged(small("train", {"--steps", "10", "--lr", "0.008", "--warmup", "3"}));
   ASSERT_EQ(lines.size(), 10U);
-  EXPECT_NEAR(lines[0].at("lr").get<double>(), 0.002, 1e-9);
-  EXPECT_NEAR(lines[3].at("lr").get<double>(), 0.008, 1e-9);
+  // A rate is rounded to fp32 after the few operations of a schedule.
+  const double rounded = 4 * unit_roundoff(DType::fp32);
+  EXPECT_NEAR(lines[0].at("lr").get<double>(), 0.002, rounded * 0.002);
+  EXPECT_NEAR(lines[3].at("lr").get<double>(), 0.008, rounded * 0.008);
   EXPECT_LT(lines[9].at("lr").get<double>(), 0.002);
-  EXPECT_GT(lines[9].at("lr").get<double>(), 0.0008 - 1e-9);
+  EXPECT_GT(lines[9].at("lr").get<double>(), 0.0008 * (1 - rounded));
 }
 
 TEST_F(Train, AConstantRateStays) {
@@ -63,7 +66,8 @@ TEST_F(Train, AConstantRateStays) {
 
 TEST_F(Train, TheCosineEndsAtTheGivenRate) {
   const auto lines = logged(small("train", {"--steps", "2", "--lr", "0.003", "--min-lr", "0.001"}));
-  EXPECT_NEAR(lines[1].at("lr").get<double>(), 0.002, 1e-9);  // half way down
+  // Half way down; a few operations in fp32.
+  EXPECT_NEAR(lines[1].at("lr").get<double>(), 0.002, 4 * unit_roundoff(DType::fp32) * 0.003);
 }
 
 TEST_F(Train, RecomputeSavesMemoryAndChangesNoLossAndDropoutChangesThem) {
@@ -319,7 +323,9 @@ TEST_F(Train, AccumulatingApproximatesALargerBatch) {
   *(std::find(arguments.begin(), arguments.end(), "--batch") + 1) = "1";
   const auto deep = losses(logged(arguments));
   ASSERT_EQ(wide.size(), deep.size());
-  for (std::size_t i = 0; i < wide.size(); ++i) { EXPECT_NEAR(wide[i], deep[i], 1e-5) << i; }
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    EXPECT_NEAR(wide[i], deep[i], small_bounds().later_loss * wide[0]) << i;
+  }
 }
 
 TEST_F(Train, InitialWeightsRoundTripToTheBit) {

@@ -33,7 +33,7 @@ TEST_F(CudaRun, LossesAreTheCpusUnderEveryStrategyAndMemoryIsAsPlanned) {
       const auto losses = strategy.at("losses").get<std::vector<double>>();
       ASSERT_EQ(losses.size(), base.size());
       for (std::size_t i = 0; i < base.size(); ++i) {
-        EXPECT_NEAR(losses[i], base[i], 1e-4) << "step " << i + 1;
+        EXPECT_NEAR(losses[i], base[i], small_bounds().later_loss * base[0]) << "step " << i + 1;
       }
       EXPECT_EQ(strategy.at("losses"), cuda.at("strategies")[0].at("losses"));
       for (const Json& rank : strategy.at("ranks")) {
@@ -138,7 +138,10 @@ TEST_F(CudaRun, TheLogHasEveryStepInOrderAsOnTheCpu) {
         EXPECT_EQ(cuda[i].at(same), cpu[i].at(same)) << same;
       }
       for (const char* near : {"loss", "grad_norm"}) {
-        EXPECT_NEAR(cuda[i].at(near).get<double>(), cpu[i].at(near).get<double>(), 1e-4) << near;
+        const double first = cpu[0].at(near).get<double>();
+        EXPECT_NEAR(cuda[i].at(near).get<double>(), cpu[i].at(near).get<double>(),
+                    small_bounds().later_loss * first)
+            << near;
       }
       EXPECT_EQ(cuda[i].contains("eval_loss"), cpu[i].contains("eval_loss"));
       EXPECT_EQ(cuda[i].at("peak_bytes"), cuda[i].at("planned_peak_bytes"));
@@ -163,6 +166,7 @@ TEST_F(CudaRun, NoStepIsReportedShorterThanItWas) {
     std::vector<double> seconds;
     for (const Json& line : log("run.jsonl")) {
       seconds.push_back(line.at("seconds"));
+      // bound: a quotient in fp64
       EXPECT_NEAR(line.at("tokens_per_second").get<double>() * seconds.back(), 32, 1e-6);
     }
     ASSERT_EQ(seconds.size(), 8U);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "support/groups.hpp"
+#include "support/rounding.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 
@@ -68,14 +69,19 @@ TEST_P(ClipNorm, UsesTheNormOfTheWholeGradientUnderEveryStrategyOnAnyRanks) {
         const double norm =
             std::sqrt(21 * square(3 + mean) + 5 * square(3 + mean) + 11 * square(5 + mean));
         const StepReport report = net.model.report();
-        EXPECT_NEAR(report.grad_norm, norm, 1e-6 * norm) << to_string(strategy);
-        EXPECT_NEAR(report.clip_coefficient, kClip / norm, 1e-6);
+        // A gradient is the mean of 2 n micro-batches: an exact sum of integers, times 1 / n. Its
+        // norm is a sum in fp64; the coefficient and an update are a few operations more.
+        const double u = unit_roundoff(DType::fp32);
+        EXPECT_NEAR(report.grad_norm, norm, 3 * u * norm) << to_string(strategy);
+        // bound: the coefficient adds 1e-6 to the norm
+        EXPECT_NEAR(report.clip_coefficient, kClip / norm, (6 * u + 1e-6 / norm) * kClip / norm);
         const auto all = exported(net.model, StateTensor::parameters);
         const auto stepped = [&](double gradient) {
           return 1.0 - static_cast<double>(kRate) * gradient * static_cast<double>(kClip) / norm;
         };
-        for (const float x : all.at("root.table")) { EXPECT_NEAR(x, stepped(3 + mean), 1e-6); }
-        for (const float x : all.at("block.v")) { EXPECT_NEAR(x, stepped(5 + mean), 1e-6); }
+        const double most = u + 1e-6 / norm;  // bound: of parameters near 1; as above
+        for (const float x : all.at("root.table")) { EXPECT_NEAR(x, stepped(3 + mean), most); }
+        for (const float x : all.at("block.v")) { EXPECT_NEAR(x, stepped(5 + mean), most); }
         for (const float x : all.at("block.b")) { EXPECT_EQ(x, 1.0F); }
       });
     }

@@ -504,7 +504,9 @@ TEST(Initialisation, NormalNumbersHaveTheirMomentsAndDoNotDependOnTheCut) {
     sum += x;
     square += static_cast<double>(x) * x;
   }
+  // bound: five standard deviations of a mean, 2 / 200, and of a deviation, 2 / 283
   EXPECT_NEAR(sum / 40'001, 0.0, 0.05);
+  // bound: as above
   EXPECT_NEAR(std::sqrt(square / 40'001), 2.0, 0.05);
   for (const std::size_t first : {1U, 2U, 3U, 4U, 777U}) {
     std::vector<float> part(333);

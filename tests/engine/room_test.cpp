@@ -11,6 +11,7 @@
 
 #include "device/cpu/host_task.hpp"
 #include "support/groups.hpp"
+#include "support/rounding.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 
@@ -78,7 +79,9 @@ TEST_P(Room, HoldsZerosThroughoutATraining) {
                   pass(model, unit, content);
                   model.step();
                 }
-                EXPECT_NEAR(model.report().grad_norm, std::sqrt(15 * 0.25 + 3 * 0.0625), 1e-5);
+                // Three equal gradients are added and divided by 3; in 16 bits the sum is rounded.
+                const double norm = std::sqrt(15 * 0.25 + 3 * 0.0625);
+                EXPECT_NEAR(model.report().grad_norm, norm, 3 * unit_roundoff(DType::fp32) * norm);
               },
               {.poison = SlotPoison::nan});
   }

@@ -45,7 +45,7 @@ TEST(VectorExp, TakesEveryInput) {
   EXPECT_EQ(exp_of(-1e30F), 0.0F);
   EXPECT_EQ(exp_of(-104.0F), 0.0F);
   EXPECT_TRUE(std::isnan(exp_of(kNan)));
-  EXPECT_NEAR(exp_of(-100.0F), 3.78e-44F, 2e-45F);  // subnormal: steps of 1.4e-45
+  EXPECT_NEAR(exp_of(-100.0F), 3.78e-44F, 2e-45F);  // bound: subnormal, steps of 1.4e-45
 }
 
 TEST(VectorExp, LanesAreIndependent) {

@@ -42,8 +42,8 @@ TEST(GeluReference, ByHand) {
   Floats y(4), dx(4);
   reference::gelu_forward(x.data(), y.data(), 4, Stream{});
   EXPECT_EQ(y[0], 0.0F);
-  EXPECT_NEAR(y[1], 0.841192F, 1e-6F);
-  EXPECT_NEAR(y[2], -0.158808F, 1e-6F);
+  EXPECT_NEAR(y[1], 0.841192F, 1e-6F);   // bound: six digits
+  EXPECT_NEAR(y[2], -0.158808F, 1e-6F);  // bound: six digits
   EXPECT_EQ(y[3], 10.0F);
   const Floats dy{2.0F, 2.0F, 1.0F, 1.0F};
   reference::gelu_backward(x.data(), dy.data(), dx.data(), 4, Stream{});
@@ -123,7 +123,7 @@ TEST_P(GeluKernels, TakeEveryInput) {
   EXPECT_EQ(dx[2], 1.0F);
   for (std::size_t left = 3; left < y.size(); ++left) {
     EXPECT_EQ(y[left], 0.0F) << left;
-    EXPECT_LE(std::abs(dx[left]), 1e-34F) << left;
+    EXPECT_LE(std::abs(dx[left]), 1e-34F) << left;  // bound: the slope at -12 is below it
   }
 }
 
@@ -137,7 +137,9 @@ TEST_P(GeluKernels, BackwardIsTheSlopeOfForward) {
   const Floats slopes = dx.read();
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double wide = x[i];
-    EXPECT_NEAR(slopes[i], 1.5 * (gelu(wide + h) - gelu(wide - h)) / (2 * h), 2e-6) << wide;
+    EXPECT_NEAR(slopes[i], 1.5 * (gelu(wide + h) - gelu(wide - h)) / (2 * h),
+                (bounds().backward + 2) * kRoundoff * 1.5 + h * h)
+        << wide;
   }
 }
 

@@ -46,7 +46,7 @@ TEST_P(LionKernels, FollowFloat64OverAHundredSteps) {
     for (std::size_t i = 0; i < w.size(); ++i) {
       const double g = 0.5 * static_cast<double>(gradient[i]);
       const double u = b1 * m64[i] + (1 - b1) * g;
-      if (std::abs(u) < 1e-6) { doubtful[i] = true; }
+      if (std::abs(u) < roundings(16)) { doubtful[i] = true; }
       w[i] -= lr * ((u > 0 ? 1.0 : -1.0) + wd * w[i]);
       m64[i] = b2 * m64[i] + (1 - b2) * g;
     }

@@ -1,5 +1,7 @@
 // Effect of rounding moments to 8 bits on AdamW over many updates, on a CPU. Other kernels have the
 // reference's bits (quantised_update_test.cpp).
+//
+// bounds: statistics of stochastic rounding in 8 bits; none compares orders of sums
 #include "kernels/update/quantised_moments_reference.hpp"
 #include "kernels/values.hpp"
 #include "tessera/base/math.hpp"

@@ -11,6 +11,7 @@
 #include "kernels/backend.hpp"
 #include "kernels/support.hpp"
 #include "kernels/support/typed.hpp"
+#include "support/rounding.hpp"
 
 // Values of any dtype on the host and on a device, and error bounds of kernels.
 namespace tessera::kernels {
@@ -27,7 +28,9 @@ using test::DeviceBench;
 using Bytes = std::vector<std::byte>;
 
 inline constexpr DType kValueDTypes[] = {DType::fp32, DType::bf16, DType::fp16};
-inline constexpr double kRoundoff = 0x1p-24;  // of fp32, to nearest
+using test::roundings;
+using test::unit_roundoff;
+inline constexpr double kRoundoff = unit_roundoff(DType::fp32);
 
 /// Floats stored in some dtype, rounded to nearest.
 class HostValues {
@@ -112,9 +115,8 @@ class DeviceValues {
 
 /// How far rounding a value of size `value` to a dtype may move it.
 inline double rounding(DType dtype, double value) {
-  const double unit = dtype == DType::bf16 ? 0x1p-8 : dtype == DType::fp16 ? 0x1p-11 : 0x1p-24;
   const double least = dtype == DType::fp16 ? 0x1p-25 : 0x1p-150;
-  return unit * std::abs(value) + least;
+  return unit_roundoff(dtype) * std::abs(value) + least;
 }
 
 /// Each element of `actual`, stored in `dtype`, equals that of `expected` up to `bound(i)`, the

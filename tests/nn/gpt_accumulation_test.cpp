@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "nn/nn_support.hpp"
+#include "support/gpt_rounding.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/run.hpp"
 
@@ -81,10 +82,12 @@ TEST_P(GPTAccumulation, FourMicroBatchesOfOneTrainAsOneOfFourWithAndWithoutClipp
     ASSERT_EQ(four.losses.size(), static_cast<std::size_t>(kSteps));
     EXPECT_EQ(one.clipped, clip_norm > 0.0F);
     EXPECT_EQ(four.clipped, one.clipped);
-    test::expect_close(four.first_gradients, one.first_gradients, 1e-6);
-    EXPECT_NEAR(four.first_norm / one.first_norm, 1.0, 1e-6);
+    const auto within = test::between_runs(kConfig, kRanks * kSequences * kConfig.seq);
+    test::expect_close(four.first_gradients, one.first_gradients, within.gradient);
+    EXPECT_NEAR(four.first_norm / one.first_norm, 1.0, within.gradient);
     for (std::size_t step = 0; step < one.losses.size(); ++step) {
-      EXPECT_NEAR(four.losses[step], one.losses[step], 1e-5) << "step " << step + 1;
+      EXPECT_NEAR(four.losses[step], one.losses[step], within.later_loss * one.losses[0])
+          << "step " << step + 1;
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "nn/nn_support.hpp"
+#include "support/gpt_rounding.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
@@ -24,6 +25,11 @@ struct CourseOptions {
   std::int64_t global_batch = 4;  ///< sequences per step
   float lr = 0.01F;
 };
+
+/// Bounds of what such a training in fp32 and another that adds in another order differ by.
+inline GPTBounds course_bounds(const CourseOptions& options) {
+  return between_runs(options.config, options.global_batch * options.config.seq);
+}
 
 struct Course {
   std::vector<double> losses;

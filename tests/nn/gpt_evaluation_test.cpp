@@ -1,5 +1,6 @@
 // Losses and logits without gradients, in the training's memory or in a small amount of their own.
 #include "nn/gpt_course.hpp"
+#include "support/gpt_rounding.hpp"
 #include "tessera/world/run.hpp"
 #include "tessera/world/simulate.hpp"
 
@@ -50,7 +51,8 @@ TEST(GPTEvaluation, IsTheLossOfTheReference) {
     gpt.module().reserve(kBatch);
     const std::size_t count = world.rank() == 0 ? inputs.size() : 17;
     const double loss = gpt.module().evaluate(inputs.first(count), targets.first(count));
-    EXPECT_NEAR(loss, world.rank() == 0 ? expected : one, 1e-6);
+    const double wanted = world.rank() == 0 ? expected : one;
+    EXPECT_NEAR(loss, wanted, test::against_exact(kConfig, 0).loss * wanted);
   });
 }
 
@@ -64,8 +66,8 @@ TEST(GPTEvaluation, NextLogitsAreTheReferencesLastRow) {
       const auto logits = gpt.module().next_logits(std::span{padded}.first(own));
       std::fill(padded.begin() + static_cast<std::ptrdiff_t>(own), padded.end(), 0);
       const test::Matrix all = reference::gpt_logits(kConfig, problem.weights, padded);
-      test::expect_close(test::matrix(logits, 1), all.row(static_cast<Eigen::Index>(own) - 1), 1e-5,
-                         "logits");
+      test::expect_close(test::matrix(logits, 1), all.row(static_cast<Eigen::Index>(own) - 1),
+                         test::against_exact(kConfig, 0).logits, "logits");
     }
   });
 }

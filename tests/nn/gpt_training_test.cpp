@@ -6,6 +6,7 @@
 
 #include "device/cpu/host_task.hpp"
 #include "nn/nn_support.hpp"
+#include "support/gpt_rounding.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/run.hpp"
@@ -62,13 +63,15 @@ Course train(Strategy strategy, int ranks) {
 TEST(GPTTraining, FourRanksOfTwoTrainAsOneOfEight) {
   const Course alone = train(Strategy::ddp, 1);
   ASSERT_EQ(alone.losses.size(), static_cast<std::size_t>(kSteps));
+  const auto within = test::between_runs(kConfig, kGlobalBatch * kConfig.seq);
   for (const Strategy strategy : all_strategies()) {
     SCOPED_TRACE(to_string(strategy));
     const Course four = train(strategy, 4);
-    test::expect_close(four.first_gradients, alone.first_gradients, 1e-6);
-    EXPECT_NEAR(four.first_norm / alone.first_norm, 1.0, 1e-6);
+    test::expect_close(four.first_gradients, alone.first_gradients, within.gradient);
+    EXPECT_NEAR(four.first_norm / alone.first_norm, 1.0, within.gradient);
     for (std::size_t step = 0; step < alone.losses.size(); ++step) {
-      EXPECT_NEAR(four.losses[step], alone.losses[step], 1e-5) << "step " << step + 1;
+      EXPECT_NEAR(four.losses[step], alone.losses[step], within.later_loss * alone.losses[0])
+          << "step " << step + 1;
     }
   }
 }
@@ -84,7 +87,8 @@ TEST(GPTTraining, ARepeatedBatchIsMemorised) {
       gpt.step();
       if (step == 0) { first = gpt.report().loss; }
     }
-    EXPECT_NEAR(first, std::log(101.0), 0.2);  // the loss of a guess
+    // bound: the loss of a guess, with logits whose variance adds half of it, below 0.4
+    EXPECT_NEAR(first, std::log(101.0), 0.2);
     EXPECT_LT(gpt.report().loss, 0.5 * first);
   });
 }
@@ -100,7 +104,7 @@ void check_gathered(const GPT& gpt, const World& world, const Tensors& weights, 
                          static_cast<std::size_t>(logits.elems)};
   const auto rows = test::matrix(values, std::ssize(inputs));
   test::expect_close(rows.leftCols(kConfig.vocab), reference::gpt_logits(kConfig, weights, inputs),
-                     1e-5, "logits");
+                     test::against_exact(kConfig, 1).logits, "logits");
   EXPECT_TRUE(rows.rightCols(stride - kConfig.vocab).isZero(0.0));
 }
 

@@ -8,19 +8,24 @@
 #include <vector>
 
 #include "nn/nn_support.hpp"
+#include "support/gpt_rounding.hpp"
 #include "tessera/world/run.hpp"
 
 namespace tessera::test {
-
-// Relative to a tensor's norm. Rounding gives a sum of k products an error of about sqrt(k) 6e-8;
-// here k is below 256, and a layer has a few sums in sequence.
-inline constexpr double kLayerTolerance = 2e-6;
 
 // Sizes without common divisors.
 inline constexpr nn::BatchShape kShape{.batch = 3, .seq = 17};
 inline constexpr std::int64_t kRows = 51;
 inline constexpr std::int64_t kHidden = 36;
 inline constexpr std::int64_t kHeads = 3;
+inline constexpr std::int64_t kClasses = 101;
+
+/// Relative to a tensor's norm: against float64, of a whole model with one layer. A layer alone has
+/// a part of its roundings.
+inline const double kLayerTolerance =
+    against_exact({.layers = 1, .hidden = kHidden, .heads = kHeads, .vocab = kClasses, .seq = 17},
+                  kRows)
+        .gradient;
 
 inline std::string name_in_unit(const ParameterInfo& parameter) {
   return parameter.name;

@@ -79,11 +79,17 @@ TEST_P(RecomputeIn, ChangesNoBitOfAHeadInChunksUnderAnyStrategy) {
   const test::Course whole = train_course(options);
   options.gpt.head_rows = 4;  // of 11 rows
   const test::Course expected = train_course(options);
-  EXPECT_NEAR(expected.losses[0], whole.losses[0], 1e-6);
-  const double rounding = GetParam() == DType::fp32 ? 1e-5 : 1e-2;
-  for (std::size_t step = 0; step < whole.losses.size(); ++step) {
-    EXPECT_NEAR(expected.losses[step] / whole.losses[step], 1.0, rounding);
-    EXPECT_NEAR(expected.norms[step] / whole.norms[step], 1.0, rounding);
+  // The head's gradient, an fp32 sum over rows, is added in another order. Then, in 16 bits, a
+  // weight whose master lies at a boundary may be rounded the other way: by 2 u of it, and so the
+  // loss.
+  const test::GPTBounds within = test::course_bounds(options);
+  EXPECT_NEAR(expected.losses[0] / whole.losses[0], 1.0, within.loss);
+  EXPECT_NEAR(expected.norms[0] / whole.norms[0], 1.0, within.gradient);
+  const double later =
+      GetParam() == DType::fp32 ? within.later_loss : 2 * test::unit_roundoff(GetParam());
+  for (std::size_t step = 1; step < whole.losses.size(); ++step) {
+    EXPECT_NEAR(expected.losses[step], whole.losses[step], later * whole.losses[0]);
+    EXPECT_NEAR(expected.norms[step], whole.norms[step], later * whole.norms[0]);
   }
   options.gpt.recompute = Recompute::every(2) | Recompute::gelu() | Recompute::layer_norm();
   for (const Strategy strategy : all_strategies()) {
@@ -162,7 +168,7 @@ TEST(RecomputeMemory, OutputsOfGeluAndNormsTakeNone) {
     EXPECT_EQ(saved(Recompute::gelu()), 5 * 4U);
     EXPECT_EQ(saved(Recompute::layer_norm()), 5 * 2U);
     EXPECT_EQ(saved(Recompute::gelu() | Recompute::layer_norm()), 5 * 6U);
-    EXPECT_EQ(saved(Recompute::every(2) | Recompute::gelu()), saved(Recompute::every(2)) + 2 * 4U);
+    EXPECT_EQ(saved(Recompute::every(2) | Recompute::gelu()), saved(Recompute::every(2)) + 2 * 4UL);
   }
 }
 

@@ -26,6 +26,7 @@ void expect_shares(const Draws& actual, const Draws& expected, std::int64_t coun
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double p = expected[i];
     // Five deviations of a count.
+    // bound: five standard deviations; 1e-9 for those that are 0
     EXPECT_NEAR(actual[i], p, 5.0 * std::sqrt(p * (1.0 - p) / static_cast<double>(count)) + 1e-9)
         << i;
   }
@@ -48,6 +49,7 @@ TEST(Sampler, TemperatureSharpens) {
 }
 
 TEST(Sampler, TemperatureZeroTakesTheMostLikelyAndOfEqualsTheFirst) {
+  // bound: 50 fractions are added in fp64
   EXPECT_NEAR(frequencies({.temperature = 0.0F}, kLogits, 50)[2], 1.0, 1e-9);
   const std::vector<float> equal{1.0F, 3.0F, 3.0F};
   EXPECT_EQ((Sampler{.temperature = 0.0F}.draw(equal, 0, 0)), 1);

@@ -15,6 +15,7 @@
 
 #include "nn/drop.hpp"
 #include "nn/nn_support.hpp"
+#include "support/gpt_rounding.hpp"
 #include "tessera/base/half.hpp"
 #include "tessera/base/philox.hpp"
 #include "tessera/nn/block.hpp"
@@ -112,7 +113,9 @@ class TensorCourse {
                          exchanged);
       loss_.forward_part(logits.at(first * embedding_.logits_row_elems()), targets + first, loss,
                          {.rows = rows_ - first, .all_rows = rows_}, nullptr, exchanged);
-      EXPECT_NEAR(read_loss(evaluated), read_loss(loss), 1e-12);
+      // Two orders of a sum in fp64.
+      const double most = 2 * static_cast<double>(rows_) * 0x1p-53 * read_loss(loss);
+      EXPECT_NEAR(read_loss(evaluated), read_loss(loss), most);
     }
     backward(to, inputs, normed, logits, ln_f);
     keep_loss(to, loss);
@@ -307,6 +310,16 @@ inline TensorOutcome run_tensor_course(const TensorCase& from) {
     EXPECT_EQ(loss, outcome.losses.front()) << "ranks disagree";
   }
   return outcome;
+}
+
+/// Relative to an array's norm: between two cuts of a run in fp32.
+inline double between_cuts(const TensorCase& from) {
+  const nn::GPTConfig gpt{.layers = 1,
+                          .hidden = TensorCourse::kHidden,
+                          .heads = TensorCourse::kHeads,
+                          .vocab = TensorCourse::kVocab,
+                          .seq = from.shape.seq};
+  return between_runs(gpt, from.shape.rows()).gradient;
 }
 
 /// |actual - expected| <= tolerance |expected|, in the Euclidean norm, for every array.

@@ -11,6 +11,7 @@
 namespace tessera::nn::tensor_parallel_test {
 namespace {
 
+using test::between_cuts;
 using test::expect_close;
 using test::run_tensor_course;
 using test::TensorCase;
@@ -36,7 +37,8 @@ INSTANTIATE_TEST_SUITE_P(
                     TensorCase{4, {.sequence_parallel = true}, 0.3F}));
 
 TEST_P(TensorParallel, EqualsOneRankToRounding) {
-  expect_close(run_tensor_course(GetParam()), run_tensor_course(alone(GetParam())), 1e-6);
+  expect_close(run_tensor_course(GetParam()), run_tensor_course(alone(GetParam())),
+               between_cuts(GetParam()));
 }
 
 class TensorParallelOn : public testing::TestWithParam<DeviceKind> {
@@ -57,7 +59,7 @@ TEST_P(TensorParallelOn, EqualsOneRankToRounding) {
                          .again = true,
                          .device = GetParam(),
                          .shape = shape};
-    expect_close(run_tensor_course(cut), run_tensor_course(alone(cut)), 2e-6);
+    expect_close(run_tensor_course(cut), run_tensor_course(alone(cut)), between_cuts(cut));
   }
 }
 
@@ -66,7 +68,7 @@ TEST(TensorParallelLayers, EqualOneRankToRoundingWhereRanksHaveNoPart) {
   for (const bool again : {false, true}) {
     TensorCase cut{4, {.sequence_parallel = true}, 0.3F, again};
     cut.shape = {.batch = 1, .seq = 2};
-    expect_close(run_tensor_course(cut), run_tensor_course(alone(cut)), 2e-6);
+    expect_close(run_tensor_course(cut), run_tensor_course(alone(cut)), between_cuts(cut));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "support/groups.hpp"
+#include "support/rounding.hpp"
 #include "support/toy_model.hpp"
 
 namespace tessera::test::strategies_test {
@@ -95,8 +96,10 @@ TEST_P(Parity, GradientsRoundedOnTheWireAreBitIdenticalUnderEveryStrategy) {
     run.options.reduce = DType::fp32;
     const ToyOutcome exact = run_toy(run);
     EXPECT_NE(difference(exact, rounded), "") << "nothing was rounded";
-    EXPECT_NEAR(rounded.norms.front(), exact.norms.front(), 0.01 * exact.norms.front());
-    EXPECT_NEAR(rounded.losses.back(), exact.losses.back(), 0.02);
+    // A gradient is rounded before it is sent, and the ranks' sum in fp32 once more.
+    const double bound = 2 * unit_roundoff(DType::bf16);
+    EXPECT_NEAR(rounded.norms.front(), exact.norms.front(), bound * exact.norms.front());
+    EXPECT_NEAR(rounded.losses.back(), exact.losses.back(), bound * exact.losses.front());
   }
 }
 
@@ -169,15 +172,17 @@ double relative_error(const std::vector<float>& a, const std::vector<float>& b) 
     square += static_cast<double>(a[i]) * a[i];
     error += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
   }
-  return std::sqrt(error / (square + 1e-30));
+  return error == 0.0 ? 0.0 : std::sqrt(error / square);
 }
 
-void expect_close(const ToyOutcome& a, const ToyOutcome& b) {
+void expect_close(const ToyOutcome& a, const ToyOutcome& b, const ToyBounds& within) {
   ASSERT_EQ(a.losses.size(), b.losses.size());
-  for (std::size_t i = 0; i < a.losses.size(); ++i) { EXPECT_NEAR(a.losses[i], b.losses[i], 1e-5); }
-  EXPECT_NEAR(a.norms.front(), b.norms.front(), 1e-6 * a.norms.front());
+  for (std::size_t i = 0; i < a.losses.size(); ++i) {
+    EXPECT_NEAR(a.losses[i], b.losses[i], within.loss * a.losses.front()) << "step " << i;
+  }
+  EXPECT_NEAR(a.norms.front(), b.norms.front(), within.gradient * a.norms.front());
   for (const auto& [name, gradient] : a.first_gradients) {
-    EXPECT_LT(relative_error(gradient, b.first_gradients.at(name)), 1e-6) << name;
+    EXPECT_LT(relative_error(gradient, b.first_gradients.at(name)), within.gradient) << name;
   }
 }
 
@@ -190,7 +195,7 @@ TEST(ParityAcrossShapesOfTheBatch, FourRanksOfTwoEqualOneRankOfEight) {
   four.ranks = 4;
   four.toy.batch = 2;
   four.options.strategy = Strategy::zero3;
-  expect_close(run_toy(one), run_toy(four));
+  expect_close(run_toy(one), run_toy(four), between_orders(four));
 }
 
 TEST(ParityAcrossShapesOfTheBatch, FourMicroBatchesOfTwoEqualOneOfEight) {
@@ -204,7 +209,7 @@ TEST(ParityAcrossShapesOfTheBatch, FourMicroBatchesOfTwoEqualOneOfEight) {
     four.options.accumulate = 4;
     four.options.accumulate_mode = mode;
     four.options.strategy = Strategy::zero2;
-    expect_close(run_toy(one), run_toy(four));
+    expect_close(run_toy(one), run_toy(four), between_orders(four));
   }
 }
 

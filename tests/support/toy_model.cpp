@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "kernels/support/convert.hpp"
+#include "support/rounding.hpp"
 
 namespace tessera::test {
 namespace {
@@ -266,6 +267,21 @@ void join_masters(ShardedModel& model, std::map<std::string, std::vector<float>>
 }
 
 }  // namespace
+
+// tanh, exp and log count 8. A gradient is a sum over a step's rows, of which the table has two.
+ToyBounds between_orders(const ToyConfig& toy, std::int64_t rows_a_step) {
+  const double block = sum_roundings(toy.hidden) + 8 + 2;
+  const double forward =
+      toy.blocks * block + sum_roundings(toy.hidden) + 8 + sum_roundings(toy.vocab) + 8;
+  const double backward = 4 + sum_roundings(toy.vocab) +
+                          toy.blocks * (sum_roundings(toy.hidden) + 6) +
+                          sum_roundings(2 * rows_a_step);
+  const double bound = chain_difference(forward + backward);
+  return {.gradient = bound, .loss = bound};
+}
+ToyBounds between_orders(const ToyRun& run) {
+  return between_orders(run.toy, std::int64_t{run.toy.batch} * run.ranks * run.options.accumulate);
+}
 
 ToyOutcome run_toy(const ToyRun& run) {
   return run_toy(run, run_ranks);

@@ -125,6 +125,14 @@ struct ToyOutcome {
 
 [[nodiscard]] ToyOutcome run_toy(const ToyRun& run);
 
+/// Bounds of what runs of the toy in fp32 differ by, which add gradients in different orders.
+struct ToyBounds {
+  double gradient = 0.0;  ///< relative to a tensor's norm, like the norm of all
+  double loss = 0.0;      ///< relative to the first loss, after any number of steps
+};
+[[nodiscard]] ToyBounds between_orders(const ToyConfig& toy, std::int64_t rows_a_step);
+[[nodiscard]] ToyBounds between_orders(const ToyRun& run);
+
 /// How to run a body on ranks: by run_ranks, or by run in a job of processes.
 using StartRanks =
     std::function<void(int, const std::function<void(World&)>&, const WorldOptions&)>;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "support/rounding.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/world/run.hpp"
 #include "torch/small_net.hpp"
@@ -138,7 +139,9 @@ TEST_P(TorchRecompute, ReachesParametersThatAreUsedOutsideToo) {
       }
       losses.push_back(model.report().loss);
     }
-    EXPECT_NEAR(losses[0], losses[1], 1e-6);
+    // A weight's three gradients are added in another order: then two steps of three products.
+    const double roundings = 2 * test::layers_roundings(3, kWidth, 4);
+    EXPECT_NEAR(losses[0], losses[1], test::chain_difference(roundings) * losses[0]);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "support/rounding.hpp"
 #include "support/temporary_folder.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/checkpointer.hpp"
@@ -36,6 +37,9 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+
+/// Between runs that add in different orders: 8 products and 3 norms of at most 24 terms, 8 rows.
+const double kWithin = test::chain_difference(test::layers_roundings(11, 24, 8));
 
 struct Job {
   Strategy strategy = Strategy::zero3;
@@ -177,7 +181,8 @@ TEST(TorchStateDict, HandsOutGradientsAsAutogradMakesThem) {
       EXPECT_EQ(names_of(gradients), names_of(expected));
       EXPECT_EQ(gradients.count("in.bias"), 0U);  // frozen
       for (const auto& [name, tensor] : gradients) {
-        EXPECT_TRUE(::torch::allclose(tensor, expected.at(name), 1e-5, 1e-7)) << name;
+        const double largest = expected.at(name).abs().max().item<double>();
+        EXPECT_TRUE(::torch::allclose(tensor, expected.at(name), 0.0, kWithin * largest)) << name;
       }
       if (world.size() == 1) { EXPECT_EQ(difference(gradients, expected), ""); }
     });
@@ -206,7 +211,9 @@ TEST(TorchCheckpoint, ResumesOnOtherRanksUnderAnotherStrategyAsIfUninterrupted) 
         EXPECT_EQ(difference(model.state_dict(true), state), "");
         const std::vector<double> again = train(world, model, 3, 6);
         for (std::size_t i = 0; i < again.size(); ++i) {
-          const double bound = compute == DType::fp32 ? 1e-6 : 1e-2;
+          // In bf16 a weight whose master lies at a boundary may be rounded the other way, by 2 u.
+          const double bound =
+              losses[0] * (compute == DType::fp32 ? kWithin : 2 * test::unit_roundoff(compute));
           EXPECT_NEAR(again[i], losses[i], world.size() == 4 ? 0.0 : bound) << i;
         }
       });
