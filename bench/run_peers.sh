@@ -6,13 +6,12 @@
 #                      [--wheel VERSION] [--no-install]
 #
 #   --build DIR      a release build (default: build)
-#   --peers LIST     PyTorch's to compare with, separated by commas (default: both): debian, the
+#   --peers LIST     versions of PyTorch, separated by commas (default: both): debian, the
 #                    distribution's package with OpenBLAS, and wheel, the one of Python's index, with
 #                    MKL, scaled_dot_product_attention, fused AdamW, FSDP2 and torch.compile
 #   --parts LIST     what to time, separated by commas (default: all): steps, collectives, adamw
-#   --wheel VERSION  the wheel's version, the one the figures were measured with by default. It goes
-#                    into a virtual environment of its own, OUT/wheel, with the CUDA libraries without
-#                    which it does not load: 5 GB
+#   --wheel VERSION  version of the wheel (default: 2.15.0). It is installed into a virtual environment of
+#                    its own, OUT/wheel, with the CUDA libraries that it does not load without: 5 GB
 #
 # The peers of collectives are Open MPI and each PyTorch's Gloo. Every second round runs the programs
 # in the opposite order.

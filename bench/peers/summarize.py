@@ -153,7 +153,7 @@ def step_table(log, precision):
     heads = [precision, "ms", "peer", "ms", "ours / peer (range)", "CPU ms a rank", "of the peer"]
     rows = [row(heads + ["ours / peer", "loss", "of the peer"])]
     rows.append("|---|---:|---|---:|---:|---:|---:|---:|---:|---:|")
-    for ours, peer in sorted(pairs, key=lambda pair: order(log, pair)):
+    for ours, peer in sorted(pairs, key=order):
         rows.append(row([
             ours.rsplit(",", 1)[0],
             log.milliseconds(ours),
@@ -170,9 +170,10 @@ def step_table(log, precision):
     return rows + ["", f"Products with weights alone: {limits[0]} ms on one rank, {limits[1]} on two.", ""]
 
 
-def order(log, pair):
+def order(pair):
+    """By strategy, then by version, uncompiled before compiled: a name is longer if compiled."""
     strategies = [ours_name(*where, "fp32") for _, where in MODES.values()]
-    return strategies.index(pair[0].rsplit(",", 1)[0] + ", fp32"), pair[1]
+    return strategies.index(pair[0].rsplit(",", 1)[0] + ", fp32"), pair[1].rsplit(",", 1)[0]
 
 
 def collective_table(log):
