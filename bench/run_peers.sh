@@ -128,7 +128,7 @@ open_mpi() { mpirun -n 2 --bind-to none --oversubscribe "$out/mpi_collectives"; 
 
 # Programs of a round, those of a pair next to each other.
 jobs=()
-# torch_job WHICH MODE PRECISION [--compile]: adds a program of that PyTorch, if it is a peer.
+# torch_job WHICH MODE PRECISION [OPTIONS]: adds a program of that PyTorch, if it is a peer.
 torch_job() {
   if has "$peers" "$1"; then
     jobs+=("$1 pytorch_gpt $2 --precision $3 --steps $steps${4:+ $4}")
@@ -142,8 +142,14 @@ if has "$parts" steps; then
       # Version 1.13 has no FSDP2 over Gloo, and no fast bf16 products on CPUs.
       if [[ $precision == fp32 && $mode != fsdp2 ]]; then torch_job debian "$mode" fp32; fi
       torch_job wheel "$mode" "$precision"
-      # PyTorch's ZeRO-1 is DDP with another optimizer, which is not compiled.
-      if [[ $mode != zero1 ]]; then torch_job wheel "$mode" "$precision" --compile; fi
+      # PyTorch's ZeRO-1 is DDP with another optimizer: it has no variants of its own.
+      case $mode in
+        single | fsdp2) torch_job wheel "$mode" "$precision" --compile ;;
+        ddp)
+          torch_job wheel ddp "$precision" --bucket-view
+          torch_job wheel ddp "$precision" "--bucket-view --compile"
+          ;;
+      esac
     done
   done
 fi

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Steps of the GPT of docs/benchmarks/cpu.md in PyTorch: AdamW, one thread per rank.
 
-  pytorch_gpt.py single | ddp | zero1 | fsdp2 [--precision fp32|bf16] [--compile] [--ranks 2] [--steps 10]
+  pytorch_gpt.py single | ddp | zero1 | fsdp2 [--precision fp32|bf16] [--bucket-view] [--compile]
+                 [--ranks 2] [--steps 10]
 
 Takes what the version offers: scaled_dot_product_attention from 2.0, fused AdamW and fully_shard
 (fsdp2: each block, and the rest as the root) from 2.6. bf16 has fp32 parameters, gradients and sums:
-under fsdp2 by MixedPrecisionPolicy, elsewhere by autocast.
+under fsdp2 by MixedPrecisionPolicy, elsewhere by autocast. --bucket-view (gradient_as_bucket_view)
+saves DDP the copies of gradients into its buckets and back.
 
 Prints one JSON object with the seconds of each timed step on rank 0 (from a barrier of all ranks
 until the last rank has finished), the processor seconds of its threads, and the mean loss over the
@@ -125,7 +127,9 @@ def fully_sharded(model, args):
 def distributed(model, args):
     if args.mode == "fsdp2":
         return fully_sharded(model, args)
-    net = DistributedDataParallel(model) if args.ranks > 1 else model
+    net = model
+    if args.ranks > 1:
+        net = DistributedDataParallel(model, gradient_as_bucket_view=args.bucket_view)
     return torch.compile(net) if args.compile else net
 
 
@@ -213,6 +217,7 @@ def run_rank(rank, args, port):
             "name": f"pytorch {args.mode}",
             "version": torch.__version__,
             "precision": args.precision,
+            "bucket_view": args.bucket_view,
             "compiled": args.compile,
             "attention": "scaled_dot_product_attention" if HAS_SDPA else "in steps",
             "ranks": args.ranks,
@@ -234,6 +239,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("mode", choices=["single", "ddp", "zero1", "fsdp2"])
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--bucket-view", action="store_true")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=10)

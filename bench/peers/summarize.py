@@ -75,8 +75,9 @@ class Log:
         version = short(run["version"])
         self.versions[version] = run["version"]
         label, (ranks, strategy) = MODES[run["name"].split()[1]]
+        view = ", bucket view" if run["bucket_view"] else ""
         compiled = ", compiled" if run["compiled"] else ""
-        name = f"PyTorch {version} {label}{compiled}, {run['precision']}"
+        name = f"PyTorch {version} {label}{view}{compiled}, {run['precision']}"
         self.put(name, statistics.median(run["seconds"]), statistics.median(run["cpu_seconds"]))
         self.losses[name] = run["loss"]
         self.models[run["parameters"], run["flops"]].add(name)
@@ -171,7 +172,7 @@ def step_table(log, precision):
 
 
 def order(pair):
-    """By strategy, then by version, uncompiled before compiled: a name is longer if compiled."""
+    """By strategy, then by version, uncompiled before compiled: names get longer."""
     strategies = [ours_name(*where, "fp32") for _, where in MODES.values()]
     return strategies.index(pair[0].rsplit(",", 1)[0] + ", fp32"), pair[1].rsplit(",", 1)[0]
 
