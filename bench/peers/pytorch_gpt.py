@@ -4,10 +4,10 @@
   pytorch_gpt.py single | ddp | zero1 | fsdp2 [--precision fp32|bf16] [--bucket-view] [--compile]
                  [--ranks 2] [--steps 10]
 
-Takes what the version offers: scaled_dot_product_attention from 2.0, fused AdamW and fully_shard
-(fsdp2: each block, and the rest as the root) from 2.6. bf16 has fp32 parameters, gradients and sums:
-under fsdp2 by MixedPrecisionPolicy, elsewhere by autocast. --bucket-view (gradient_as_bucket_view)
-saves DDP the copies of gradients into its buckets and back.
+Takes what the version offers: scaled_dot_product_attention, fused AdamW, and for fsdp2 fully_shard of
+each block and of the rest. bf16 has fp32 master weights, by MixedPrecisionPolicy under fsdp2 and by
+autocast elsewhere. --bucket-view (gradient_as_bucket_view) saves DDP the copies of gradients into its
+buckets and back.
 
 Prints one JSON object with the seconds of each timed step on rank 0 (from a barrier of all ranks
 until the last rank has finished), the processor seconds of its threads, and the mean loss over the
