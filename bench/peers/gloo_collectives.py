@@ -4,7 +4,8 @@
   gloo_collectives.py [--ranks 2] [--bytes 67108864] [--rounds 10]
 
 Prints one JSON object per collective with the seconds of each round on rank 0 (from a barrier of all
-ranks until the last rank has its data). Times no reduce-scatter, which PyTorch lacks over Gloo.
+ranks until the last rank has its data). Times a reduce-scatter only if this version of PyTorch has
+one over Gloo.
 """
 
 import argparse
@@ -22,10 +23,20 @@ def make_collectives(elems, ranks):
     whole = torch.ones(elems)
     shard = torch.ones(elems // ranks)
     parts = list(whole.split(elems // ranks))  # views: nothing is copied afterwards
-    return {
+    collectives = {
         "all_gather": lambda: dist.all_gather(parts, shard),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(shard, whole),
         "all_reduce": lambda: dist.all_reduce(whole),
     }
+    return {name: run for name, run in collectives.items() if works(run)}
+
+
+def works(run):
+    try:
+        run()
+    except RuntimeError:  # raised on every rank, before anything is sent
+        return False
+    return True
 
 
 def time_rounds(run, rounds):
@@ -47,7 +58,8 @@ def run_rank(rank, ranks, elems, rounds, port):
     for name, run in make_collectives(elems, ranks).items():
         seconds = time_rounds(run, rounds)
         if rank == 0:
-            print(json.dumps({"name": f"gloo {name}", "seconds": seconds}), flush=True)
+            run = {"name": f"gloo {name}", "version": torch.__version__, "seconds": seconds}
+            print(json.dumps(run), flush=True)
     dist.destroy_process_group()
 
 

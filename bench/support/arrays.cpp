@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <new>
 
+#include "kernels/table.hpp"
+
 namespace tessera::bench {
 
 Floats floats(std::int64_t elems, float value) {
@@ -22,6 +24,14 @@ Floats noise(std::int64_t elems, std::uint32_t seed) {
     owner.get()[i] = static_cast<float>(state >> 8) / static_cast<float>(1U << 23) - 1.0F;
   }
   return owner;
+}
+
+Numbers::Numbers(DType dtype, std::int64_t elems, std::uint32_t seed)
+    : dtype_{dtype}, memory_{floats(elems, 0.0F)} {
+  const Floats wide = noise(elems, seed);
+  const CallerStream on;
+  kernels::cpu_table().cast({memory_.get(), elems, dtype}, {wide.get(), elems, DType::fp32},
+                            on.get());
 }
 
 }  // namespace tessera::bench

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "tessera/base/values.hpp"
 #include "tessera/device/device.hpp"
 
 namespace tessera::bench {
@@ -13,6 +14,17 @@ using Floats = std::shared_ptr<float>;
 [[nodiscard]] Floats floats(std::int64_t elems, float value);
 /// Values in [-1, 1) that allow no algorithm a shortcut; the same for the same `seed`.
 [[nodiscard]] Floats noise(std::int64_t elems, std::uint32_t seed);
+
+/// `noise`, rounded to `dtype`, aligned to 128 bytes.
+class Numbers {
+ public:
+  Numbers(DType dtype, std::int64_t elems, std::uint32_t seed);
+  [[nodiscard]] Values values() const { return {memory_.get(), dtype_}; }
+
+ private:
+  DType dtype_;
+  Floats memory_;
+};
 
 /// The stream of a CPU rank: enqueued work runs on the calling thread at once.
 class CallerStream {

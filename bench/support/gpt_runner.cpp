@@ -27,6 +27,7 @@ RunnerOptions runner_options(const StepOptions& options, Strategy strategy) {
   run.model.strategy = strategy;
   if (strategy == Strategy::hybrid) { run.model.shard_group = options.shard_group; }
   run.model.prefetch = options.prefetch;
+  run.model.compute = options.precision;
   return run;
 }
 
@@ -64,20 +65,23 @@ std::vector<std::unique_ptr<GptRunner>> make_runners(World& world, const StepOpt
 
 struct ModelProducts::State {
   World& world;
-  std::vector<Floats> owned;
+  DType precision;
+  std::vector<Numbers> owned;
   std::vector<MatMul> products;
 
-  float* array(std::int64_t elems) {
-    return owned.emplace_back(noise(elems, static_cast<std::uint32_t>(owned.size() + 1))).get();
+  Values array(DType dtype, std::int64_t elems) {
+    const auto seed = static_cast<std::uint32_t>(owned.size() + 1);
+    return owned.emplace_back(dtype, elems, seed).values();
   }
 
-  // Adds a layer from `in` to `out` values per row: y = x w, dw += x' dy, dx = dy w'.
+  // Adds a layer from `in` to `out` values per row: y = x w, dw += x' dy, dx = dy w'. Gradients of
+  // weights are in fp32.
   void add_layer(std::int64_t rows, std::int64_t in, std::int64_t out) {
-    const float* x = array(rows * in);
-    float* w = array(in * out);
-    float* y = array(rows * out);
-    float* dw = array(in * out);
-    float* dx = array(rows * in);
+    const Values x = array(precision, rows * in);
+    const Values w = array(precision, in * out);
+    const Values y = array(precision, rows * out);
+    const Values dw = array(DType::fp32, in * out);
+    const Values dx = array(precision, rows * in);
     products.push_back({.a = x, .b = w, .c = y, .m = rows, .n = out, .k = in});
     products.push_back({.a = x,
                         .b = y,
@@ -93,7 +97,7 @@ struct ModelProducts::State {
 };
 
 ModelProducts::ModelProducts(World& world, const StepOptions& options)
-    : state_{std::make_unique<State>(State{world, {}, {}})} {
+    : state_{std::make_unique<State>(State{world, options.precision, {}, {}})} {
   const std::int64_t rows = options.batch * options.model.seq;
   const std::int64_t hidden = options.model.hidden;
   for (std::int64_t layer = 0; layer < options.model.layers; ++layer) {

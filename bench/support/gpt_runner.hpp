@@ -28,6 +28,8 @@ class GptRunner {
   void step();
   /// The seconds of a step, from the moment all ranks have met to the moment the last has finished.
   [[nodiscard]] double timed_step();
+  /// The mean loss over the ranks of the last step, before its update.
+  [[nodiscard]] double loss() { return model().report().loss; }
   [[nodiscard]] ShardedModel& model() noexcept { return gpt_.model(); }
 
  private:

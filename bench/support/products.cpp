@@ -4,7 +4,6 @@
 
 #include "bench/support/arrays.hpp"
 #include "kernels/matmul/matmul_algorithms.hpp"
-#include "kernels/table.hpp"
 
 namespace tessera::bench {
 namespace {
@@ -13,23 +12,6 @@ using kernels::MatMul;
 using kernels::MatMulAlgorithm;
 using kernels::Transpose;
 using kernels::Write;
-
-/// Numbers of some dtype, aligned to 128 bytes.
-class Numbers {
- public:
-  Numbers(DType dtype, std::int64_t elems, std::uint32_t seed)
-      : dtype_{dtype}, memory_{floats(elems, 0.0F)} {
-    const Floats wide = noise(elems, seed);
-    const CallerStream on;
-    kernels::cpu_table().cast({memory_.get(), elems, dtype}, {wide.get(), elems, DType::fp32},
-                              on.get());
-  }
-  [[nodiscard]] Values values() const { return {memory_.get(), dtype_}; }
-
- private:
-  DType dtype_;
-  Floats memory_;
-};
 
 /// A weight [in, out] of a layer.
 struct Weight {

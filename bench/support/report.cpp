@@ -36,6 +36,7 @@ Json json_of(const StrategySteps& steps) {
   return {{"name", to_string(steps.strategy)},
           {"seconds", json_of(steps.series)},
           {"cpu_seconds_per_rank", json_of(steps.cpu)},
+          {"loss", steps.loss},
           {"shares",
            {{"forward", steps.shares.forward},
             {"backward", steps.shares.backward},

@@ -80,7 +80,7 @@ StepResult measure_step(const StepOptions& options) {
   StepResult result;
   result.flops = step_flops(options.model, options.batch);
   for (const Strategy strategy : options.strategies) {
-    result.strategies.push_back({strategy, {}, {}, {}});
+    result.strategies.push_back({strategy, {}, {}, {}, 0});
   }
   run_ranks(options.ranks, [&](World& world) {
     const auto runners = make_runners(world, options);
@@ -100,6 +100,10 @@ StepResult measure_step(const StepOptions& options) {
         result.strategies[i].cpu.seconds.push_back(cpu[i]);
       }
       result.products.seconds.push_back(limit);
+    }
+    for (std::size_t i = 0; i < runners.size(); ++i) {
+      const double loss = runners[i]->loss();
+      if (world.rank() == 0) { result.strategies[i].loss = loss; }
     }
     if (world.rank() == 0) { result.product_flops = products.flops(); }
   });

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bench/support/timing.hpp"
+#include "tessera/base/dtype.hpp"
 #include "tessera/engine/strategy.hpp"
 #include "tessera/nn/gpt_config.hpp"
 
@@ -13,7 +14,8 @@ struct StepOptions {
   nn::GPTConfig model{.layers = 4, .hidden = 256, .heads = 4, .vocab = 1024, .seq = 128};
   std::int64_t batch = 8;  ///< sequences per rank
   int ranks = 2;
-  int shard_group = 0;  ///< of hybrid; 0: all ranks
+  DType precision = DType::fp32;  ///< of parameters and computation
+  int shard_group = 0;            ///< of hybrid; 0: all ranks
   int prefetch = 1;
   int rounds = 10;
   std::vector<Strategy> strategies = all_strategies();
@@ -39,6 +41,7 @@ struct StrategySteps {
   Series series;
   Series cpu;  ///< processor seconds per rank, of all its threads
   Shares shares;
+  double loss = 0;  ///< mean over the ranks, in the last timed step
 };
 
 struct StepResult {

@@ -1,4 +1,5 @@
 // tessera bench: what it measures, its JSON, and what it refuses.
+#include <cmath>
 #include <set>
 
 #include "cli/command.hpp"
@@ -128,6 +129,26 @@ TEST_F(BenchCommand, SharesOfAStepAddUpAndScale) {
   EXPECT_EQ(json["scaling"][1]["strategies"][0]["cpu_against_two"], 1.0);
 }
 
+TEST_F(BenchCommand, AStepIsTimedInSixteenBits) {
+  const std::vector<std::string> arguments = {
+      "step", "--layers", "1", "--hidden", "16", "--heads",      "2",   "--vocab",
+      "32",   "--seq",    "8", "--batch",  "1",  "--strategies", "ddp", "--precision"};
+  const auto with = [&](const std::string& precision) {
+    std::vector<std::string> all = arguments;
+    all.push_back(precision);
+    return results(all);
+  };
+  const nlohmann::json fp32 = with("fp32"), bf16 = with("bf16");
+  EXPECT_EQ(bf16["precision"], "bf16");
+  // 12 * 16^2 + 13 * 16 of the block, (32 + 8) * 16 of the tables, 2 * 16 of the last norm.
+  EXPECT_EQ(bf16["parameters"], 3'952);
+  EXPECT_EQ(bf16["flops"], fp32["flops"]);
+  const double loss = bf16["strategies"][0]["loss"];
+  EXPECT_NE(loss, fp32["strategies"][0]["loss"].get<double>()) << "rounded to 16 bits";
+  EXPECT_NEAR(loss, fp32["strategies"][0]["loss"].get<double>(), 0.02);
+  EXPECT_NEAR(loss, std::log(32.0), 0.1);
+}
+
 TEST_F(BenchCommand, AStepIsTimedWithAndWithoutRecords) {
   const nlohmann::json json =
       results({"step", "--layers", "1", "--hidden", "16", "--heads", "2", "--vocab", "32", "--seq",
@@ -178,6 +199,8 @@ TEST_F(BenchCommand, RefusesUnknownNames) {
   refused({"bench", "step", "--scaling", "--batch", "6"}, "multiple of 4");
   refused({"bench", "step", "--scaling=false"}, "scaling");
   refused({"bench", "step", "--strategies", "zero9"}, "--strategies");
+  refused({"bench", "step", "--precision", "fp64"}, "use fp32, bf16, fp16");
+  refused({"bench", "step", "--precision", "bf16", "--features"}, "leave out --precision");
   refused({"bench", "adamw", "--json", "/nowhere/out.json"}, "--json");
 }
 

@@ -257,12 +257,15 @@ Json step(const BenchSettings& settings) {
   const nn::GPTConfig& model = settings.step.model;
   const bench::StepResult result = bench::measure_step(settings.step);
   fmt::print(
-      "GPT of {} layers, hidden {}, {} heads, seq {}, vocab {}, fp32, AdamW; {} ranks of one "
+      "GPT of {} layers, hidden {}, {} heads, seq {}, vocab {}, {}, AdamW; {} ranks of one "
       "thread, batch {} each: {} GFLOP a step and rank\n",
-      model.layers, model.hidden, model.heads, model.seq, model.vocab, settings.step.ranks,
-      settings.step.batch, giga(result.flops));
+      model.layers, model.hidden, model.heads, model.seq, model.vocab,
+      to_string(settings.step.precision), settings.step.ranks, settings.step.batch,
+      giga(result.flops));
   print(result);
   Json json = bench::json_of(result);
+  json["parameters"] = model.parameter_elems();
+  json["precision"] = to_string(settings.step.precision);
   json["ranks"] = settings.step.ranks;
   json["batch"] = settings.step.batch;
   if (settings.step.shard_group > 0) { json["shard_group"] = settings.step.shard_group; }

@@ -77,6 +77,13 @@ void set_bench_strategies(BenchSettings& settings, const std::string& text) {
   }
 }
 
+void set_precision(BenchSettings& settings, const std::string& text) {
+  if (text != "fp32" && text != "bf16" && text != "fp16") {
+    throw ConfigError(fmt::format("'{}' is unknown; use fp32, bf16, fp16", text));
+  }
+  settings.step.precision = parse_dtype(text);
+}
+
 const std::vector<BenchOption>& options() {
   static const std::vector<BenchOption> all = {
       {"--parameters", "N", "50000000", "parameters updated", "adamw offload",
@@ -110,6 +117,9 @@ const std::vector<BenchOption>& options() {
        bench_whole(&bench::StepOptions::batch, 1'000'000)},
       {"--strategies", "S,S", "dp,ddp,zero1,zero2,zero3", "what to time", "step",
        set_bench_strategies},
+      {"--precision", "P", "fp32",
+       "dtype of parameters and computation: fp32, bf16 or fp16 (16 bits with fp32 master weights)",
+       "step", set_precision},
       {"--shard-group", "S", "",
        "ranks that share a copy of the model states under hybrid (default all)", "step",
        [](BenchSettings& s, const std::string& text) {
@@ -221,6 +231,10 @@ void check_bench(BenchSettings& settings) {
     throw ConfigError(
         "--scaling: eight ranks share the batches of two; give a --batch that is a "
         "multiple of 4");
+  }
+  if (settings.features && settings.step.precision != DType::fp32) {
+    throw ConfigError(
+        "--features compares with the plain step, which is fp32; leave out --precision");
   }
   if (settings.prefetch_given && std::ranges::none_of(settings.step.strategies, gathers)) {
     require_gathering(settings.step.strategies.front(), field_of("--prefetch"));
