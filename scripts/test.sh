@@ -69,7 +69,9 @@ launcher=''
 if [[ -z ${CCACHE_DISABLE:-} ]] && command -v ccache >/dev/null; then
   launcher=ccache
   CCACHE_BASEDIR=$(pwd -P)
-  export CCACHE_BASEDIR CCACHE_NOHASHDIR=1 CCACHE_STATSLOG=$PWD/build/ccache.log
+  # Precompiled headers hit only if ccache need not see macros and times in them.
+  CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:+$CCACHE_SLOPPINESS,}pch_defines,time_macros,include_file_mtime,include_file_ctime
+  export CCACHE_BASEDIR CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS CCACHE_STATSLOG=$PWD/build/ccache.log
   rm -f "$CCACHE_STATSLOG"
 fi
 # GCC supports mold from version 12.1 on.
