@@ -3,8 +3,8 @@
 # than before.
 #
 # Only with GCC, whose precompiled headers a compiler cache keeps for every clone: clang's name the
-# folder that they were made in. As for TESSERA_TOGETHER, the preset `debug` shows that each source
-# includes what it uses.
+# folder that they were made in. Not with sanitizers, where programs of tests differ in their options.
+# As for TESSERA_TOGETHER, the preset `debug` shows that each source includes what it uses.
 set(TESSERA_PRECOMPILED
   <algorithm> <array> <atomic> <chrono> <cmath> <cstddef> <cstdint> <cstring> <exception> <filesystem>
   <functional> <limits> <map> <memory> <mutex> <optional> <set> <span> <string> <string_view>
@@ -13,7 +13,7 @@ set(TESSERA_PRECOMPILED
 # FROM: uses those of that target, which is compiled with the same options. Otherwise ARGN: more headers.
 function(tessera_precompile target)
   cmake_parse_arguments(arg "" "FROM" "" ${ARGN})
-  if(NOT TESSERA_TOGETHER OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(NOT TESSERA_TOGETHER OR TESSERA_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     return()
   endif()
   if(arg_FROM)
