@@ -75,10 +75,10 @@ bool go_to_meta(const Arguments& arguments, bool has_tensors, bool on_meta) {
 // libtorch 2 has a fallback for meta, which throws.
 bool tells_shapes(const c10::OperatorHandle& op) {
   using c10::DispatchKey;
-  constexpr std::array kMetaKeys{DispatchKey::Meta, DispatchKey::CompositeImplicitAutograd,
+  constexpr std::array kKeys{DispatchKey::Meta, DispatchKey::CompositeImplicitAutograd,
                              DispatchKey::CompositeExplicitAutograd,
                              DispatchKey::CompositeExplicitAutogradNonFunctional};
-  return std::any_of(kMetaKeys.begin(), kMetaKeys.end(),
+  return std::any_of(kKeys.begin(), kKeys.end(),
                      [&](DispatchKey key) { return op.hasKernelForDispatchKey(key); });
 }
 
@@ -149,7 +149,7 @@ class OnZeros {
 
 // Operators called by this one come here again.
 void run_on_meta(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                  ::torch::jit::Stack* stack) {
+                 ::torch::jit::Stack* stack) {
   const Arguments arguments{op.schema(), *stack};
   bool has_tensors = false;
   bool on_meta = false;
