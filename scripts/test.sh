@@ -157,7 +157,7 @@ done
 
 scripts/test_times.py "${presets[@]/#/build/}" --phases "$phases" --since "$began" \
   --json build/test_times.json || failed+=(times)
-if [[ -n $launcher ]]; then
+if [[ -n $launcher && -s $CCACHE_STATSLOG ]]; then  # ccache crashes without the log
   echo
   echo "ccache in this run"
   ccache --show-log-stats 2>/dev/null | sed 's/^/  /'
