@@ -6,9 +6,9 @@ option(TESSERA_TOGETHER "Compile the sources of a folder together; OFF: each sep
 # Call it once the target and its sources' properties are complete. These sources stay separate:
 # those with their own compile options or definitions, with SKIP_UNITY_BUILD_INCLUSION, or with a
 # path that matches ALONE. At most MOST sources (default 12) are compiled together. ACROSS also
-# combines sources of different folders; CUDA also combines sources for nvcc, of any folders.
+# combines sources of different folders, ANY_FOLDER those with a path that matches it; CUDA also combines sources for nvcc, of any folders.
 function(tessera_compile_together target)
-  cmake_parse_arguments(arg "ACROSS;CUDA" "MOST;ALONE" "" ${ARGN})
+  cmake_parse_arguments(arg "ACROSS;CUDA" "MOST;ALONE;ANY_FOLDER" "" ${ARGN})
   if(NOT TESSERA_TOGETHER)
     return()
   endif()
@@ -46,6 +46,8 @@ function(tessera_compile_together target)
     get_filename_component(folder ${relative} DIRECTORY)
     if(arg_ACROSS)
       file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${base})
+    elseif(arg_ANY_FOLDER AND relative MATCHES "(${arg_ANY_FOLDER})")
+      string(REGEX REPLACE "/.*" "" folder ${relative})
     endif()
     if(relative MATCHES "\\.cu$")
       set(folder cuda)

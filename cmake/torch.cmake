@@ -51,7 +51,7 @@ if(TESSERA_TORCH_HAS_CUDA)  # the headers of libtorch's CUDA part need the toolk
   target_include_directories(tessera_torch SYSTEM PRIVATE ${TESSERA_CUDA_RUNTIME_INCLUDE})
 endif()
 # Parsing libtorch's headers takes most of a source's compile time.
-tessera_compile_together(tessera_torch MOST 6)
+tessera_compile_together(tessera_torch MOST 20)
 
 # A project that uses the component finds libtorch again.
 tessera_install_component(torch TARGETS tessera_torch GROUP torch DEPENDENCIES

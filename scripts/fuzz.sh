@@ -71,7 +71,7 @@ done
 if [[ $builds == yes ]]; then
   if [[ ! -f $build/CMakeCache.txt ]]; then
     compiler=$(command -v clang++-19 || command -v clang++) || {
-      echo "error: clang++ was not found, and libFuzzer needs it: run scripts/install_deps.sh --tests" >&2
+      echo "error: clang++ was not found, and libFuzzer needs it: run scripts/install_deps.sh --all-tests" >&2
       exit 2
     }
     cmake --preset asan -B "$build" -DCMAKE_CXX_COMPILER="$compiler" >/dev/null

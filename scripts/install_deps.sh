@@ -2,25 +2,28 @@
 # Installs the packages of Debian or Ubuntu that Tessera is built and tested with, and those named as
 # arguments. Does nothing, and needs no rights, if all are installed.
 #
-#   scripts/install_deps.sh [--tests | --site] [PACKAGE...]
+#   scripts/install_deps.sh [--tests | --all-tests | --site] [PACKAGE...]
 #
-#   --site    installs only the tools of scripts/site.sh: Doxygen, Sphinx, MyST, furo
-#   --tests   also installs what scripts/test.sh uses. From the distribution, as far as it has them:
-#             ccache, the linker mold, clang 19 with its tools, shellcheck, pkg-config, the tools that
-#             build Debian packages, Chromium for the tests of the reports' pages (a snap of Chromium,
-#             as on Ubuntu, cannot read the tests' files, so these tests are skipped), Python's NumPy,
-#             which reads DLPack views, libtorch 1.13 or later with OpenBLAS for the adapter of its
-#             modules (component torch), which is not built without them, and the tools of --site.
-#             From Python's index, by pip, into third_party/python: safetensors, which reads and
-#             writes the same files as Tessera. Without it, its test is skipped.
+#   --site       installs only the tools of scripts/site.sh: Doxygen, Sphinx, MyST, furo
+#   --tests      also installs what scripts/test.sh uses. From the distribution, as far as it has them:
+#                ccache, the linker mold, pkg-config, Python with NumPy, which reads DLPack views,
+#                libtorch 1.13 or later with OpenBLAS for the adapter of its modules (component torch),
+#                which is not built without them. From Python's index, by pip, into
+#                third_party/python: safetensors, which reads and writes the same files as Tessera.
+#                Without it, its test is skipped.
+#   --all-tests  also installs what scripts/test.sh --all uses: clang 19 with its tools, shellcheck, the
+#                tools that build Debian packages, Chromium for the tests of the reports' pages (a snap
+#                of Chromium, as on Ubuntu, cannot read the tests' files, so these tests are skipped),
+#                and the tools of --site.
 set -euo pipefail
 
 # If CUDA's compiler is installed, this also fetches cuDNN's frontend, a header-only library that no
 # distribution packages: from Python's index, by pip, into third_party/cudnn-frontend. Without it
 # attention uses Tessera's own kernels, so a failed download is no error.
-tests=no site=no
+tests=no all_tests=no site=no
 case "${1:-}" in
   --tests) tests=yes ;;
+  --all-tests) tests=yes all_tests=yes ;;
   --site) site=yes ;;
 esac
 if [[ $tests == yes || $site == yes ]]; then shift; fi
@@ -48,8 +51,11 @@ fi
 # Packages to install if the distribution has them.
 optional=()
 if [[ $tests == yes ]]; then
-  optional=(ccache mold clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev shellcheck python3
-    python3-numpy pkg-config dpkg-dev file chromium libtorch-dev libopenblas-dev "${site_packages[@]}")
+  optional=(ccache mold pkg-config python3 python3-numpy libtorch-dev libopenblas-dev)
+fi
+if [[ $all_tests == yes ]]; then
+  optional+=(clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev shellcheck dpkg-dev file chromium
+    "${site_packages[@]}")
 fi
 
 # Whether apt, with its current lists, would install $1 itself (Ubuntu's Chromium is a snap).

@@ -19,7 +19,7 @@ SHOWN = 10
 
 
 def compiled(folder, since):
-    """Seconds of each object that Ninja compiled after `since`, by its source."""
+    """Seconds of each object and precompiled header that Ninja compiled after `since`, by its source."""
     log = folder / ".ninja_log"
     seconds = {}
     if not log.exists():
@@ -30,8 +30,10 @@ def compiled(folder, since):
             continue
         begin, end, written, output, _ = fields
         # Times are milliseconds; `written` is the output's own time, in nanoseconds.
-        if output.endswith(".o") and int(written) >= since * 1_000_000_000:
+        if output.endswith((".o", ".gch")) and int(written) >= since * 1_000_000_000:
             source = re.sub(r"^.*\.dir/", "", output).removesuffix(".o").removeprefix("__/")
+            if output.endswith(".gch"):  # each target's has the same name
+                source = output
             seconds[source] = (int(end) - int(begin)) / 1000
     return seconds
 

@@ -6,12 +6,8 @@
 namespace tessera::kernels::reference {
 namespace {
 
-void add(Values to, std::int64_t i, double value) {
-  set_element(to, i, static_cast<float>(static_cast<double>(element(to, i)) + value));
-}
-
-void write(Values to, std::int64_t i, Write how, double value) {
-  how == Write::add ? add(to, i, value) : set_element(to, i, static_cast<float>(value));
+void write_element(Values to, std::int64_t i, Write how, double value) {
+  how == Write::add ? add_element(to, i, value) : set_element(to, i, static_cast<float>(value));
 }
 
 }  // namespace
@@ -60,7 +56,7 @@ void layer_norm_backward(const LayerNormBackward& args, Stream) {
     }
     for (std::int64_t c = 0; c < args.columns; ++c) {
       const double dx = inverse_std * (dnormal(c) - mean - normal(c) * scaled);
-      add(args.dx, r * args.columns + c, dx);
+      add_element(args.dx, r * args.columns + c, dx);
     }
   }
   for (std::int64_t c = 0; c < args.columns; ++c) {
@@ -73,8 +69,8 @@ void layer_norm_backward(const LayerNormBackward& args, Stream) {
       dweight += dy * centred * static_cast<double>(args.inverse_std[r]);
       dbias += dy;
     }
-    if (args.dweight) { write(args.dweight, c, args.dweight_write, dweight); }
-    if (args.dbias) { write(args.dbias, c, args.dbias_write, dbias); }
+    if (args.dweight) { write_element(args.dweight, c, args.dweight_write, dweight); }
+    if (args.dbias) { write_element(args.dbias, c, args.dbias_write, dbias); }
   }
 }
 

@@ -4,14 +4,6 @@
 #include "kernels/support/typed.hpp"
 
 namespace tessera::kernels::reference {
-namespace {
-
-void add(Values to, std::int64_t i, double value) {
-  set_element(to, i, static_cast<float>(static_cast<double>(element(to, i)) + value));
-}
-
-}  // namespace
-
 void rms_norm_forward(const RMSNormForward& args, Stream) {
   for (std::int64_t r = 0; r < args.rows; ++r) {
     const auto x = [&](std::int64_t c) {
@@ -45,7 +37,7 @@ void rms_norm_backward(const RMSNormBackward& args, Stream) {
       scaled += dnormal(c) * normal(c) / static_cast<double>(args.columns);
     }
     for (std::int64_t c = 0; c < args.columns; ++c) {
-      add(args.dx, r * args.columns + c, inverse_rms * (dnormal(c) - normal(c) * scaled));
+      add_element(args.dx, r * args.columns + c, inverse_rms * (dnormal(c) - normal(c) * scaled));
     }
   }
   if (!args.dweight) { return; }
@@ -56,7 +48,7 @@ void rms_norm_backward(const RMSNormBackward& args, Stream) {
                  static_cast<double>(element(args.x, r * args.columns + c)) *
                  static_cast<double>(args.inverse_rms[r]);
     }
-    add(args.dweight, c, dweight);
+    add_element(args.dweight, c, dweight);
   }
 }
 

@@ -60,4 +60,9 @@ inline void set_element(Values values, std::int64_t i, float value) {
   });
 }
 
+/// Adds `value` to element `i`, in float64.
+inline void add_element(Values to, std::int64_t i, double value) {
+  set_element(to, i, static_cast<float>(static_cast<double>(element(to, i)) + value));
+}
+
 }  // namespace tessera::kernels

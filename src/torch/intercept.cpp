@@ -20,7 +20,7 @@ namespace {
 constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 thread_local int guards = 0;
-thread_local const char* no_draws = nullptr;
+thread_local const char* draw_refusal = nullptr;
 
 void note(const at::Tensor& tensor, bool writes, std::vector<Use>& uses) {
   if (Place* const place = Place::of(tensor)) { uses.push_back({place, writes}); }
@@ -51,7 +51,7 @@ void refuse_draws(const c10::OperatorHandle& op, const ::torch::jit::Stack& stac
   const auto& arguments = op.schema().arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (is_generator(*arguments[i].type()) && stack[stack.size() - arguments.size() + i].isNone()) {
-      throw ContractError{op.schema().name() + " draws random numbers " + no_draws};
+      throw ContractError{op.schema().name() + " draws random numbers " + draw_refusal};
     }
   }
 }
@@ -66,7 +66,7 @@ void run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
          uses);
   }
   if (!uses.empty()) { Passes::use(uses, op.schema().name()); }
-  if (no_draws != nullptr) {
+  if (draw_refusal != nullptr) {
     refuse_draws(op, *stack);
     return op.redispatchBoxed(keys & c10::DispatchKeySet{c10::DispatchKeySet::FULL_AFTER, kKey},
                               stack);
@@ -94,10 +94,10 @@ NoInterception::~NoInterception() {
   c10::impl::tls_set_dispatch_key_excluded(kKey, excluded_before_);
 }
 
-NoDraws::NoDraws(const char* why) : before_{std::exchange(no_draws, why)} {}
+NoDraws::NoDraws(const char* why) : before_{std::exchange(draw_refusal, why)} {}
 
 NoDraws::~NoDraws() {
-  no_draws = before_;
+  draw_refusal = before_;
 }
 
 }  // namespace tessera::torch

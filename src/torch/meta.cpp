@@ -24,9 +24,9 @@ namespace {
 
 // As in intercept.cpp: a key of libtorch that a thread can switch on and that libtorch uses for
 // nothing else, right below that one.
-constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
+constexpr c10::DispatchKey kMetaKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
-thread_local int guards = 0;
+thread_local int meta_guards = 0;
 
 bool is_tensor_on(const c10::IValue& value, bool& on_meta) {
   if (value.isTensor()) {
@@ -100,7 +100,7 @@ class OnZeros {
       }
     }
     {
-      const c10::impl::ExcludeDispatchKeyGuard within{kKey};
+      const c10::impl::ExcludeDispatchKeyGuard within{kMetaKey};
       const at::NoGradGuard no_grad;
       op.callBoxed(&arguments.stack);
     }
@@ -114,7 +114,7 @@ class OnZeros {
   c10::IValue zeros(const c10::IValue& value) {
     return replaced(value, [&](const at::Tensor& tensor) {
       if (!tensor.is_meta()) { return tensor; }
-      const c10::impl::ExcludeDispatchKeyGuard within{kKey};
+      const c10::impl::ExcludeDispatchKeyGuard within{kMetaKey};
       at::Tensor zeros = at::zeros(tensor.sizes(), tensor.options().device(at::kCPU));
       stands_for_.emplace_back(zeros, tensor);
       return zeros;
@@ -148,8 +148,8 @@ class OnZeros {
 };
 
 // Operators called by this one come here again.
-void run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                  ::torch::jit::Stack* stack) {
+void run_on_meta(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                 ::torch::jit::Stack* stack) {
   const Arguments arguments{op.schema(), *stack};
   bool has_tensors = false;
   bool on_meta = false;
@@ -164,21 +164,21 @@ void run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
         *stack, at::empty({elems}, at::TensorOptions{}.dtype(at::kLong).device(at::kMeta)));
   }
   if ((is_made || on_meta) && !tells_shapes(op)) { return OnZeros::run(op, arguments); }
-  op.redispatchBoxed(keys & c10::DispatchKeySet{c10::DispatchKeySet::FULL_AFTER, kKey}, stack);
+  op.redispatchBoxed(keys & c10::DispatchKeySet{c10::DispatchKeySet::FULL_AFTER, kMetaKey}, stack);
 }
 
 }  // namespace
 
 MetaGuard::MetaGuard() {
-  if (guards++ == 0) { c10::impl::tls_set_dispatch_key_included(kKey, true); }
+  if (meta_guards++ == 0) { c10::impl::tls_set_dispatch_key_included(kMetaKey, true); }
 }
 
 MetaGuard::~MetaGuard() {
-  if (--guards == 0) { c10::impl::tls_set_dispatch_key_included(kKey, false); }
+  if (--meta_guards == 0) { c10::impl::tls_set_dispatch_key_included(kMetaKey, false); }
 }
 
 bool makes_meta_tensors() noexcept {
-  return guards > 0;
+  return meta_guards > 0;
 }
 
 void set_memory(const at::Tensor& tensor, const at::Tensor& memory) {
@@ -193,5 +193,5 @@ at::Tensor meta_like(const at::Tensor& tensor) {
 }  // namespace tessera::torch
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, library) {
-  library.fallback(::torch::CppFunction::makeFromBoxedFunction<&tessera::torch::run_operator>());
+  library.fallback(::torch::CppFunction::makeFromBoxedFunction<&tessera::torch::run_on_meta>());
 }

@@ -335,6 +335,7 @@ bool WorldAccess::computes_behind_host(const World& world) noexcept {
 std::string WorldAccess::describe_kernels(const World& world) {
   const auto& [products, options] = std::tie(state(world).products, state(world).options);
   std::vector<std::string> lines;
+  lines.reserve(3);  // GCC 12 falsely reports a write beyond the end where it grows
   if (products) { lines.push_back(kernels::describe(*products)); }
   if (options.spared_multiprocessors > 0) {
     lines.push_back(fmt::format("spared_multiprocessors {}", options.spared_multiprocessors));
