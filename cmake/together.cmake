@@ -6,7 +6,8 @@ option(TESSERA_TOGETHER "Compile the sources of a folder together; OFF: each sep
 # Call it once the target and its sources' properties are complete. These sources stay separate:
 # those with their own compile options or definitions, with SKIP_UNITY_BUILD_INCLUSION, or with a
 # path that matches ALONE. At most MOST sources (default 12) are compiled together. ACROSS also
-# combines sources of different folders, ANY_FOLDER those with a path that matches it; CUDA also combines sources for nvcc, of any folders.
+# combines sources of different folders, ANY_FOLDER those with a path that matches it, also if it
+# matches ALONE. CUDA also combines sources for nvcc, of any folders.
 function(tessera_compile_together target)
   cmake_parse_arguments(arg "ACROSS;CUDA" "MOST;ALONE;ANY_FOLDER" "" ${ARGN})
   if(NOT TESSERA_TOGETHER)
@@ -27,10 +28,14 @@ function(tessera_compile_together target)
   foreach(source IN LISTS all)
     get_filename_component(path ${source} ABSOLUTE BASE_DIR ${base})
     file(RELATIVE_PATH relative ${PROJECT_SOURCE_DIR} ${path})
+    set(any_folder OFF)
+    if(arg_ANY_FOLDER AND relative MATCHES "${arg_ANY_FOLDER}")
+      set(any_folder ON)
+    endif()
     set(alone OFF)
     string(FIND "${path}" "${PROJECT_BINARY_DIR}/" generated)
-    if(NOT relative MATCHES "^[^./].*${kinds}" OR (arg_ALONE AND relative MATCHES "${arg_ALONE}") OR
-       generated EQUAL 0)
+    if(NOT relative MATCHES "^[^./].*${kinds}" OR generated EQUAL 0 OR
+       (arg_ALONE AND relative MATCHES "${arg_ALONE}" AND NOT any_folder))
       set(alone ON)
     endif()
     foreach(property COMPILE_OPTIONS COMPILE_DEFINITIONS SKIP_UNITY_BUILD_INCLUSION)
@@ -46,7 +51,7 @@ function(tessera_compile_together target)
     get_filename_component(folder ${relative} DIRECTORY)
     if(arg_ACROSS)
       file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${base})
-    elseif(arg_ANY_FOLDER AND relative MATCHES "(${arg_ANY_FOLDER})")
+    elseif(any_folder)
       string(REGEX REPLACE "/.*" "" folder ${relative})
     endif()
     if(relative MATCHES "\\.cu$")

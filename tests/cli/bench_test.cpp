@@ -3,6 +3,7 @@
 #include <set>
 
 #include "cli/command.hpp"
+#include "support/rounding.hpp"
 #include "tessera/base/error.hpp"
 #include "tools/bench/bench_options.hpp"
 #include "tools/common/machine.hpp"
@@ -145,7 +146,10 @@ TEST_F(BenchCommand, AStepIsTimedInSixteenBits) {
   EXPECT_EQ(bf16["flops"], fp32["flops"]);
   const double loss = bf16["strategies"][0]["loss"];
   EXPECT_NE(loss, fp32["strategies"][0]["loss"].get<double>()) << "rounded to 16 bits";
-  EXPECT_NEAR(loss, fp32["strategies"][0]["loss"].get<double>(), 0.02);
+  // Logits are rounded to bf16, and some 8 values before them in sequence; they are below 1/2.
+  EXPECT_NEAR(loss, fp32["strategies"][0]["loss"].get<double>(),
+              test::roundings(9, 0.5, DType::bf16));
+  // bound: a new model gives every token about 1 / 32; logits of 0.08 root mean square add 0.003
   EXPECT_NEAR(loss, std::log(32.0), 0.1);
 }
 
