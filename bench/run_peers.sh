@@ -88,7 +88,7 @@ if has "$peers" wheel && [[ $(installed_wheel) != "$wheel_version" ]]; then
   exit 2
 fi
 # PyTorch uses the BLAS that the system prefers; the plain reference library is ten times slower.
-blas=$(readlink -f /usr/lib/*/libblas.so.3 | head -n 1)
+blas=$(readlink -f /usr/lib/*/libblas.so.3 | head -n 1) || blas=missing
 if has "$peers" debian && [[ $blas != *openblas* ]]; then
   echo "error: libblas.so.3 is $blas; PyTorch needs OpenBLAS (update-alternatives)" >&2
   exit 2
@@ -113,7 +113,8 @@ fi
 log=$out/peers.jsonl
 : >"$log"
 ours() {
-  "$tessera" bench "$@" --json "$out/ours.json" >/dev/null
+  rm -f "$out/ours.json"
+  "$tessera" bench "$@" --json "$out/ours.json" >/dev/null || return
   tr -d '\n' <"$out/ours.json"
   echo
 }

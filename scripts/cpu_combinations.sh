@@ -12,7 +12,7 @@ for words in native avx2 avx512,intel avx512,amd avx512-bf16,intel avx512-bf16,a
   status=0
   output=$(TESSERA_CPU=$words "$command" doctor 2>&1) || status=$?
   if ((status == 2)); then
-    echo "without $words: $(head -n 1 <<<"$output")" >&2
+    echo "without $words: $output" >&2
     continue
   elif ((status != 0)); then
     echo "error: 'TESSERA_CPU=$words $command doctor' ended with status $status: $output" >&2

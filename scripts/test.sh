@@ -46,6 +46,11 @@ case "${1:-}" in
     ;;
 esac
 
+if [[ $all == yes && -n ${TESSERA_CPU:-} ]]; then
+  echo "error: --all tries every value of TESSERA_CPU; unset it" >&2
+  exit 2
+fi
+
 mkdir -p build
 rm -f build/*/cpu_*.log  # of another processor
 phases=build/test_phases.tsv
@@ -115,7 +120,7 @@ configure() {
   forget_other_compiler "$preset" "$compiler"
   cmake --preset "$preset" -DTESSERA_WERROR="$werror" \
     ${compiler:+"-DCMAKE_CXX_COMPILER=$compiler"} -DCMAKE_CXX_COMPILER_LAUNCHER=$launcher \
-    -DCMAKE_EXE_LINKER_FLAGS=$linker -DCMAKE_MODULE_LINKER_FLAGS=$linker "${options[@]}" >/dev/null
+    -DCMAKE_EXE_LINKER_FLAGS=$linker -DCMAKE_MODULE_LINKER_FLAGS=$linker "${options[@]}" >/dev/null || return
   if sanitizes "$preset" && ! grep -q '^TESSERA_SANITIZE:[A-Z]*=.' "build/$preset/CMakeCache.txt"; then
     echo "error: build/$preset is configured without a sanitizer; remove it" >&2
     return 1
@@ -135,13 +140,13 @@ run_tests() {
 run_combinations() {
   local combinations words status=0
   combinations=$(scripts/cpu_combinations.sh build/release/tools/tessera) || return 1
-  while read -r words; do
+  while read -r words <&3; do
     if [[ $words == native ]]; then continue; fi  # the run before
     echo "== release with TESSERA_CPU=$words"
     TESSERA_CPU=$words run_tests release "cpu_$words" \
       --tests-regex '^(kernels|nn|parity)\.|^torch\..*Parity' || status=1
     summary+=("$(printf '%-8s %s' "$words" "$(outcome "release/cpu_$words")")")
-  done <<<"$combinations"
+  done 3<<<"$combinations"  # tests may read their standard input
   return "$status"
 }
 # outcome LOG: the line that counts the tests.

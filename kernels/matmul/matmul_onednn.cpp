@@ -68,12 +68,15 @@ void limit_instructions() {
     case InstructionSet::avx2:
       break;
   }
-  (void)dnnl::set_max_cpu_isa(most);
+  const dnnl::status status = dnnl::set_max_cpu_isa(most);
   const auto used = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   if ((used & ~static_cast<unsigned>(most)) != 0) {
     throw ConfigError{
-        "TESSERA_CPU limits the instructions of matrix products, but oneDNN had chosen others "
-        "before, in a library of this process; set ONEDNN_MAX_CPU_ISA too"};
+        status == dnnl::status::unimplemented
+            ? "TESSERA_CPU limits the instructions of matrix products, but this oneDNN cannot be "
+              "limited; build with -DTESSERA_ONEDNN=OFF"
+            : "TESSERA_CPU limits the instructions of matrix products, but oneDNN had chosen "
+              "others before, in a library of this process; set ONEDNN_MAX_CPU_ISA too"};
   }
 }
 

@@ -79,10 +79,10 @@ RowPieces::RowPieces(const MatMul& p) {
       most = std::min(most, std::max(kLeastRows, kMostCopied / p.k));
     }
   }
-  const std::int64_t wanted = most * 2 / 3;
+  const std::int64_t wanted = std::max(kLeastRows, most * 2 / 3);
   const std::int64_t pieces = std::max<std::int64_t>(1, (p.m + wanted / 2) / wanted);
   rows = ceil_div(p.m, pieces);
-  if (rows > 32) { rows = round_up(rows, std::int64_t{32}); }
+  if (rows > 32 && most >= 192) { rows = round_up(rows, std::int64_t{32}); }
   count = ceil_div(p.m, rows);
 }
 

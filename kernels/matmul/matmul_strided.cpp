@@ -73,7 +73,9 @@ void add_rows(AddBlocks add_blocks, const StridedMatMul& p) {
   if (rest > 0) { add_last_rows(add_blocks, p, rest); }
 }
 
-/// A product with a vector, computed with a second column of zeros.
+constexpr std::int64_t kRowsOfColumn = 512;
+
+/// A product of at most kRowsOfColumn rows with a vector, computed with a second column of zeros.
 void add_column(AddBlocks add_blocks, const StridedMatMul& p) {
   thread_local Scratch scratch;
   auto* const b = static_cast<float*>(
@@ -98,10 +100,11 @@ void add_column(AddBlocks add_blocks, const StridedMatMul& p) {
 
 void MatMulVariant::run(const StridedMatMul& product) const {
   if (product.m == 0 || product.n == 0 || product.k == 0) { return; }
-  if (product.n == 1) {
-    add_column(add_blocks, product);
-  } else {
-    add_rows(add_blocks, product);
+  if (product.n > 1) { return add_rows(add_blocks, product); }
+  for (std::int64_t first = 0; first < product.m; first += kRowsOfColumn) {
+    StridedMatMul some = rows_from(product, first);
+    some.m = std::min(some.m, kRowsOfColumn);
+    add_column(add_blocks, some);
   }
 }
 

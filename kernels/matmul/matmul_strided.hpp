@@ -32,12 +32,12 @@ struct StridedMatMul {
 /// which do not change in a run: a row has the same bits whatever its neighbours, strides and
 /// addresses.
 ///
-/// Memory: the calling thread keeps up to 4 (8 n + 8 k) bytes for rows beyond a multiple of
-///         kRowBlock, and 8 (k + m) bytes if n is 1.
+/// Memory: the calling thread keeps up to 32 (n + k) bytes for rows beyond a multiple of kRowBlock,
+///         and 8 k + 4,096 bytes if n is 1.
 void add_matmul(const StridedMatMul& product);
 
-/// Eigen computes rows in blocks of 4, and those beyond a multiple of 4 in another order for some n
-/// and k. Twice that also keeps it from cutting n at no multiple of its block where m k is tiny.
+/// Eigen computes rows in blocks of 4 (versions after 3.4 also of 8), and those beyond a multiple
+/// in another order for some n and k.
 inline constexpr std::int64_t kRowBlock = 8;
 
 /// The product of a multiple of kRowBlock rows and at least two columns (Eigen computes products

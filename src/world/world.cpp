@@ -17,6 +17,7 @@
 #include "kernels/table.hpp"
 #include "kernels/work/logged_table.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/device/product_library.hpp"
 #include "world/host_cores.hpp"
 #include "world/nccl_options.hpp"
 #include "world/world_state.hpp"
@@ -266,6 +267,7 @@ bool WorldAccess::in_graph(const World& world) noexcept {
 std::unique_ptr<Device> WorldFactory::make_device(const WorldOptions& options, int local_rank) {
   check_work_log(options);
   if (options.device == DeviceKind::cpu) {
+    (void)product_library();  // oneDNN takes TESSERA_CPU's limit now or never
     return make_cpu_device(
         {.threads = options.threads, .pool_name = fmt::format("pool r{}", local_rank)});
   }

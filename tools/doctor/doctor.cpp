@@ -160,6 +160,7 @@ void doctor(const Settings& settings) {
     fmt::print("{}", support_table());
     return;
   }
+  (void)product_library();  // refuses a wrong TESSERA_CPU before anything is printed
   const CudaMachine cuda = cuda_machine();
   machine();
   print_build(cuda);

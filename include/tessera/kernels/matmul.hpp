@@ -73,8 +73,8 @@ struct MatMul {
 ///         fp32 in cuBLASLt's order: where `WorldOptions::products` has an algorithm for the two
 ///         together.
 /// Memory: the caller gives no workspace. On a CPU each thread keeps panels of about 1 MiB, copies
-///         of a few rows, and up to 64 compiled products of oneDNN for the next call; CUDA uses the
-///         stream's workspace.
+///         of a few rows of A and C, and up to 64 compiled products of oneDNN for the next call;
+///         CUDA uses the stream's workspace.
 /// Errors: ContractError for a negative size, a null or fp64 matrix, or a stride shorter than a
 ///         row; for a bias, epilogue or residual together with Write::add or with gaps in C; for a
 ///         gelu_gradient with a bias, or an epilogue without `pre_gelu` of C's dtype; for a

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "base/environment.hpp"
@@ -86,11 +87,10 @@ void set_once(std::optional<T>& value, T to, std::string_view text) {
 Instructions parse_instructions(std::string_view text) {
   std::optional<InstructionSet> most;
   std::optional<Choices> choices;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find(','), rest.size());
-    const std::string_view word = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+  std::size_t end = 0;
+  for (std::size_t first = 0; !text.empty() && first <= text.size(); first = end + 1) {
+    end = std::min(text.find(',', first), text.size());
+    const std::string_view word = text.substr(first, end - first);
     if (const auto set = set_of(word)) {
       check_set(*set, word);
       set_once(most, *set, text);
