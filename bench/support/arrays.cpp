@@ -26,7 +26,7 @@ Floats noise(std::int64_t elems, std::uint32_t seed) {
   return owner;
 }
 
-Numbers::Numbers(DType dtype, std::int64_t elems, std::uint32_t seed)
+RoundedNoise::RoundedNoise(DType dtype, std::int64_t elems, std::uint32_t seed)
     : dtype_{dtype}, memory_{floats(elems, 0.0F)} {
   const Floats wide = noise(elems, seed);
   const CallerStream on;

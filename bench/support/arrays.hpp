@@ -16,9 +16,9 @@ using Floats = std::shared_ptr<float>;
 [[nodiscard]] Floats noise(std::int64_t elems, std::uint32_t seed);
 
 /// `noise`, rounded to `dtype`, aligned to 128 bytes.
-class Numbers {
+class RoundedNoise {
  public:
-  Numbers(DType dtype, std::int64_t elems, std::uint32_t seed);
+  RoundedNoise(DType dtype, std::int64_t elems, std::uint32_t seed);
   [[nodiscard]] Values values() const { return {memory_.get(), dtype_}; }
 
  private:

@@ -66,7 +66,7 @@ std::vector<std::unique_ptr<GptRunner>> make_runners(World& world, const StepOpt
 struct ModelProducts::State {
   World& world;
   DType precision;
-  std::vector<Numbers> owned;
+  std::vector<RoundedNoise> owned;
   std::vector<MatMul> products;
 
   Values array(DType dtype, std::int64_t elems) {

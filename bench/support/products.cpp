@@ -21,8 +21,8 @@ struct Weight {
 };
 
 Contest contest_of(const MatMul& like, DType a_dtype, DType c_dtype) {
-  const Numbers a{a_dtype, like.m * like.k, 1}, b{a_dtype, like.k * like.n, 2};
-  const Numbers c{c_dtype, like.m * like.n, 3};
+  const RoundedNoise a{a_dtype, like.m * like.k, 1}, b{a_dtype, like.k * like.n, 2};
+  const RoundedNoise c{c_dtype, like.m * like.n, 3};
   MatMul product = like;
   product.a = a.values();
   product.b = b.values();

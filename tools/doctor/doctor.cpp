@@ -8,11 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/cpu/instructions.hpp"
-#include "kernels/matmul/matmul_algorithms.hpp"
-#include "kernels/matmul/matmul_strided.hpp"
 #include "tessera/base/bytes.hpp"
-#include "tessera/base/dtype.hpp"
 #include "tessera/device/device.hpp"
 #include "tessera/device/product_library.hpp"
 #include "tessera/world/launch.hpp"
@@ -78,21 +74,6 @@ void machine() {
   line("memory", format_bytes(usable_memory()));
 }
 
-/// How products are computed: "oneDNN 2.6.3 (AVX512-BF16) and Eigen (AVX2); fp32 by Eigen, ...".
-std::string products() {
-  const bool avx512 = kernels::matmul_variants().front().name == "avx512";
-  std::string text = product_library().empty() ? "" : product_library() + " and ";
-  text += avx512 ? "Eigen (AVX-512); " : "Eigen (AVX2); ";
-  const char* before = "";
-  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
-    const Values any{nullptr, dtype};
-    const auto algorithm = kernels::algorithms_of({any, any, any, 256, 256, 256}).front();
-    text += fmt::format("{}{} by {}", std::exchange(before, ", "), to_string(dtype),
-                        kernels::to_string(algorithm));
-  }
-  return text;
-}
-
 std::string devices_of(const CudaMachine& cuda) {
   if (cuda.module.empty()) { return "cpu"; }
   return cuda.devices.empty() ? "cpu; cuda is built, but cannot be used here: see below"
@@ -108,7 +89,7 @@ void print_build(const CudaMachine& cuda) {
                    TESSERA_EIGEN_VERSION, FMT_VERSION / 10000, FMT_VERSION / 100 % 100,
                    FMT_VERSION % 100, NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
                    NLOHMANN_JSON_VERSION_PATCH, CLI11_VERSION));
-  line("matrix products", products());
+  line("matrix products", describe_products());
   line("devices", devices_of(cuda));
   line("communicators", "local (ranks are threads of one process)");
   if (!mpi_version().empty()) {

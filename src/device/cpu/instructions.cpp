@@ -8,6 +8,7 @@
 #include "base/environment.hpp"
 #include "base/shown.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/device/product_library.hpp"
 
 namespace tessera {
 namespace {

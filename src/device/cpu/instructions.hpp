@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 namespace tessera {
@@ -43,8 +42,5 @@ struct Instructions {
 
 /// Whether this process may use AVX-512 (F, BW, CD, DQ, VL).
 [[nodiscard]] bool uses_avx512();
-
-/// For people: "AVX2, choices of AMD processors (TESSERA_CPU=avx2)".
-[[nodiscard]] std::string describe_instructions();
 
 }  // namespace tessera
