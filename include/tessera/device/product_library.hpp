@@ -13,7 +13,7 @@ namespace tessera {
 [[nodiscard]] std::string product_library();
 
 /// Returns how this process computes matrix products on CPUs: the libraries with their
-/// instructions, and the one that computes each dtype: "oneDNN 2.6.3 (AMX) and Eigen (AVX-512);
+/// instructions, and the algorithm of each dtype: "oneDNN 2.6.3 (AMX) and Eigen (AVX-512);
 /// fp32 by oneDNN, bf16 by oneDNN, fp16 by conversion".
 [[nodiscard]] std::string describe_products();
 
