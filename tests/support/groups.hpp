@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdlib>
 #include <vector>
 
 #include "tessera/engine/strategy.hpp"
@@ -30,17 +31,23 @@ namespace tessera::test {
   return all;
 }
 
-/// Strategies for a table of similar cases. Sanitizer builds skip those that share their paths: dp
-/// with ddp, zero1 with ddp and zero2. Folders that test what each strategy does use all.
+/// Whether this run repeats tests that the release build runs in full: under a sanitizer, or with the
+/// products of another processor (TESSERA_CPU).
+[[nodiscard]] inline bool repeats() {
+  return TESSERA_SANITIZED || std::getenv("TESSERA_CPU") != nullptr;
+}
+
+/// Strategies for a table of similar cases. A run that repeats others skips those that share their
+/// paths: dp with ddp, zero1 with ddp and zero2. Folders that test what each strategy does use all.
 [[nodiscard]] inline std::vector<Strategy> tried_strategies() {
-  if (!TESSERA_SANITIZED) { return all_strategies(); }
+  if (!repeats()) { return all_strategies(); }
   return {Strategy::ddp, Strategy::zero2, Strategy::zero3, Strategy::hybrid};
 }
 
-/// Numbers of ranks for such a table: `few` in sanitizer builds.
+/// Numbers of ranks for such a table: `few` where a run repeats others.
 [[nodiscard]] inline std::vector<int> tried_ranks(const std::vector<int>& all,
                                                   const std::vector<int>& few) {
-  return TESSERA_SANITIZED ? few : all;
+  return repeats() ? few : all;
 }
 
 }  // namespace tessera::test

@@ -18,6 +18,7 @@
 #include "examples/torch/images.hpp"
 #include "examples/torch/text.hpp"
 #include "support/gpt_rounding.hpp"
+#include "support/groups.hpp"
 #include "support/places.hpp"
 #include "tessera/torch.hpp"
 #include "tessera/world/launch.hpp"
@@ -311,7 +312,8 @@ void expect_same_bits(const Outcome& expected, const Outcome& actual) {
   }
 }
 
-/// The character model is a GPT. The classifier has fewer roundings.
+/// The character model is a GPT. The classifier has fewer roundings, but ReLU: only its first steps
+/// are compared.
 const test::GPTBounds kWithin = test::between_runs({.layers = kSize.layers,
                                                     .hidden = kSize.hidden,
                                                     .heads = kSize.heads,
@@ -337,13 +339,13 @@ void expect_close(const Outcome& expected, const Outcome& actual) {
 }
 
 class TorchParity : public ::testing::TestWithParam<Strategy> {};
-INSTANTIATE_TEST_SUITE_P(Strategies, TorchParity, ::testing::ValuesIn(all_strategies()),
+INSTANTIATE_TEST_SUITE_P(Strategies, TorchParity, ::testing::ValuesIn(test::tried_strategies()),
                          [](const auto& tested) { return std::string{to_string(tested.param)}; });
 
 TEST_P(TorchParity, TrainsToTheBitsOfReplicasOfLibtorchAlone) {
   static std::map<std::string, Outcome> alone;  // the same for every strategy
   for (const Task* task : {&kClassifier, &kCharModel, &kNormed}) {
-    for (const int ranks : {1, 2, 4}) {
+    for (const int ranks : test::tried_ranks({1, 2, 4}, {1, 4})) {
       SCOPED_TRACE(task->name + " on " + std::to_string(ranks));
       Training training{.ranks = ranks};
       training.model.strategy = GetParam();
@@ -399,7 +401,7 @@ TEST_P(TorchParity, InFp16TheLossScaleFallsUntilGradientsAreFinite) {
 // Ranks add up parts of a batch; groups of ranks add in another order.
 TEST(TorchParityOfBatches, PartsOfABatchGiveTheLossesOfTheWhole) {
   for (const Task* task : {&kClassifier, &kCharModel}) {
-    Training training{.steps = 50};
+    Training training{.steps = 10};
     const Outcome whole = train_alone(*task, training);
     for (const int ranks : {2, 4}) {
       SCOPED_TRACE(task->name + " on " + std::to_string(ranks));
