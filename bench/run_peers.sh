@@ -3,13 +3,15 @@
 # ratios: OUT/peers.json and OUT/peers.md.
 #
 #   bench/run_peers.sh [--build DIR] [--out DIR] [--rounds N] [--steps K] [--peers LIST] [--parts LIST]
-#                      [--wheel VERSION] [--no-install]
+#                      [--precisions LIST] [--wheel VERSION] [--no-install]
 #
 #   --build DIR      a release build (default: build)
 #   --peers LIST     versions of PyTorch, separated by commas (default: both): debian, the
 #                    distribution's package with OpenBLAS, and wheel, the one of Python's index, with
 #                    MKL, scaled_dot_product_attention, fused AdamW, FSDP2 and torch.compile
 #   --parts LIST     what to time, separated by commas (default: all): steps, collectives, adamw
+#   --precisions LIST  of steps, separated by commas (default: fp32,bf16). Without AVX-512 a step of
+#                    PyTorch in bf16 takes twenty times as long as in fp32
 #   --wheel VERSION  version of the wheel (default: 2.15.0). It is installed into a virtual environment of
 #                    its own, OUT/wheel, with the CUDA libraries that it does not load without: 5 GB
 #
@@ -20,6 +22,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=build out=build/peers rounds=5 steps=5 peers=debian,wheel parts=steps,collectives,adamw
+precisions=fp32,bf16
 wheel_version=2.15.0 install=yes
 while (($# > 0)); do
   case "$1" in
@@ -29,6 +32,7 @@ while (($# > 0)); do
     --steps) steps=${2:?--steps needs a number}; shift 2 ;;
     --peers) peers=${2:?--peers needs a list}; shift 2 ;;
     --parts) parts=${2:?--parts needs a list}; shift 2 ;;
+    --precisions) precisions=${2:?--precisions needs a list}; shift 2 ;;
     --wheel) wheel_version=${2:?--wheel needs a version}; shift 2 ;;
     --no-install) install=no; shift ;;
     -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
@@ -52,6 +56,7 @@ check() {
 }
 check --peers "$peers" debian,wheel
 check --parts "$parts" steps,collectives,adamw
+check --precisions "$precisions" fp32,bf16
 has() { [[ ,$1, == *,$2,* ]]; }
 
 tessera=$build/tools/tessera
@@ -136,7 +141,7 @@ torch_job() {
   fi
 }
 if has "$parts" steps; then
-  for precision in fp32 bf16; do
+  for precision in ${precisions//,/ }; do
     for pair in "1 ddp single" "2 ddp ddp" "2 zero1 zero1" "2 zero3 fsdp2"; do
       read -r ranks strategy mode <<<"$pair"
       jobs+=("tessera_step $ranks $strategy $precision")

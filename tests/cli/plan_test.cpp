@@ -150,8 +150,8 @@ TEST_F(Plan, TablesFitHundredColumns) {
   }
 }
 
-// 70 billion parameters on 1,024 ranks, and a billion tokens per micro-batch: under 2 s of
-// processor time and 200 MB.
+// 70 billion parameters on 1,024 ranks, and a billion tokens per micro-batch: about a second of
+// processor time (ten on a slow machine), and less than 200 MB.
 TEST_F(Plan, OfALargeModelTakesLittleTimeAndMemory) {
   const Outcome outcome =
       tessera({"plan", "--layers", "80", "--hidden", "8192", "--heads", "64", "--vocab", "32000",
@@ -159,29 +159,41 @@ TEST_F(Plan, OfALargeModelTakesLittleTimeAndMemory) {
                "1000000", "--ranks", "1024"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   if (!TESSERA_SANITIZED) {  // instrumented, the program is much slower and larger
-    EXPECT_LT(outcome.processor_seconds, 2.0);
+    EXPECT_LT(outcome.processor_seconds, 10.0);
     EXPECT_LT(outcome.most_kib, 200'000);
   }
   EXPECT_THAT(outcome.out, HasSubstr("64728743936 parameters"));
 }
 
-// Nothing is quadratic in layers or ranks, and a plan that cannot fit is abandoned early.
-TEST_F(Plan, OfManyLayersOnManyRanksTakesSeconds) {
-  const std::string layers = TESSERA_SANITIZED ? "200" : "10000";
-  const std::string ranks = TESSERA_SANITIZED ? "1000" : "1048576";
-  const std::string little = TESSERA_SANITIZED ? "1MiB" : "128MiB";
-  const std::vector<Words> table = {
-      {"plan", "--layers", layers, "--ranks", "64", "--budget", "12GiB", "--batch", "64"},
-      {"plan", "--layers", layers, "--ranks", "64", "--budget", little, "--batch", "64"},
-      {"plan", "--layers", layers, "--ranks", ranks},
-      {"scale", "--ranks", ranks}};
-  for (const Words& words : table) {
-    SCOPED_TRACE(::testing::PrintToString(words));
-    const Outcome outcome = tessera(words);
-    EXPECT_EQ(outcome.status, std::ranges::find(words, little) != words.end() ? 3 : 0)
-        << outcome.err;
-    if (!TESSERA_SANITIZED) { EXPECT_LT(outcome.processor_seconds, 10.0); }
+// Nothing is quadratic in layers or ranks, and a plan that cannot fit is abandoned early: eight times
+// as many take about eight times as long, where 64 would be quadratic. Processors and their load differ
+// by less than the factor of three between.
+TEST_F(Plan, OfManyLayersOnManyRanksTakesTimeInProportion) {
+  const auto seconds = [&](int layers, int ranks) {
+    const std::string many = std::to_string(layers);
+    const std::string enough = std::to_string(layers + layers / 4) + "MiB";
+    const std::string little = std::to_string(std::max(layers / 80, 1)) + "MiB";
+    const std::vector<Words> table = {
+        {"plan", "--layers", many, "--ranks", "64", "--budget", enough, "--batch", "64"},
+        {"plan", "--layers", many, "--ranks", "64", "--budget", little, "--batch", "64"},
+        {"plan", "--layers", many, "--ranks", std::to_string(ranks)},
+        {"scale", "--ranks", std::to_string(ranks)}};
+    double sum = 0.0;
+    for (const Words& words : table) {
+      SCOPED_TRACE(::testing::PrintToString(words));
+      const Outcome outcome = tessera(words);
+      EXPECT_EQ(outcome.status, std::ranges::find(words, little) != words.end() ? 3 : 0)
+          << outcome.err;
+      sum += outcome.processor_seconds;
+    }
+    return sum;
+  };
+  if (TESSERA_SANITIZED) {
+    seconds(200, 1000);
+    return;
   }
+  const double few = seconds(500, 131'072);
+  EXPECT_LT(seconds(4000, 1'048'576), 24 * few);
 }
 
 class Budget : public Plan {
