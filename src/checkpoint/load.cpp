@@ -84,9 +84,8 @@ void load_share(World& world, engine::TrainingState& state, const LoadPlan& plan
 }
 
 engine::StateCounters counters_after(const engine::TrainingState& state, const Manifest& manifest,
-                                     const ModelOptions& options, What what,
-                                     const std::string& path) {
-  if (what == What::everything) { return counters_of(manifest, options, path); }
+                                     const ModelOptions& options, What what) {
+  if (what == What::everything) { return counters_of(manifest, options); }
   return {.loss_scale = state.counters().loss_scale};
 }
 
@@ -110,7 +109,7 @@ LoadReport load(ShardedModel& model, const std::filesystem::path& path,
                      source = open_load_source(path, options.what);
                      plan.emplace(state, source->manifest(), options, path.string());
                      counters = counters_after(state, source->manifest(), model.options(),
-                                               options.what, path.string());
+                                               options.what);
                      if (everything) { require_extras(source->manifest(), extras, path.string()); }
                    }));
   std::vector<bool> summed = summed_tensors(source->manifest(), *plan);

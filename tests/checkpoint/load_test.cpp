@@ -14,6 +14,7 @@
 #include "checkpoint/load_plan.hpp"
 #include "checkpoint/load_source.hpp"
 #include "checkpoint/manifest.hpp"
+#include "checkpoint/reader.hpp"
 #include "checkpoint/share_loader.hpp"
 #include "checkpoint/tensor_writer.hpp"
 #include "checkpoint/toy_job.hpp"
@@ -191,6 +192,43 @@ TEST(Load, OfWeightsAloneIntoAnyModelTellsWhatIsMissingAndUnexpected) {
     file.read("root.table", 0, expected);
     EXPECT_EQ(after.at("root.table"), expected);
   });
+}
+
+/// A model with parameters of no elements, alone in a unit and among others.
+class EmptyParameters {
+ public:
+  EmptyParameters(World& world, const ToyJob& job) : model{world, job.options} {
+    model.add_unit("mixed", {{"none", {0}}, {"weight", {33, 7}}, {"no rows", {0, 4}}});
+    model.add_unit("empty", {{"none", {3, 0}}});
+    model.add_unit("scalar", {{"scale", {}}, {.name = "none", .shape = {0}, .trainable = false}});
+    model.materialize(init::normal(3, 0.1F));
+    model.optimize_with(job.optimizer, job.optimizer_options);
+  }
+  ShardedModel model;
+};
+
+TEST(Save, OfAModelWithEmptyParametersLoads) {
+  for (const auto& [name, format] : state_formats()) {
+    for (const Strategy strategy : all_strategies()) {
+      SCOPED_TRACE(name + " " + std::string{to_string(strategy)});
+      const TemporaryFolder folder;
+      const ToyJob job = format.under(strategy);
+      std::filesystem::path saved;
+      run_ranks(job.ranks, [&](World& world) {
+        EmptyParameters trained{world, job};
+        const auto path = save(trained.model, folder / "run").path;
+        if (world.rank() == 0) { saved = path; }
+      });
+      EXPECT_NO_THROW(CheckpointReader{saved}.verify());
+      const ToyJob other = format.on(3).under(Strategy::zero3);
+      run_ranks(other.ranks, [&](World& world) {
+        EmptyParameters loaded{world, other};
+        (void)load(loaded.model, saved);
+        const auto again = save(loaded.model, folder / "again").path;
+        if (world.rank() == 0) { EXPECT_EQ(difference(saved, again), ""); }
+      });
+    }
+  }
 }
 
 // Loads fp32 weights, as in Hugging Face's files, into a bf16 model with remainders.
