@@ -131,6 +131,7 @@ class WaitingSource final : public LoadSource {
       : source_{open_load_source(path, LoadOptions::What::everything)} {}
 
   [[nodiscard]] const Manifest& manifest() const noexcept override { return source_->manifest(); }
+  void check_files(const Contents& contents) override { source_->check_files(contents); }
   void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
     open_.wait();
     source_->read(file, first, out);
@@ -228,6 +229,31 @@ TEST(Save, OfAModelWithEmptyParametersLoads) {
         if (world.rank() == 0) { EXPECT_EQ(difference(saved, again), ""); }
       });
     }
+  }
+}
+
+// The weights of a model with masters are complete with these only.
+TEST(Load, OfWeightsNeedsOnlyTheFilesOfTheWeightsThatTheModelHas) {
+  for (const auto& [name, format] : state_formats()) {
+    const TemporaryFolder folder;
+    const ToyJob job = format.under(Strategy::zero3);
+    const auto saved = train_and_save(job, 1, folder / "run");
+    const auto file = saved / "optimizer.safetensors";
+    std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+    const auto loads = [&](const ToyJob& into) {
+      run_job(into, [&](World&, ToyTrainer& trainer) {
+        (void)load(trainer.model(), saved, {}, {.what = LoadOptions::What::weights});
+      });
+    };
+    if (job.options.compute == DType::fp32) {
+      EXPECT_NO_THROW(loads(job)) << name;
+    } else {
+      EXPECT_THAT(message_of<FormatError>([&] { loads(job); }), HasSubstr(file.string())) << name;
+    }
+    EXPECT_THROW((void)load_and_save(job, saved, folder / "again"), FormatError);
+    EXPECT_NO_THROW(verify_weights(saved));
+    EXPECT_EQ(newest_checkpoint(folder / "run", LoadOptions::What::weights).path, saved);
+    EXPECT_THROW((void)newest_checkpoint(folder / "run"), FormatError);
   }
 }
 
