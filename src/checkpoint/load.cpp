@@ -106,7 +106,7 @@ engine::StateCounters counters_after(const engine::TrainingState& state, const M
 LoadReport load(ShardedModel& model, const std::filesystem::path& path,
                 const CheckpointExtras& extras, const LoadOptions& options) {
   World& world = model.world();
-  engine::TrainingState state{model};
+  engine::TrainingState state{model, "load"};
   const bool everything = options.what == What::everything;
   expects(!everything || state.has_optimizer(),
           "load: the model has no optimizer; call optimize_with before loading the whole state");

@@ -20,7 +20,10 @@
 #include "checkpoint/toy_job.hpp"
 #include "engine/model/training_state.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/working_folder.hpp"
+#include "tessera/checkpoint/checkpointer.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
+#include "tessera/checkpoint/weights.hpp"
 
 namespace tessera::test::load_test {
 namespace {
@@ -29,6 +32,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::StartsWith;
 
 /// The message of a refused load, which must be the same on every rank.
 template <class Exception>
@@ -411,7 +415,14 @@ TEST(Load, ComesAfterOptimizeWithUnlessWeightsAloneAreLoaded) {
     EXPECT_THAT(message_of<ContractError>([&] { (void)load(toy.model(), saved); }),
                 HasSubstr("optimize_with"));
     EXPECT_THAT(message_of<ContractError>([&] { (void)save(toy.model(), folder / "none"); }),
-                HasSubstr("optimize_with"));
+                HasSubstr("save: the model has no optimizer; call optimize_with"));
+    EXPECT_THAT(message_of<ContractError>([&] { (void)save(toy.model(), ""); }),
+                HasSubstr("save: the folder's name is empty"));
+    ShardedModel declared{world};
+    EXPECT_THAT(message_of<ContractError>([&] { (void)save(declared, folder / "none"); }),
+                StartsWith("save: call materialize first"));
+    EXPECT_THAT(message_of<ContractError>([&] { (void)load(declared, saved); }),
+                StartsWith("load: call materialize first"));
     (void)load(toy.model(), saved, {}, {.what = LoadOptions::What::weights});
     const auto loaded = exported(toy.model(), tessera::StateTensor::parameters);
     SafetensorsReader file{saved / "model.safetensors"};
@@ -419,6 +430,71 @@ TEST(Load, ComesAfterOptimizeWithUnlessWeightsAloneAreLoaded) {
     file.read("block.0.weight", 0, expected);
     EXPECT_EQ(loaded.at("block.0.weight"), expected);
   });
+}
+
+// The working folder belongs to the process, so that a program may change it at any time.
+TEST(Save, KeepsARelativeFolderAsItWas) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "elsewhere");
+  const WorkingFolder here{folder.path()};
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
+    Checkpointer checkpointer{trainer.model(), {.folder = "run"}};
+    Checkpointer in_turn{trainer.model(), {.folder = "run", .asynchronous = false}};
+    trainer.step();
+    checkpointer.save({});
+    world.barrier();
+    if (world.rank() == 0) { std::filesystem::current_path(folder / "elsewhere"); }
+    world.barrier();
+    checkpointer.finish();
+    EXPECT_TRUE(checkpointer.newest().is_absolute());
+    trainer.step();
+    in_turn.save({});
+    EXPECT_NO_THROW((void)load(trainer.model(), checkpointer.newest()));
+  });
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "elsewhere"));
+  EXPECT_EQ(newest_checkpoint(folder / "run").step, 2);
+}
+
+TEST(Weights, FromARelativePathAreReadAfterTheFolderHasChanged) {
+  const TemporaryFolder folder;
+  const auto saved = train_and_save(ToyJob{}.under(Strategy::ddp), 1, folder / "run");
+  const WorkingFolder here{saved};
+  SafetensorsReader reader{"model.safetensors"};
+  const Initializer weights = weights_from("./model.safetensors", &ParameterInfo::full_name);
+  std::filesystem::current_path(folder.path());
+  std::vector<float> read(29);
+  std::vector<float> given(29);
+  reader.read("root.table", 29, read);
+  weights({.unit = "root", .name = "table", .shape = {37, 29}}, 29, given);
+  EXPECT_EQ(read, given);
+}
+
+// Rank 0 writes them: what another rank gives would be lost.
+TEST(Save, RefusesValuesThatDifferBetweenRanks) {
+  const TemporaryFolder folder;
+  std::atomic<int> told = 0;
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
+    trainer.step();
+    const auto refused = [&](const CheckpointExtras& extras, const SaveOptions& options = {}) {
+      ++told;
+      return message_of<ContractError>(
+          [&] { (void)save(trainer.model(), folder / "run", extras, options); });
+    };
+    const bool other = world.rank() == 2;
+    EXPECT_THAT(refused({.values = {{"seed", other ? "8" : "7"}, {"step", "1"}}}),
+                HasSubstr("'seed' is '7' on rank 0, but '8' on rank 2"));
+    CheckpointExtras more{.values = {{"seed", "7"}}};
+    if (other) { more.values["mine"] = "x"; }
+    EXPECT_THAT(refused(more), HasSubstr("'mine' is missing on rank 0, but 'x' on rank 2"));
+    std::vector<float> buffer(3);
+    CheckpointExtras buffers;
+    if (other) { buffers.buffers = {{"mine", {3}, {buffer.data(), 3}}}; }
+    EXPECT_THAT(refused(buffers), HasSubstr("rank 2 would write other tensors or files"));
+    EXPECT_THAT(refused({}, {.shard_bytes = other ? 2'000U : 1'000'000U}), HasSubstr("rank 2"));
+    EXPECT_NO_THROW((void)save(trainer.model(), folder / "run"));
+  });
+  EXPECT_EQ(told, 16);
+  EXPECT_EQ(newest_checkpoint(folder / "run").step, 1);
 }
 
 TEST(Save, RefusesNamesThatAreNotUnique) {
