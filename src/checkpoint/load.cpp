@@ -112,7 +112,11 @@ LoadReport load(ShardedModel& model, const std::filesystem::path& path,
           "load: the model has no optimizer; call optimize_with before loading the whole state");
   expects(!options.only || !everything,
           "load: `only` applies to weights; leave it out, or load only the weights");
-  if (world.simulated()) { return {}; }
+  if (world.simulated()) {
+    state.begin_write();
+    state.end_write(state.counters());  // takes the memory that ranks hand copies on with
+    return {};
+  }
 
   std::unique_ptr<LoadSource> source;
   std::optional<LoadPlan> plan;

@@ -270,6 +270,41 @@ TEST(Meshes, TakeThePlannedMemoryForASave) {
   }
 }
 
+// Ranks that hold copies of state in the host pool get them through device memory.
+TEST(Meshes, TakeThePlannedMemoryForALoad) {
+  const TemporaryFolder folder;
+  MeshJob any;
+  any.units = in_whole_blocks;  // with an offloaded optimizer ranks cannot add parts of gradients
+  const auto saved = train_and_save(any.on(kSavedOn), 1, folder / "saved");
+  const auto held = [&](World& world, const MeshJob& job) {
+    MeshTrainer trainer{world, job};
+    (void)load(trainer.model(), saved);
+    return world.memory().report().peak_bytes;
+  };
+  const std::vector<std::pair<Strategy, Dims>> ways{
+      {Strategy::zero3, {{"replicate", 2}, {"shard", 2}}},
+      {Strategy::ddp, {{"replicate", 3}}},
+      {Strategy::zero3, {{"shard", 2}, {"tensor", 2}}},
+      {Strategy::zero3, kSavedOn},
+      {Strategy::zero2, {{"pipe", 3}, {"replicate", 2}, {"tensor", 2}}}};
+  for (const Offload offload : {Offload::none, Offload::optimizer, Offload::state}) {
+    for (const auto& [strategy, mesh] : ways) {
+      SCOPED_TRACE(fmt::format("{} {} {}", to_string(offload), to_string(strategy), name_of(mesh)));
+      MeshJob job = any.under(strategy).on(mesh);
+      job.options.offload = offload;
+      std::vector<std::size_t> measured(static_cast<std::size_t>(job.ranks()));
+      run_ranks(job.ranks(), [&](World& world) {
+        measured[static_cast<std::size_t>(world.rank())] = held(world, job);
+      });
+      for (int rank = 0; rank < job.ranks(); ++rank) {
+        simulate_rank({.rank = rank, .ranks = job.ranks()}, [&](World& world) {
+          EXPECT_EQ(held(world, job), measured[static_cast<std::size_t>(rank)]) << rank;
+        });
+      }
+    }
+  }
+}
+
 // One rank adds up the sums of a chunk that lies on several ranks.
 TEST(Meshes, FindDamageInSharedChunks) {
   const TemporaryFolder folder;
