@@ -101,6 +101,7 @@ TEST_F(Resume, AResumedRunIsTheUninterruptedOneToTheBit) {
       {"--strategy", "hybrid", "--shard-group", "1", "--precision", "bf16", "--rounding",
        "stochastic", "--moments", "bf16", "--no-shuffle"},
       {"--strategy", "zero1", "--offload", "optimizer", "--optimizer", "lion"},
+      {"--strategy", "ddp", "--offload", "state"},
       {"--strategy", "dp", "--eval-data", path("text.txt"), "--eval-every", "5", "--batch", "50"}};
   for (const Words& variant : variants) {
     SCOPED_TRACE(testing::PrintToString(variant));
@@ -284,6 +285,18 @@ TEST_F(Resume, SaysWhyARunCannotResume) {
   refused({"--resume-moments", "convert"}, {"--resume-moments has no effect"});
   refused({"--checkpoint", path("b"), "--checkpoint-sync"}, {"--checkpoint-sync has no effect"});
   EXPECT_FALSE(fs::exists(path("b")));
+  for (const char* const run : {"c", "d"}) {
+    train({"--steps", "4", "--checkpoint", path(run), "--checkpoint-every", "2",
+           "--checkpoint-keep", "0"});
+  }
+  const auto continued = [&](const std::string& run) {
+    return Words{
+        "--steps", "4", "--checkpoint", path("c"), "--resume-from", path(run + "/" + step_name(2))};
+  };
+  refused(continued("c"),
+          {path("c") + " holds a later checkpoint of the run that --resume-from continues",
+           step_name(4) + ", and not only " + step_name(2), "--resume"});
+  refused(continued("d"), {"of another run, the newest " + step_name(4)});
   refused({"--resume-from", path("text.txt")}, {"--resume-from: ", "holds no checkpoint"});
 }
 
