@@ -264,15 +264,18 @@ if(TESSERA_PYTHON3)
   set_tests_properties(guide.texts.errors PROPERTIES TIMEOUT 60 LABELS once)
 endif()
 
-# The program that trials of checkpoints kill.
+# The programs that trials of checkpoints run: one to be killed, one that damages what it has saved.
 tessera_test_executable(checkpoint_saver checkpoint/saver.cpp)
+tessera_test_executable(checkpoint_whole checkpoint/whole.cpp)
+target_link_libraries(checkpoint_whole PRIVATE tessera_test_sources)
+set_target_properties(checkpoint_whole PROPERTIES TESSERA_COMPUTES ON)
 
 # Trials of the command in the hands of an unlucky user: few here, any number by hand
 # (docs/testing.md).
 if(TESSERA_BUILD_TOOLS AND TESSERA_PYTHON3)
   foreach(trial options|200|once|tessera_command weights|200|cli|tessera_command
       changing_files|20|once|tessera_command kills|25|once|tessera_command
-      saves|5|once|checkpoint_saver)
+      saves|5|once|checkpoint_saver checkpoints|120|checkpoint|checkpoint_whole)
     string(REPLACE "|" ";" trial ${trial})
     list(GET trial 0 name)
     list(GET trial 1 count)

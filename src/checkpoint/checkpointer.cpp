@@ -14,8 +14,6 @@ namespace tessera {
 namespace {
 
 void check(const CheckpointerOptions& options) {
-  expects(!options.folder.empty(),
-          "Checkpointer: `folder` is empty; name the folder of the run's checkpoints");
   expects(options.every >= 0 && options.minutes.count() >= 0,
           "Checkpointer: `every` and `minutes` must be 0 or more");
   expects(options.keep >= 0 && options.keep_every >= 0,
@@ -33,8 +31,11 @@ class Checkpointer::Work {
                {.folder = std::move(options.folder),
                 .save = std::move(options.save),
                 .mode = options.asynchronous ? SaveMode::asynchronous : SaveMode::synchronous,
-                .keep = Retention{.last = options.keep, .every = options.keep_every}}},
-        schedule_{options.every, options.minutes, std::chrono::steady_clock::now} {}
+                .keep = Retention{.last = options.keep, .every = options.keep_every},
+                .call = "Checkpointer"}},
+        schedule_{options.every, options.minutes, std::chrono::steady_clock::now} {
+    saver_.rehearse();
+  }
 
   void after_step(const std::function<CheckpointExtras()>& extras) {
     const std::int64_t step = model_.steps();

@@ -90,7 +90,9 @@ void check_cover_of(const std::string& file, std::uint64_t bytes,
 
 FoundPart read_part(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kPartName;
-  return {folder, parse_part(path.string(), read_text(path, kMostTextBytes))};
+  FoundPart found{folder, parse_part(path.string(), read_text(path, kMostTextBytes))};
+  require_step(folder, found.part.manifest.step);
+  return found;
 }
 
 std::vector<FoundPart> parts_of_step(const std::filesystem::path& path) {

@@ -31,9 +31,7 @@ std::vector<bool> summed_tensors(const Manifest& manifest, const LoadPlan& plan)
     if (from.summed) { summed[from.tensor] = true; }
   };
   for (const TensorRecipe& recipe : plan.recipes) {
-    if (recipe.how != TensorRecipe::How::copy && recipe.how != TensorRecipe::How::convert) {
-      continue;
-    }
+    if (!recipe.reads()) { continue; }
     mark(recipe.from);
     if (recipe.beside) { mark(*recipe.beside); }
   }
@@ -83,10 +81,23 @@ void load_share(World& world, engine::TrainingState& state, const LoadPlan& plan
   }
 }
 
+/// What a load of weights takes: masters too, where the model has them.
+Contents taken(const Manifest& manifest, const LoadPlan& plan) {
+  Contents contents;
+  const auto add = [&](const TensorSource& from) {
+    contents.insert(content_of(manifest.tensors[from.tensor].role));
+  };
+  for (const TensorRecipe& recipe : plan.recipes) {
+    if (!recipe.reads()) { continue; }
+    add(recipe.from);
+    if (recipe.beside) { add(*recipe.beside); }
+  }
+  return contents;
+}
+
 engine::StateCounters counters_after(const engine::TrainingState& state, const Manifest& manifest,
-                                     const ModelOptions& options, What what,
-                                     const std::string& path) {
-  if (what == What::everything) { return counters_of(manifest, options, path); }
+                                     const ModelOptions& options, What what) {
+  if (what == What::everything) { return counters_of(manifest, options); }
   return {.loss_scale = state.counters().loss_scale};
 }
 
@@ -95,13 +106,17 @@ engine::StateCounters counters_after(const engine::TrainingState& state, const M
 LoadReport load(ShardedModel& model, const std::filesystem::path& path,
                 const CheckpointExtras& extras, const LoadOptions& options) {
   World& world = model.world();
-  engine::TrainingState state{model};
+  engine::TrainingState state{model, "load"};
   const bool everything = options.what == What::everything;
   expects(!everything || state.has_optimizer(),
           "load: the model has no optimizer; call optimize_with before loading the whole state");
   expects(!options.only || !everything,
           "load: `only` applies to weights; leave it out, or load only the weights");
-  if (world.simulated()) { return {}; }
+  if (world.simulated()) {
+    state.begin_write();
+    state.end_write(state.counters());  // takes the memory that ranks hand copies on with
+    return {};
+  }
 
   std::unique_ptr<LoadSource> source;
   std::optional<LoadPlan> plan;
@@ -109,8 +124,9 @@ LoadReport load(ShardedModel& model, const std::filesystem::path& path,
   agree_on_failure(world, failure_of([&] {
                      source = open_load_source(path, options.what);
                      plan.emplace(state, source->manifest(), options, path.string());
-                     counters = counters_after(state, source->manifest(), model.options(),
-                                               options.what, path.string());
+                     if (!everything) { source->check_files(taken(source->manifest(), *plan)); }
+                     counters =
+                         counters_after(state, source->manifest(), model.options(), options.what);
                      if (everything) { require_extras(source->manifest(), extras, path.string()); }
                    }));
   std::vector<bool> summed = summed_tensors(source->manifest(), *plan);

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/shown.hpp"
 #include "checkpoint/manifest_state.hpp"
 #include "checkpoint/state_names.hpp"
 #include "tessera/base/error.hpp"
@@ -29,22 +30,6 @@ std::string some_of(const std::vector<std::string>& names) {
     text += fmt::format("{}'{}'", i == 0 ? "" : ", ", names[i]);
   }
   return names.size() > count ? fmt::format("{} and {} more", text, names.size() - count) : text;
-}
-
-/// The dtypes that an array of this kind may have in a checkpoint.
-bool may_have(StateKind kind, const std::string& dtype) {
-  switch (kind) {
-    case StateKind::weight:
-      return dtype == "F32" || dtype == "BF16" || dtype == "F16";
-    case StateKind::moment:
-      return dtype == "F32" || dtype == "BF16" || dtype == "U8";
-    case StateKind::remainder:
-      return dtype == "U16";
-    case StateKind::master:
-    case StateKind::scales:
-      return dtype == "F32";
-  }
-  return false;
 }
 
 /// Makes the recipes of one load.
@@ -108,17 +93,10 @@ class Planner {
           "{}: tensor '{}' has shape {}, but the model's parameter '{}' has shape {}", tensor.file,
           tensor.name, tensor.shape.to_string(), parameter.full_name(), shape.to_string()));
     }
-    const std::uint64_t size = elems == 0 || shape.elems() == 0
-                                   ? 1
-                                   : tensor.bytes / static_cast<std::uint64_t>(shape.elems());
-    const bool cut =
-        tensor.chunk_bytes > 0 && (scales ? size : kChunkElems * size) % tensor.chunk_bytes == 0;
-    if (!may_have(kind, tensor.dtype) || !cut) {
+    if (!may_be(tensor.role, tensor.dtype)) {  // in files of other programs
       throw FormatError{
-          fmt::format("{}/{}: tensor '{}' is a {} of dtype {} in chunks of {} bytes, which "
-                      "checkpoints of format {} never have; the manifest is damaged",
-                      path_, kManifestName, tensor.name, tensor.role, tensor.dtype,
-                      tensor.chunk_bytes, kCheckpointFormat)};
+          fmt::format("{}: tensor '{}' is {}; weights are F32, BF16 or F16, convert the file",
+                      tensor.file, shown(tensor.name), shown(tensor.dtype))};
     }
     return found->second;
   }
@@ -190,11 +168,6 @@ class Planner {
           fmt::format("the checkpoint's moments are {}, but the model's are {}; choose the "
                       "checkpoint's format, or convert them (LoadOptions::convert_moments)",
                       in_state("moments"), moments_of(state_)));
-    }
-    if (theirs == "U8" && !scales) {
-      throw FormatError{
-          fmt::format("{}/{}: the 8-bit moment '{}' has no scales; the checkpoint is damaged",
-                      path_, kManifestName, at(*moment).name)};
     }
     if (theirs == own) {
       return {.how = How::copy, .from = source(info.kind == StateKind::scales ? *scales : *moment)};

@@ -33,6 +33,9 @@ struct TensorRecipe {
   /// What completes `from` to fp32 values: the remainders of a bf16 weight, or the scales of a
   /// quantised moment.
   std::optional<TensorSource> beside = {};
+
+  /// Whether it is filled from the checkpoint.
+  [[nodiscard]] bool reads() const noexcept { return how == How::copy || how == How::convert; }
 };
 
 /// What a model loads from a checkpoint. It follows from the manifest, the model and the options,

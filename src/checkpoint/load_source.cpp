@@ -10,9 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/kept_path.hpp"
+#include "checkpoint/file_check.hpp"
 #include "checkpoint/joined_parts.hpp"
 #include "checkpoint/readable_file.hpp"
 #include "checkpoint/reader.hpp"
+#include "checkpoint/step_folders.hpp"
 #include "checkpoint/weights_index.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
@@ -22,9 +25,10 @@ namespace {
 
 class CheckpointSource final : public LoadSource {
  public:
-  explicit CheckpointSource(const std::filesystem::path& folder) : reader_{folder} {}
+  explicit CheckpointSource(const std::filesystem::path& folder) : reader_{folder, {}} {}
 
   [[nodiscard]] const Manifest& manifest() const noexcept override { return reader_.manifest(); }
+  void check_files(const Contents& contents) override { reader_.check_files(contents); }
   void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
     reader_.read(file, first, out);
   }
@@ -37,11 +41,17 @@ class CheckpointSource final : public LoadSource {
 class PartsSource final : public LoadSource {
  public:
   explicit PartsSource(std::vector<FoundPart> parts)
-      : parts_{std::move(parts)}, manifest_{joined_manifest(parts_)} {
-    for (const FoundPart& part : parts_) { check_files(part); }
-  }
+      : parts_{std::move(parts)}, manifest_{joined_manifest(parts_)} {}
 
   [[nodiscard]] const Manifest& manifest() const noexcept override { return manifest_; }
+  void check_files(const Contents& contents) override {
+    for (const auto& [name, bytes] : manifest_.files) {
+      const bool needed = std::ranges::any_of(contents, [&, &file = name](Content content) {
+        return serves(manifest_, file, content);
+      });
+      if (needed) { check_file_of_parts(name); }
+    }
+  }
   void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
     const std::uint64_t end = first + out.size();
     for (const FoundPart& part : parts_) {
@@ -55,13 +65,21 @@ class PartsSource final : public LoadSource {
   }
 
  private:
-  void check_files(const FoundPart& part) {
-    for (const auto& [name, bytes] : manifest_.files) {
-      const auto file = files_.at(part.folder / name);
-      if (file->bytes() == bytes) { continue; }
-      throw FormatError{fmt::format("{}: has {} bytes, but {} says {}; the file is damaged",
-                                    file->path().string(), file->bytes(), kPartName, bytes)};
+  /// Each part has a file of the whole size, and the first byte's part the header.
+  void check_file_of_parts(const std::string& name) {
+    for (const FoundPart& part : parts_) {
+      require_size(*files_.at(part.folder / name), manifest_.files.at(name));
     }
+    const auto first = std::ranges::find_if(parts_, [&](const FoundPart& part) {
+      return std::ranges::any_of(part.part.ranges, [&](const PartRange& range) {
+        return range.file == name && range.first_byte == 0;
+      });
+    });
+    const FoundPart& named = first == parts_.end() ? parts_.front() : *first;
+    check_file(manifest_, name,
+               {.path = (named.folder / name).string(),
+                .bytes = manifest_.files.at(name),
+                .read = [&](std::uint64_t at, auto out) { read(name, at, out); }});
   }
 
   std::vector<FoundPart> parts_;
@@ -77,6 +95,7 @@ class WeightsSource final : public LoadSource {
   }
 
   [[nodiscard]] const Manifest& manifest() const noexcept override { return manifest_; }
+  void check_files(const Contents& /*contents*/) override {}  // SafetensorsReader has done so
   void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
     files_.at(file)->read_at(first, out);
   }
@@ -123,7 +142,9 @@ std::vector<std::filesystem::path> weights_files(const std::filesystem::path& pa
   if (std::filesystem::is_regular_file(path)) {
     return path.string().ends_with(kIndexEnd) ? files_of_index(path) : std::vector{path};
   }
-  if (std::filesystem::exists(path / kManifestName)) { return {}; }
+  // Without its manifest a checkpoint is damaged: nothing would tell whether its weights are whole.
+  const bool is_step = parse_step_folder(path.filename().string()).has_value();
+  if (is_step || std::filesystem::exists(path / kManifestName)) { return {}; }
   const std::filesystem::path whole = path / "model.safetensors";
   if (std::filesystem::exists(whole)) { return {whole}; }
   const std::filesystem::path index = path / fmt::format("model{}", kIndexEnd);
@@ -133,15 +154,28 @@ std::vector<std::filesystem::path> weights_files(const std::filesystem::path& pa
 
 }  // namespace
 
+std::unique_ptr<LoadSource> open_checkpoint(const std::filesystem::path& path,
+                                            LoadOptions::What what) {
+  const std::filesystem::path kept = kept_path(path);
+  std::vector<FoundPart> parts = parts_of_step(kept);
+  std::unique_ptr<LoadSource> source;
+  if (parts.empty()) {
+    source = std::make_unique<CheckpointSource>(kept);
+  } else {
+    source = std::make_unique<PartsSource>(std::move(parts));
+  }
+  const bool weights = what == LoadOptions::What::weights;
+  source->check_files(weights ? Contents{Content::weights} : every_content());
+  return source;
+}
+
 std::unique_ptr<LoadSource> open_load_source(const std::filesystem::path& path,
                                              LoadOptions::What what) {
   if (what == LoadOptions::What::weights) {
-    const std::vector<std::filesystem::path> files = weights_files(path);
+    const std::vector<std::filesystem::path> files = weights_files(kept_path(path));
     if (!files.empty()) { return std::make_unique<WeightsSource>(files); }
   }
-  std::vector<FoundPart> parts = parts_of_step(path);
-  if (!parts.empty()) { return std::make_unique<PartsSource>(std::move(parts)); }
-  return std::make_unique<CheckpointSource>(path);
+  return open_checkpoint(path, what);
 }
 
 }  // namespace tessera

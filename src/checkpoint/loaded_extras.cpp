@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Buffers are sent as texts of at most this many bytes.
+// Buffers are sent as texts of at most this many bytes, a multiple of every chunk.
 constexpr std::uint64_t kHandedOnAtOnce = std::uint64_t{1} << 20;
 
 std::size_t find_extra(const Manifest& manifest, const std::string& name) {
@@ -48,12 +48,6 @@ void require_extras(const Manifest& manifest, const CheckpointExtras& extras,
       refuse(fmt::format("the checkpoint has no buffer '{}'", buffer.name));
     }
     const ManifestTensor& tensor = manifest.tensors[at];
-    if (tensor.chunk_bytes == 0 || kHandedOnAtOnce % tensor.chunk_bytes != 0) {
-      throw FormatError{
-          fmt::format("{}/{}: buffer '{}' has chunks of {} bytes, which checkpoints never have; "
-                      "the manifest is damaged",
-                      path, kManifestName, tensor.name, tensor.chunk_bytes)};
-    }
     if (tensor.shape != buffer.shape || tensor.dtype != buffer.values.dtype) {
       refuse(fmt::format("buffer '{}' is {} {} in the checkpoint, but {} {} in the program",
                          buffer.name, tensor.dtype, tensor.shape.to_string(), buffer.values.dtype,

@@ -12,8 +12,10 @@
 #include "base/shown.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/json_string.hpp"
+#include "checkpoint/manifest_contents.hpp"
 #include "checkpoint/parsed_json.hpp"
 #include "checkpoint/safetensors_header.hpp"
+#include "checkpoint/state_names.hpp"
 #include "checkpoint/weights_index.hpp"
 #include "tessera/base/error.hpp"
 #define XXH_INLINE_ALL
@@ -150,9 +152,12 @@ void check_bytes(const JsonFields& fields, const ManifestTensor& tensor) {
     fields.refuse(
         fmt::format("has {} bytes, but {} elements of {}", tensor.bytes, elems, tensor.dtype));
   }
-  if (tensor.chunk_bytes == 0 || kChecksumBlock % tensor.chunk_bytes != 0) {
-    fields.refuse(fmt::format("'chunk_bytes' is {}, expected a divisor of {}", tensor.chunk_bytes,
-                              kChecksumBlock));
+  if (!may_be(tensor.role, tensor.dtype)) {
+    fields.refuse(fmt::format("a {} is never {}", tensor.role, tensor.dtype));
+  }
+  const std::uint64_t chunk = chunk_bytes_of(tensor.role, tensor.dtype);
+  if (tensor.chunk_bytes != chunk) {
+    fields.refuse(fmt::format("'chunk_bytes' is {}, expected {}", tensor.chunk_bytes, chunk));
   }
 }
 
@@ -276,6 +281,7 @@ Manifest parse_manifest(const std::string& path, std::string_view text) {
   }
   check_names(path, manifest.tensors);
   check_places(path, manifest);
+  check_contents(path, manifest);
   return manifest;
 }
 

@@ -52,8 +52,8 @@ struct Manifest {
 
 /// Throws FormatError with `path` and the place if the text is no manifest or was changed, has
 /// another format version, or lists tensors that overlap or do not fit their file, sizes that do
-/// not fit their shapes, or too few sums. Allocations are bounded by the length of the text, not by
-/// numbers in it.
+/// not fit their shapes, too few sums, or contents that no save writes (check_contents).
+/// Allocations are bounded by the length of the text, not by numbers in it.
 [[nodiscard]] Manifest parse_manifest(const std::string& path, std::string_view text);
 
 }  // namespace tessera

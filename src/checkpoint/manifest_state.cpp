@@ -11,17 +11,36 @@ namespace tessera {
 namespace {
 
 template <class Number>
-Number number_in(const Manifest& manifest, const std::string& folder, const std::string& name) {
+Number number_in(const Manifest& manifest, const std::string& path, const std::string& name) {
   const auto found = manifest.state.find(name);
   const std::string text = found == manifest.state.end() ? "" : found->second;
   Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (text.empty() || error != std::errc{} || end != text.data() + text.size() || number < 0) {
-    throw FormatError{fmt::format(
-        "{}/{}: state: '{}' is '{}', which no step can produce; the manifest is damaged", folder,
-        kManifestName, name, text)};
+    throw FormatError{
+        fmt::format("{}: state: '{}' is '{}', which no step can produce; the manifest is damaged",
+                    path, name, text)};
   }
   return number;
+}
+
+/// The counters as they stand in the manifest at `path`.
+engine::StateCounters written_counters(const std::string& path, const Manifest& manifest) {
+  const auto whole = [&](const char* name) {
+    return number_in<std::int64_t>(manifest, path, name);
+  };
+  const auto loss_scale = number_in<float>(manifest, path, "loss_scale");
+  if (!std::isfinite(loss_scale) || loss_scale == 0.0F) {
+    throw FormatError{fmt::format(
+        "{}: state: 'loss_scale' is {}, which is not a valid scale; the manifest is damaged", path,
+        loss_scale)};
+  }
+  return {.steps = whole("steps"),
+          .updates = whole("updates"),
+          .loss_scale = loss_scale,
+          .good_steps = whole("good_steps"),
+          .skipped_in_a_row = whole("skipped_in_a_row"),
+          .skipped = whole("skipped")};
 }
 
 std::string loss_scaling_of(const ModelOptions& options) {
@@ -61,23 +80,12 @@ std::map<std::string, std::string> manifest_state(const engine::TrainingState& s
           {"master_weights", std::string{to_string(options.master_weights)}}};
 }
 
-engine::StateCounters counters_of(const Manifest& manifest, const ModelOptions& options,
-                                  const std::string& folder) {
-  const auto whole = [&](const char* name) {
-    return number_in<std::int64_t>(manifest, folder, name);
-  };
-  const auto loss_scale = number_in<float>(manifest, folder, "loss_scale");
-  if (!std::isfinite(loss_scale) || loss_scale == 0.0F) {
-    throw FormatError{fmt::format(
-        "{}/{}: state: 'loss_scale' is {}, which is not a valid scale; the manifest is damaged",
-        folder, kManifestName, loss_scale)};
-  }
-  engine::StateCounters counters{.steps = whole("steps"),
-                                 .updates = whole("updates"),
-                                 .loss_scale = loss_scale,
-                                 .good_steps = whole("good_steps"),
-                                 .skipped_in_a_row = whole("skipped_in_a_row"),
-                                 .skipped = whole("skipped")};
+void check_counters(const std::string& path, const Manifest& manifest) {
+  (void)written_counters(path, manifest);
+}
+
+engine::StateCounters counters_of(const Manifest& manifest, const ModelOptions& options) {
+  engine::StateCounters counters = written_counters(std::string{kManifestName}, manifest);
   // A dynamic scale continues. Any other is the model's own.
   const std::string own = loss_scaling_of(options);
   const auto theirs = manifest.state.find("loss_scaling");

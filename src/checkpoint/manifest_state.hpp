@@ -14,12 +14,13 @@ namespace tessera {
     const engine::TrainingState& state, const ModelOptions& options,
     const engine::StateCounters& counters);
 
+/// Throws FormatError with `path`, the manifest's, and the counter that is missing or no number.
+void check_counters(const std::string& path, const Manifest& manifest);
+
 /// The counters that manifest_state wrote, for a model with `options`. The loss scale continues if
-/// both are dynamic; otherwise it is the initial one of `options`. Throws FormatError naming the
-/// file in `folder` and the entry that is missing or no number.
+/// both are dynamic; otherwise it is the initial one of `options`.
 [[nodiscard]] engine::StateCounters counters_of(const Manifest& manifest,
-                                                const ModelOptions& options,
-                                                const std::string& folder);
+                                                const ModelOptions& options);
 
 /// The format of the moments among the tensors of a model: "fp32", "bf16", "int8"; "none" if there
 /// are none.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checksum.hpp"
+#include "checkpoint/file_check.hpp"
 #include "checkpoint/json_string.hpp"
 #include "checkpoint/parsed_json.hpp"
 #include "checkpoint/readable_file.hpp"
@@ -125,6 +126,22 @@ void verify_tensor(const CheckpointPart& part, const ManifestTensor& tensor,
   }
 }
 
+/// Compares what this part has of a header or an index.
+void verify_text(const CheckpointPart& part, const std::string& name, const ReadableFile& file) {
+  const std::string path = file.path().string();
+  const std::string expected = expected_text(part.manifest, name, path);
+  for (const PartRange& range : part.ranges) {
+    if (range.file != name || range.first_byte >= expected.size()) { continue; }
+    std::string found(std::min(range.bytes, expected.size() - range.first_byte), '\0');
+    file.read_at(range.first_byte, std::as_writable_bytes(std::span{found}));
+    if (found == expected.substr(range.first_byte, found.size())) { continue; }
+    throw FormatError(fmt::format(
+        "{}: bytes {} to {}: they differ from what the manifest says; the file is damaged, use "
+        "another checkpoint",
+        path, range.first_byte, range.first_byte + found.size() - 1));
+  }
+}
+
 }  // namespace
 
 std::string format_part(const CheckpointPart& part) {
@@ -149,16 +166,20 @@ CheckpointPart parse_part(const std::string& path, std::string_view text) {
   return part_of(path, parse_json(path, text, "the part"));
 }
 
+void require_size(const ReadableFile& file, std::uint64_t bytes) {
+  if (file.bytes() == bytes) { return; }
+  throw FormatError(fmt::format("{}: has {} bytes, but {} says {}; the file is damaged",
+                                file.path().string(), file.bytes(), kPartName, bytes));
+}
+
 void verify_part(const fs::path& folder) {
   const fs::path path = folder / kPartName;
   const CheckpointPart part = parse_part(path.string(), read_text(path, kMostPartBytes));
   ReadableFiles files;
   for (const auto& [name, bytes] : part.manifest.files) {
     const auto file = files.at(folder / name);
-    if (file->bytes() != bytes) {
-      throw FormatError(fmt::format("{}: has {} bytes, but {} says {}; the file is damaged",
-                                    file->path().string(), file->bytes(), kPartName, bytes));
-    }
+    require_size(*file, bytes);
+    verify_text(part, name, *file);
   }
   for (const ManifestTensor& tensor : part.manifest.tensors) {
     verify_tensor(part, tensor, *files.at(folder / tensor.file));

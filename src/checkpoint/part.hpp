@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/manifest.hpp"
+#include "checkpoint/readable_file.hpp"
 
 namespace tessera {
 
@@ -41,8 +42,11 @@ struct CheckpointPart {
 /// does, and for ranges of an unknown file, beyond a file's end, or that overlap.
 [[nodiscard]] CheckpointPart parse_part(const std::string& path, std::string_view text);
 
-/// Reads the bytes of the part in `folder` and compares the sums. Throws FormatError naming the
-/// file, the tensor and the bytes of the first damaged block.
+/// Throws FormatError unless `file`, one of a part, has the size of the checkpoint's file.
+void require_size(const ReadableFile& file, std::uint64_t bytes);
+
+/// Reads the bytes of the part in `folder`, and compares sums, headers and index files. Throws
+/// FormatError naming the file, the tensor and the bytes of the first damaged block.
 void verify_part(const std::filesystem::path& folder);
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,9 @@
 #include <string>
 
 namespace tessera {
+
+/// Reads bytes [first, first + out.size()) of a file.
+using ReadBytes = std::function<void(std::uint64_t first, std::span<std::byte> out)>;
 
 /// A regular file open for reading at any offset.
 ///

@@ -6,13 +6,14 @@
 #include <map>
 #include <string_view>
 #include <system_error>
-#include <tuple>
 #include <utility>
+#include <vector>
 
+#include "base/kept_path.hpp"
 #include "checkpoint/checksum.hpp"
+#include "checkpoint/file_check.hpp"
 #include "checkpoint/readable_file.hpp"
-#include "checkpoint/safetensors_header.hpp"
-#include "checkpoint/weights_index.hpp"
+#include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -32,109 +33,6 @@ Manifest manifest_in(const std::filesystem::path& folder) {
   return parse_manifest(path.string(), read_text(path, kMostManifestBytes));
 }
 
-// The tensors of each file, in the order of their data.
-using TensorsByFile = std::map<std::string_view, std::vector<const ManifestTensor*>>;
-
-TensorsByFile by_file(const Manifest& manifest) {
-  TensorsByFile files;
-  for (const ManifestTensor& tensor : manifest.tensors) { files[tensor.file].push_back(&tensor); }
-  for (auto& [name, tensors] : files) {
-    // Empty tensors share their offset with the next one, as in the layout. Their addresses give
-    // their order in the manifest.
-    std::sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) {
-      return std::tuple{a->first_byte, a->bytes, dtype_bytes(b->dtype), a} <
-             std::tuple{b->first_byte, b->bytes, dtype_bytes(a->dtype), b};
-    });
-  }
-  return files;
-}
-
-// Throws for a header that differs from the manifest, with the difference if it can be found.
-[[noreturn]] void refuse_header(const ReadableFile& file, const std::string& expected,
-                                const std::string& found,
-                                const std::vector<const ManifestTensor*>& tensors) {
-  const std::string path = file.path().string();
-  const SafetensorsEntries entries = parse_header(path, read_header(file), file.bytes());
-  for (const ManifestTensor* tensor : tensors) {
-    const auto entry = entries.find(tensor->name);
-    if (entry == entries.end()) {
-      throw FormatError(
-          fmt::format("{}: header: tensor '{}' is missing; the file belongs to another checkpoint, "
-                      "or is damaged",
-                      path, tensor->name));
-    }
-    if (entry->second.shape != tensor->shape || entry->second.dtype != tensor->dtype ||
-        entry->second.first_byte != tensor->first_byte) {
-      throw FormatError(fmt::format(
-          "{}: header: tensor '{}' is {} {} at byte {}, but the manifest has {} {} at byte {}; the "
-          "file belongs to another checkpoint, or is damaged",
-          path, tensor->name, entry->second.dtype, entry->second.shape.to_string(),
-          entry->second.first_byte, tensor->dtype, tensor->shape.to_string(), tensor->first_byte));
-    }
-  }
-  const auto at = std::mismatch(expected.begin(), expected.end(), found.begin()).first;
-  throw FormatError(
-      fmt::format("{}: byte {}: the header differs from the manifest's; the file is damaged, use "
-                  "another checkpoint",
-                  path, at - expected.begin()));
-}
-
-void check_header_of(const ReadableFile& file, const std::vector<const ManifestTensor*>& tensors) {
-  std::vector<HeaderTensor> declared;
-  for (const ManifestTensor* tensor : tensors) {
-    declared.push_back({tensor->name, tensor->dtype, &tensor->shape});
-  }
-  std::string expected;
-  try {
-    expected = format_header(declared);
-  } catch (const ContractError& error) {
-    throw FormatError(fmt::format("{}: the manifest's tensors belong to no file: {}",
-                                  file.path().string(), error.what()));
-  }
-  std::string found(std::min<std::uint64_t>(expected.size(), file.bytes()), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span{found}));
-  found.resize(expected.size());
-  std::uint64_t end = expected.size();
-  bool fills = true;
-  for (const ManifestTensor* tensor : tensors) {
-    fills = fills && tensor->first_byte == end;
-    end += tensor->bytes;
-  }
-  if (found != expected || !fills || end != file.bytes()) {
-    refuse_header(file, expected, found, tensors);
-  }
-}
-
-// A file without tensors is the index of a set.
-void check_index_of(const ReadableFile& file, const Manifest& manifest) {
-  const std::string name = file.path().filename().string();
-  if (!name.ends_with(kIndexEnd)) {
-    throw FormatError(fmt::format(
-        "{}: the manifest lists no tensor in it; the checkpoint is damaged, use another one",
-        file.path().string()));
-  }
-  const std::string begin = name.substr(0, name.size() - kIndexEnd.size()) + '-';
-  std::vector<std::pair<std::string_view, std::string_view>> pairs;
-  std::uint64_t bytes = 0;
-  for (const ManifestTensor& tensor : manifest.tensors) {
-    if (!tensor.file.starts_with(begin)) { continue; }
-    pairs.emplace_back(tensor.name, tensor.file);
-    bytes += tensor.bytes;
-  }
-  std::string expected;
-  try {
-    expected = format_index(std::move(pairs), bytes);
-  } catch (const ContractError& error) {
-    throw FormatError(fmt::format("{}: the manifest's tensors have no index: {}",
-                                  file.path().string(), error.what()));
-  }
-  if (read_text(file.path(), file.bytes()) != expected) {
-    throw FormatError(fmt::format(
-        "{}: the index differs from the manifest's; the file is damaged, use another checkpoint",
-        file.path().string()));
-  }
-}
-
 }  // namespace
 
 struct CheckpointReader::Files {
@@ -142,28 +40,28 @@ struct CheckpointReader::Files {
   std::map<std::pair<std::string_view, std::string_view>, const ManifestTensor*> by_name;
 };
 
-CheckpointReader::CheckpointReader(std::filesystem::path folder)
-    : folder_{std::move(folder)},
+CheckpointReader::CheckpointReader(const std::filesystem::path& folder, const Contents& contents)
+    : folder_{kept_path(folder)},
+      contents_{contents},
       manifest_{manifest_in(folder_)},
       files_{std::make_unique<Files>()} {
-  const TensorsByFile tensors = by_file(manifest_);
-  for (const auto& [name, bytes] : manifest_.files) {
-    const auto opened = files_->open.at(folder_ / name);
-    const ReadableFile& file = *opened;
-    if (file.bytes() != bytes) {
-      throw FormatError(fmt::format(
-          "{}: has {} bytes, but the manifest says {}; the file is damaged, use another checkpoint",
-          file.path().string(), file.bytes(), bytes));
-    }
-    const auto found = tensors.find(name);
-    if (found == tensors.end()) {
-      check_index_of(file, manifest_);
-    } else {
-      check_header_of(file, found->second);
-    }
-  }
+  require_step(folder_, manifest_.step);
+  check_files(contents_);
   for (const ManifestTensor& tensor : manifest_.tensors) {
     files_->by_name.try_emplace({tensor.name, tensor.role}, &tensor);
+  }
+}
+
+void CheckpointReader::check_files(const Contents& contents) const {
+  for (const auto& [name, bytes] : manifest_.files) {
+    const bool needed = std::ranges::any_of(
+        contents, [&, &file = name](Content content) { return serves(manifest_, file, content); });
+    if (!needed) { continue; }
+    const auto file = files_->open.at(folder_ / name);
+    check_file(manifest_, name,
+               {.path = file->path().string(),
+                .bytes = file->bytes(),
+                .read = [&](std::uint64_t first, auto out) { file->read_at(first, out); }});
   }
 }
 
@@ -175,14 +73,14 @@ const ManifestTensor* CheckpointReader::find(std::string_view name, std::string_
 }
 
 void CheckpointReader::read(const ManifestTensor& tensor, std::uint64_t first,
-                            std::span<std::byte> out) {
+                            std::span<std::byte> out) const {
   expects(first <= tensor.bytes && out.size() <= tensor.bytes - first,
           "CheckpointReader: the bytes are outside the tensor");
   read(tensor.file, tensor.first_byte + first, out);
 }
 
 void CheckpointReader::read(const std::string& file, std::uint64_t first,
-                            std::span<std::byte> out) {
+                            std::span<std::byte> out) const {
   files_->open.at(folder_ / file)->read_at(first, out);
 }
 
@@ -209,7 +107,7 @@ void CheckpointReader::refuse_block(const ManifestTensor& tensor, std::size_t bl
 
 /// `buffer` has room for whole chunks.
 void CheckpointReader::verify_block(const ManifestTensor& tensor, std::size_t block,
-                                    std::span<std::byte> buffer) {
+                                    std::span<std::byte> buffer) const {
   const std::uint64_t end = std::min((block + 1) * kChecksumBlock, tensor.bytes);
   TensorSums sums{tensor.bytes, tensor.chunk_bytes};
   for (std::uint64_t at = block * kChecksumBlock; at < end; at += buffer.size()) {
@@ -223,11 +121,12 @@ void CheckpointReader::verify_block(const ManifestTensor& tensor, std::size_t bl
 }
 
 // A chunk's bytes are a power of two, as they divide a block.
-void CheckpointReader::verify_part_of(std::size_t part, std::size_t parts) {
+void CheckpointReader::verify_part_of(std::size_t part, std::size_t parts) const {
   constexpr std::uint64_t kReadAtOnce = std::uint64_t{1} << 20;
   std::vector<std::byte> buffer;
   std::size_t number = 0;
   for (const ManifestTensor& tensor : manifest_.tensors) {
+    if (!contents_.contains(content_of(tensor.role))) { continue; }
     buffer.resize(std::max<std::uint64_t>({buffer.size(), kReadAtOnce, tensor.chunk_bytes}));
     for (std::size_t block = 0; block < tensor.sums.size(); ++block) {
       if (number++ % parts == part) { verify_block(tensor, block, buffer); }
@@ -235,11 +134,14 @@ void CheckpointReader::verify_part_of(std::size_t part, std::size_t parts) {
   }
 }
 
-void CheckpointReader::verify(const std::function<void(std::uint64_t bytes)>& progress,
-                              std::string_view role) {
+void CheckpointReader::verify(const Progress& progress) const {
+  for (const Content content : contents_) { verify(content, progress); }
+}
+
+void CheckpointReader::verify(Content content, const Progress& progress) const {
   std::vector<std::byte> buffer(kChecksumBlock);
   for (const ManifestTensor& tensor : manifest_.tensors) {
-    if (!role.empty() && tensor.role != role) { continue; }
+    if (content_of(tensor.role) != content) { continue; }
     for (std::size_t block = 0; block < tensor.sums.size(); ++block) {
       const std::uint64_t first = block * kChecksumBlock;
       const std::span bytes =
@@ -249,6 +151,20 @@ void CheckpointReader::verify(const std::function<void(std::uint64_t bytes)>& pr
       if (progress) { progress(bytes.size()); }
     }
   }
+}
+
+Verdict CheckpointReader::verdict_on(Content content, const Progress& progress) const {
+  Verdict verdict{.content = content};
+  for (const ManifestTensor& tensor : manifest_.tensors) {
+    if (content_of(tensor.role) != content) { continue; }
+    ++verdict.tensors;
+    verdict.bytes += tensor.bytes;
+  }
+  try {
+    check_files({content});
+    verify(content, progress);
+  } catch (const FormatError& error) { verdict.damage = error.what(); }
+  return verdict;
 }
 
 }  // namespace tessera

@@ -172,25 +172,29 @@ std::optional<std::uint64_t> dtype_bytes(std::string_view dtype) {
   return found->second;
 }
 
-std::string read_header(const ReadableFile& file) {
-  const std::string path = file.path().string();
-  if (file.bytes() < kLengthBytes) {
+std::string read_header(const std::string& path, std::uint64_t file_bytes, const ReadBytes& read) {
+  if (file_bytes < kLengthBytes) {
     throw FormatError(
         fmt::format("{}: ends at byte {}, before the header's length of {} bytes; the file is not "
                     "safetensors, or was cut off",
-                    path, file.bytes(), kLengthBytes));
+                    path, file_bytes, kLengthBytes));
   }
   std::uint64_t bytes = 0;
-  file.read_at(0, std::as_writable_bytes(std::span{&bytes, 1}));
-  if (bytes > kMaxHeaderBytes || bytes > file.bytes() - kLengthBytes) {
+  read(0, std::as_writable_bytes(std::span{&bytes, 1}));
+  if (bytes > kMaxHeaderBytes || bytes > file_bytes - kLengthBytes) {
     throw FormatError(
         fmt::format("{}: byte 0: the header's length is {}, but the file has {} bytes (limit {}); "
                     "the file is not safetensors, or is damaged",
-                    path, bytes, file.bytes(), kMaxHeaderBytes));
+                    path, bytes, file_bytes, kMaxHeaderBytes));
   }
   std::string header(bytes, '\0');
-  file.read_at(kLengthBytes, std::as_writable_bytes(std::span{header}));
+  read(kLengthBytes, std::as_writable_bytes(std::span{header}));
   return header;
+}
+
+std::string read_header(const ReadableFile& file) {
+  return read_header(file.path().string(), file.bytes(),
+                     [&](std::uint64_t first, auto out) { file.read_at(first, out); });
 }
 
 SafetensorsEntries parse_header(const std::string& path, std::string_view header,

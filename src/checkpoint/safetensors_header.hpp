@@ -24,7 +24,10 @@ using SafetensorsEntries = std::map<std::string, SafetensorsReader::Entry>;
 /// tensor may be in a file, but its size cannot be checked.
 [[nodiscard]] std::optional<std::uint64_t> dtype_bytes(std::string_view dtype);
 
-/// The JSON text of a file's header. Throws FormatError if its length does not fit the file.
+/// The JSON text of the header of a file of `file_bytes`, whose bytes `read` reads. Throws
+/// FormatError with `path` if its length does not fit the file.
+[[nodiscard]] std::string read_header(const std::string& path, std::uint64_t file_bytes,
+                                      const ReadBytes& read);
 [[nodiscard]] std::string read_header(const ReadableFile& file);
 
 /// The tensors that the JSON text `header` declares in a file of `file_bytes`, where it follows the

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/kept_path.hpp"
 #include "base/shown.hpp"
 #include "checkpoint/readable_file.hpp"
 #include "checkpoint/safetensors_header.hpp"
@@ -54,8 +55,8 @@ std::filesystem::path weights_in(const std::filesystem::path& folder) {
 
 }  // namespace
 
-SafetensorsReader::SafetensorsReader(std::filesystem::path path)
-    : path_{std::move(path)}, open_{std::make_unique<ReadableFiles>()} {
+SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
+    : path_{kept_path(path)}, open_{std::make_unique<ReadableFiles>()} {
   std::error_code ignored;
   const bool is_folder = std::filesystem::is_directory(path_, ignored);
   const std::filesystem::path weights = is_folder ? weights_in(path_) : path_;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "checkpoint/split_chunks.hpp"
 #include "checkpoint/state_names.hpp"
 
 namespace tessera {
@@ -55,6 +56,7 @@ SavePlan::SavePlan(const engine::TrainingState& state, const SaveOptions& option
                          .elem_bytes = size};
     planned.whole_chunks = has_whole_chunks(planned, *layout_);
     splits_chunks_ = splits_chunks_ || !planned.whole_chunks;
+    if (!planned.whole_chunks) { split_balance_ += balance_of_splits(planned, *layout_); }
     pieces_.push_back(planned);
   }
 }

@@ -60,6 +60,10 @@ class SavePlan {
   [[nodiscard]] std::size_t units() const noexcept { return units_; }
   /// Whether some of this rank's pieces do not consist of whole chunks.
   [[nodiscard]] bool splits_chunks() const noexcept { return splits_chunks_; }
+  /// A number for the chunks that this rank writes a part of. The sum of the numbers of some ranks,
+  /// modulo 2^64, is 0 if these ranks together write all bytes of each of those chunks. If they do
+  /// not, it is 0 by chance once in 2^64 cases.
+  [[nodiscard]] std::uint64_t split_balance() const noexcept { return split_balance_; }
 
  private:
   std::optional<CheckpointLayout> layout_;
@@ -67,6 +71,7 @@ class SavePlan {
   std::vector<PlannedPiece> pieces_;
   std::size_t units_ = 0;
   bool splits_chunks_ = false;
+  std::uint64_t split_balance_ = 0;
 };
 
 /// Adds the files and tensors of `layout` to `manifest`, without sums; `roles` by tensor.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "checkpoint/collective_failure.hpp"
@@ -16,12 +17,6 @@
 
 namespace tessera {
 namespace {
-
-// With one of these, a rank says whether it finds rank 0's folder. The rank's machine follows.
-constexpr char kFinds = '1';
-constexpr char kLacks = '0';
-// And whether it writes parts of chunks, or does not.
-constexpr char kSplits = '1';
 
 bool any_of_results(const std::vector<std::string>& all) {
   return std::ranges::any_of(all, [](const auto& text) { return !result_in(text).empty(); });
@@ -105,9 +100,7 @@ bool SaveRun::poll() {
       if (!failure.empty()) { throw_failure(failure); }
       save_ = result_in(all.front());
       partial_ = parts_.folder / save_;
-      divide(parts_.world.exchange(std::string{sees_folder() ? kFinds : kLacks} +
-                                   (parts_.plan.splits_chunks() ? kSplits : kLacks) +
-                                   parts_.files.machine()));
+      divide(answers_in(parts_.world.exchange(answer().text())));
       return false;
     case Phase::dividing:
       failure.empty()
@@ -115,7 +108,8 @@ bool SaveRun::poll() {
           : abandon(failure);
       return false;
     case Phase::writing:
-      failure.empty() && any_of_results(all) ? begin_summing() : finish_writing(failure);
+      failure.empty() && !rehearses() && any_of_results(all) ? begin_summing()
+                                                             : finish_writing(failure);
       return false;
     case Phase::summing:
       finish_writing(failure);
@@ -132,35 +126,75 @@ bool SaveRun::poll() {
   return true;
 }
 
-/// Decides which ranks write where, from every rank's answer: whether it finds the folder, and its
-/// machine.
-void SaveRun::divide(const std::vector<std::string>& all) {
+RankAnswer SaveRun::answer() const {
+  const SavePlan& plan = parts_.plan;
+  return {.finds = sees_folder(),
+          .balance = plan.split_balance(),
+          .files = hash_of_files(plan.layout(), extras_.layout()),
+          .values = hash_of_values(extras_.values()),
+          .machine = parts_.files.machine()};
+}
+
+/// Returns in what some rank's save differs from rank 0's; empty if in nothing.
+std::string SaveRun::difference(const std::vector<RankAnswer>& all) const {
+  const auto first_other = [&](auto member) {
+    const auto other = std::ranges::find_if(
+        all, [&](const RankAnswer& answer) { return answer.*member != all.front().*member; });
+    return other == all.end() ? 0 : other - all.begin();
+  };
+  if (const auto other = first_other(&RankAnswer::files); other != 0) {
+    return fmt::format(
+        "rank {} would write other tensors or files than rank 0; give all ranks the same buffers, "
+        "the same names of parameters and the same `shard_bytes`",
+        other);
+  }
+  if (first_other(&RankAnswer::values) == 0) { return {}; }
+  return difference_in_values(parts_.world.exchange(text_of_values(extras_.values()))) +
+         "; give all ranks the same values";
+}
+
+/// Decides which ranks write where.
+void SaveRun::divide(const std::vector<RankAnswer>& all) {
+  if (const std::string other = difference(all); !other.empty()) {
+    return abandon(text_of_failure(
+        std::make_exception_ptr(ContractError{fmt::format("{}: {}", parts_.call, other)})));
+  }
+  const auto blind = std::ranges::find(all, false, &RankAnswer::finds);
+  if (blind == all.end()) { return begin_writing(save_); }
   std::vector<std::string> machines;
-  int blind = -1;
-  bool splits = false;
-  for (int other = 0; other < parts_.world.size(); ++other) {
-    const std::string& text = all[static_cast<std::size_t>(other)];
-    if (text.front() == kLacks && blind < 0) { blind = other; }
-    splits = splits || text[1] == kSplits;
-    machines.push_back(text.substr(2));
-  }
-  if (blind < 0) { return begin_writing(save_); }
+  for (const RankAnswer& answer : all) { machines.push_back(answer.machine); }
   const SavePlace by_machine = SavePlace::by_machine(machines);
-  if (by_machine.leader_of(blind) == 0) {
-    return abandon(text_of_failure(std::make_exception_ptr(
-        Error{fmt::format("cannot save to {}: rank {} does not find the folder {} there, which "
-                          "rank 0 made on the same machine; give both ranks the same folder",
-                          parts_.folder.string(), blind, save_)})));
+  const std::exception_ptr refusal =
+      failure_of([&] { require_place(by_machine, static_cast<int>(blind - all.begin()), all); });
+  refusal ? abandon(text_of_failure(refusal)) : begin_dividing(by_machine);
+}
+
+/// Throws Error unless each machine can save a part of its own. Rank `blind` does not find the
+/// folder of rank 0.
+void SaveRun::require_place(const SavePlace& place, int blind,
+                            const std::vector<RankAnswer>& all) const {
+  if (place.leader_of(blind) == 0) {
+    throw Error{fmt::format(
+        "cannot save to {}: rank {} does not find the folder {} there, which rank 0 made on the "
+        "same machine; give both ranks the same folder",
+        parts_.folder.string(), blind, save_)};
   }
-  if (splits) {
-    return abandon(text_of_failure(std::make_exception_ptr(Error{fmt::format(
-        "cannot save to {}: rank {} does not find the folder {} there, which rank 0 made on "
-        "another machine, and the ranks along tensor split parameters within runs of {} elements, "
-        "whose checksums need bytes of several ranks; give all machines one shared folder",
-        parts_.folder.string(), blind, save_, kChunkElems)})));
+  std::map<int, std::uint64_t> balances;  // by leader
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    balances[place.leader_of(static_cast<int>(rank))] += all[rank].balance;
   }
+  if (std::ranges::all_of(balances, [](const auto& one) { return one.second == 0; })) { return; }
+  throw Error{fmt::format(
+      "cannot save to {}: rank {} does not find the folder {} there, which rank 0 made on another "
+      "machine, and the cuts along tensor leave runs of {} elements to ranks of several machines, "
+      "though one machine needs all bytes of a run for its checksum; give all machines one shared "
+      "folder, or place all ranks of a stage of `pipe` on one machine",
+      parts_.folder.string(), blind, save_, kChunkElems)};
+}
+
+void SaveRun::begin_dividing(const SavePlace& place) {
   const bool made_it = leads();
-  place_ = by_machine;
+  place_ = place;
   phase_ = Phase::dividing;
   if (!leads()) { return; }
   job_.emplace([this, made_it] {
@@ -182,6 +216,7 @@ void SaveRun::write() {
                     "ranks the same folder",
                     rank(), partial_.string(), place_.leader_of(rank()))};
   }
+  if (rehearses()) { return; }
   state_writer_.emplace(parts_.plan.layout(), partial_, parts_.files);
   extras_writer_.emplace(extras_.layout(), partial_, parts_.files);
   if (in_parts() && leads()) {
@@ -199,6 +234,7 @@ void SaveRun::write() {
   state_writer_->flush();
 }
 
+/// Ends the save. `failure`: of some rank; empty for a rehearsal without one.
 void SaveRun::abandon(const std::string& failure) {
   phase_ = Phase::committing;
   failure_ = failure;
@@ -214,7 +250,7 @@ void SaveRun::begin_summing() {
 }
 
 void SaveRun::finish_writing(const std::string& failure) {
-  if (!failure.empty()) { return abandon(failure); }
+  if (!failure.empty() || rehearses()) { return abandon(failure); }
   phase_ = Phase::committing;
   const std::vector<std::string> sums = parts_.world.exchange(state_writer_->sums());
   std::vector<std::string> written;
@@ -319,6 +355,7 @@ void SaveRun::throw_not_retained(const std::vector<std::string>& all) {
 bool SaveRun::finish_committing(const std::vector<std::string>& all, const std::string& failure) {
   if (!failure_.empty()) { throw_failure(failure_); }
   if (!failure.empty()) { throw_failure(failure); }
+  if (rehearses()) { return true; }
   const std::int64_t step = texts_.manifest.step;
   folder_ =
       parts_.folder / (in_parts() ? part_name(step, place_.part_of(rank())) : step_name(step));

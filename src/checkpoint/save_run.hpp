@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "checkpoint/background_job.hpp"
 #include "checkpoint/part.hpp"
+#include "checkpoint/rank_answer.hpp"
 #include "checkpoint/save_place.hpp"
 #include "checkpoint/save_plan.hpp"
 #include "checkpoint/saved_extras.hpp"
@@ -25,6 +27,9 @@ struct SaveTexts {
   std::string provenance;
 };
 
+/// Whether a checkpoint is written, or only found out whether one can be.
+enum class SaveAim : std::uint8_t { save, rehearse };
+
 /// One save in progress: what its ranks do on background threads, and what they tell each other.
 ///
 ///   preparing: rank 0 makes the folder    writing: all ranks    committing: rank 0
@@ -39,6 +44,8 @@ struct SaveTexts {
 /// first rank of each machine then makes a part (*dividing*), commits it, and removes old parts
 /// once all parts are committed (*retaining*).
 ///
+/// A rehearsal goes the same way up to the folders, which it removes again.
+///
 /// Order:   `poll` is collective.
 /// Threads: the rank's own. The destructor waits for the background.
 class SaveRun {
@@ -52,7 +59,9 @@ class SaveRun {
     CheckpointStore& store;
     FileSystem& files;
     std::optional<Retention> keep;
-    std::filesystem::path folder;  ///< this rank's DIR
+    std::filesystem::path folder;  ///< this rank's DIR, absolute
+    std::string call;              ///< what the user has called, for errors
+    SaveAim aim = SaveAim::save;
   };
   SaveRun(const Parts& parts, SaveTexts texts, const CheckpointExtras& extras);
 
@@ -79,7 +88,11 @@ class SaveRun {
   [[nodiscard]] bool acts() const;
   [[nodiscard]] std::string report() const;
   [[nodiscard]] std::string result() const;
-  void divide(const std::vector<std::string>& all);
+  [[nodiscard]] RankAnswer answer() const;
+  void divide(const std::vector<RankAnswer>& all);
+  [[nodiscard]] std::string difference(const std::vector<RankAnswer>& all) const;
+  void require_place(const SavePlace& place, int blind, const std::vector<RankAnswer>& all) const;
+  void begin_dividing(const SavePlace& place);
   void begin_writing(const std::string& name);
   void write();
   void begin_summing();
@@ -97,6 +110,7 @@ class SaveRun {
   [[nodiscard]] int rank() const { return parts_.world.rank(); }
   [[nodiscard]] bool leads() const { return place_.leads(rank()); }
   [[nodiscard]] bool in_parts() const { return place_.parts() > 1; }
+  [[nodiscard]] bool rehearses() const { return parts_.aim == SaveAim::rehearse; }
 
   Parts parts_;
   SaveTexts texts_;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "checkpoint/json_string.hpp"
-#include "checkpoint/safetensors_header.hpp"
 #include "checkpoint/state_names.hpp"
 #include "tessera/base/error.hpp"
 
@@ -36,11 +35,10 @@ CheckpointLayout layout_of_extras(const std::vector<CheckpointBuffer>& buffers) 
           "checkpoint: buffer '{}' has {} elements, but its shape {} has {}", buffer.name,
           buffer.values.elems, buffer.shape.to_string(), buffer.shape.elems())};
     }
-    set.tensors.push_back(
-        {.name = buffer.name,
-         .dtype = buffer.values.dtype,
-         .shape = buffer.shape,
-         .chunk_bytes = kChunkElems * dtype_bytes(buffer.values.dtype).value_or(0)});
+    set.tensors.push_back({.name = buffer.name,
+                           .dtype = buffer.values.dtype,
+                           .shape = buffer.shape,
+                           .chunk_bytes = chunk_bytes_of("extra", buffer.values.dtype)});
   }
   return {{std::move(set)}, ~std::uint64_t{0}};
 }

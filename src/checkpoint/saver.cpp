@@ -3,22 +3,38 @@
 #include <exception>
 #include <utility>
 
+#include "base/kept_path.hpp"
 #include "checkpoint/longest_wait.hpp"
+#include "checkpoint/manifest_contents.hpp"
 #include "checkpoint/manifest_state.hpp"
 #include "checkpoint/provenance.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
+namespace {
+
+Saver::Options with_kept_folder(Saver::Options options) {
+  if (options.folder.empty()) {
+    throw ContractError{options.call +
+                        ": the folder's name is empty; name the folder of the run's checkpoints"};
+  }
+  options.folder = kept_path(options.folder);
+  return options;
+}
+
+}  // namespace
 
 Saver::Saver(ShardedModel& model, Options options, FileSystem& files)
     : model_{model},
       world_{model.world()},
-      options_{std::move(options)},
+      options_{with_kept_folder(std::move(options))},
       files_{files},
       store_{options_.folder, files},
-      state_{std::make_unique<engine::TrainingState>(model)} {
-  expects(state_->has_optimizer(),
-          "checkpoint: the model has no optimizer; call optimize_with before it is saved");
+      state_{std::make_unique<engine::TrainingState>(model, options_.call)} {
+  if (!state_->has_optimizer()) {
+    throw ContractError{options_.call +
+                        ": the model has no optimizer; call optimize_with before it is saved"};
+  }
   plan_ = std::make_unique<SavePlan>(*state_, options_.save);
   if (options_.mode == SaveMode::asynchronous) {
     source_ = std::make_unique<SnapshotSource>(model.world(), *state_, *plan_);
@@ -35,6 +51,29 @@ Saver::~Saver() {
   state_.reset();
 }
 
+SaveRun::Parts Saver::parts(SaveAim aim) {
+  return {.world = world_,
+          .plan = *plan_,
+          .source = *source_,
+          .store = store_,
+          .files = files_,
+          .keep = options_.keep,
+          .folder = options_.folder,
+          .call = options_.call,
+          .aim = aim};
+}
+
+void Saver::rehearse() {
+  expects(!under_way(), "checkpoint: a save is in progress");
+  if (world_.simulated()) { return; }
+  SaveTexts all = texts();
+  Manifest listed = all.manifest;
+  list_in(listed, plan_->layout(), plan_->roles());
+  check_contents((options_.folder / kManifestName).string(), listed);
+  run_ = std::make_unique<SaveRun>(parts(SaveAim::rehearse), std::move(all), CheckpointExtras{});
+  finish();
+}
+
 void Saver::begin(const CheckpointExtras& extras) {
   expects(!under_way(), "checkpoint: a save is already in progress; finish it first");
   SaveTexts all = texts();
@@ -43,14 +82,7 @@ void Saver::begin(const CheckpointExtras& extras) {
     const SavedExtras counted{world_, extras};
     return;
   }
-  const SaveRun::Parts parts{.world = world_,
-                             .plan = *plan_,
-                             .source = *source_,
-                             .store = store_,
-                             .files = files_,
-                             .keep = options_.keep,
-                             .folder = options_.folder};
-  run_ = std::make_unique<SaveRun>(parts, std::move(all), extras);
+  run_ = std::make_unique<SaveRun>(parts(SaveAim::save), std::move(all), extras);
   if (options_.mode == SaveMode::synchronous) { finish(); }
 }
 
@@ -63,7 +95,7 @@ void Saver::poll() {
     run_.reset();
     throw;
   }
-  newest_ = run_->committed();
+  if (run_->is_committed()) { newest_ = run_->committed(); }
   run_.reset();
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "checkpoint/file_system.hpp"
 #include "checkpoint/save_plan.hpp"
@@ -32,6 +33,7 @@ class Saver {
     SaveOptions save = {};
     SaveMode mode = SaveMode::synchronous;
     std::optional<Retention> keep = {};  ///< none: all checkpoints are kept
+    std::string call = "save";           ///< what the user has called, for errors
   };
   /// `model` and `files` outlive it.
   Saver(ShardedModel& model, Options options, FileSystem& files = system_files());
@@ -40,6 +42,10 @@ class Saver {
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
+  /// Finds out whether a save can be written, before there is anything to lose: makes the run's
+  /// folder and the folder of a save, compares what the ranks would write, and removes the latter.
+  /// Throws what `begin` would throw.
+  void rehearse();
   /// Begins a save of the current state, between steps. Requires that none is in progress. A
   /// synchronous save has ended on return.
   void begin(const CheckpointExtras& extras);
@@ -53,6 +59,7 @@ class Saver {
 
  private:
   [[nodiscard]] SaveTexts texts() const;
+  [[nodiscard]] SaveRun::Parts parts(SaveAim aim);
 
   ShardedModel& model_;
   World& world_;

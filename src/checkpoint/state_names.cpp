@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/safetensors_header.hpp"
+
 namespace tessera {
 
 using engine::StateFormat;
@@ -73,12 +75,23 @@ std::string_view dtype_name(DType dtype) noexcept {
   return {};
 }
 
+std::uint64_t chunk_bytes_of(std::string_view role, std::string_view dtype) {
+  return dtype_bytes(dtype).value_or(0) * (role == "scales" ? 1 : kChunkElems);
+}
+
+bool may_be(std::string_view role, std::string_view dtype) {
+  if (role == "weight") { return dtype == "F32" || dtype == "BF16" || dtype == "F16"; }
+  if (role == "moment") { return dtype == "F32" || dtype == "BF16" || dtype == "U8"; }
+  if (role == "remainder") { return dtype == "U16"; }
+  return role == "extra" || dtype == "F32";
+}
+
 CheckpointTensor checkpoint_tensor(const engine::StateTensorInfo& info, const WeightName& name) {
   const bool scales = info.kind == StateKind::scales;
   return {.name = state_name(weight_name(*info.parameter, name), info.kind, info.index),
           .dtype = std::string{dtype_name(info.format)},
           .shape = scales ? Shape{info.elems} : info.parameter->shape,
-          .chunk_bytes = engine::bytes_of(info.format) * (scales ? 1 : kChunkElems)};
+          .chunk_bytes = chunk_bytes_of(role_of(info.kind), dtype_name(info.format))};
 }
 
 }  // namespace tessera

@@ -33,4 +33,11 @@ namespace tessera {
 /// Elements of a chunk of TensorSums.
 inline constexpr std::uint64_t kChunkElems = 64;
 
+/// The bytes of a chunk of TensorSums in a tensor of `role`: those of 64 elements, or of one scale.
+/// 0 for an unknown dtype.
+[[nodiscard]] std::uint64_t chunk_bytes_of(std::string_view role, std::string_view dtype);
+
+/// Whether tensors of `role` may be of `dtype`.
+[[nodiscard]] bool may_be(std::string_view role, std::string_view dtype);
+
 }  // namespace tessera

@@ -70,6 +70,14 @@ std::optional<StepFolder> parse_step_folder(std::string_view entry) {
   return found;
 }
 
+void require_step(const fs::path& folder, std::int64_t step) {
+  const auto named = parse_step_folder(folder.filename().string());
+  if (!named || named->step == step) { return; }
+  throw FormatError(
+      fmt::format("{}: its manifest is of step {}; give the folder its name back ({})",
+                  folder.string(), step, step_name(step)));
+}
+
 std::string_view claim_of(std::string_view name) {
   return name.find(kPartInfix) == std::string_view::npos ? kManifestName : kPartName;
 }

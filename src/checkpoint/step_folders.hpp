@@ -40,6 +40,10 @@ struct StepFolder {
 /// Empty for any other name.
 [[nodiscard]] std::optional<StepFolder> parse_step_folder(std::string_view entry);
 
+/// Throws FormatError if the name of `folder` is that of another step than `step`, its manifest's:
+/// it was renamed, and would be taken for the other.
+void require_step(const std::filesystem::path& folder, std::int64_t step);
+
 /// The file that makes a folder of this name complete, and that its writer claims before.
 [[nodiscard]] std::string_view claim_of(std::string_view name);
 

@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/kept_path.hpp"
+#include "checkpoint/manifest_contents.hpp"
 #include "checkpoint/partial_folder.hpp"
 #include "checkpoint/reader.hpp"
 #include "checkpoint/step_folders.hpp"
@@ -51,9 +53,9 @@ std::vector<CheckpointStore::Entry> old_ones(const std::vector<CheckpointStore::
 
 }  // namespace
 
-CheckpointStore::CheckpointStore(fs::path folder, FileSystem& files)
-    : folder_{std::move(folder)}, files_{files} {
-  expects(!folder_.empty(), "CheckpointStore: the name of the folder is empty");
+CheckpointStore::CheckpointStore(const fs::path& folder, FileSystem& files)
+    : folder_{kept_path(folder)}, files_{files} {
+  expects(!folder_.empty(), "checkpoint: the folder's name is empty");
 }
 
 std::vector<CheckpointStore::Entry> CheckpointStore::list() const {
@@ -152,6 +154,7 @@ CheckpointStore::Committed CheckpointStore::commit(const fs::path& partial,
                                                    const std::string& provenance) {
   expects(claim_ && partial == partial_ && name_ == step_name(manifest.step),
           "CheckpointStore: commit must end the save that this object has begun");
+  check_contents((partial / kManifestName).string(), manifest);
   commit_text(format_manifest(manifest), provenance);
   const fs::path folder = folder_ / name_;
   const bool one_file = manifest.files.contains(std::string{kWeightsName});
@@ -163,6 +166,7 @@ CheckpointStore::Committed CheckpointStore::commit_part(const fs::path& partial,
                                                         const std::string& provenance) {
   expects(claim_ && partial == partial_ && name_ == part_name(part.manifest.step, part.part),
           "CheckpointStore: commit_part must end the save that this object has begun");
+  check_contents((partial / kPartName).string(), part.manifest);
   commit_text(format_part(part), provenance);
   return {folder_ / name_, ""};
 }

@@ -42,7 +42,7 @@ struct Retention {
 /// Threads: one at a time.
 class CheckpointStore {
  public:
-  CheckpointStore(std::filesystem::path folder, FileSystem& files);
+  CheckpointStore(const std::filesystem::path& folder, FileSystem& files);
 
   /// An existing checkpoint.
   struct Entry {
@@ -70,6 +70,7 @@ class CheckpointStore {
   /// Called by one rank after all ranks have flushed what they wrote: ends the save. If the weights
   /// are one file, they also become DIR/model.safetensors: a link if the file system has links,
   /// otherwise a copy. If they are several files, an earlier DIR/model.safetensors is removed.
+  /// FormatError for contents that would not load (check_contents).
   Committed commit(const std::filesystem::path& partial, const Manifest& manifest,
                    const std::string& provenance);
   Committed commit_part(const std::filesystem::path& partial, const CheckpointPart& part,

@@ -5,13 +5,13 @@
 namespace tessera {
 
 CheckpointSummary summary_of(const std::filesystem::path& path) {
-  const auto source = open_load_source(path, LoadOptions::What::everything);
+  const auto source = open_checkpoint(path, LoadOptions::What::everything);
   const Manifest& manifest = source->manifest();
   return {manifest.step, manifest.state, manifest.values};
 }
 
 void verify_weights(const std::filesystem::path& path) {
-  CheckpointReader{path}.verify({}, "weight");
+  CheckpointReader{path, {Content::weights}}.verify();
 }
 
 }  // namespace tessera

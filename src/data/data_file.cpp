@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/kept_path.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -50,9 +51,9 @@ Descriptor::~Descriptor() {
   if (number_ >= 0) { ::close(number_); }
 }
 
-DataFile::DataFile(std::filesystem::path path, KeepOpen keep) : path_{std::move(path)} {
+DataFile::DataFile(const std::filesystem::path& path, KeepOpen keep) : path_{kept_path(path)} {
   Descriptor descriptor = Descriptor::open(path_);
-  struct stat status{};
+  struct stat status {};
   if (::fstat(descriptor.number(), &status) != 0) {
     throw ConfigError(fmt::format("data: cannot examine '{}': {}", path_.string(), reason()));
   }

@@ -39,9 +39,10 @@ class DataFile {
  public:
   /// Throws ConfigError unless `path` is a readable regular file. `KeepOpen::no` opens it again for
   /// each read, for folders with more files than a process may hold open.
-  DataFile(std::filesystem::path path, KeepOpen keep);
+  DataFile(const std::filesystem::path& path, KeepOpen keep);
 
   [[nodiscard]] std::int64_t size() const noexcept { return size_; }
+  /// Absolute.
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   /// Reads bytes [first, first + out.size()).
   void read(std::int64_t first, std::span<std::byte> out) const;

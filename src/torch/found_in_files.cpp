@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "base/kept_path.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 #include "torch/safetensors_dtype.hpp"
@@ -87,7 +88,7 @@ void read_into(SafetensorsReader& reader, const std::string& name, const at::Ten
 FoundInFiles::FoundInFiles(World& world, const std::filesystem::path& path,
                            const std::vector<ModuleUnit>& units, ModuleBuffers& buffers,
                            const LoadOptions& options)
-    : world_{world}, path_{path}, units_{units}, buffers_{buffers}, options_{options} {
+    : world_{world}, path_{kept_path(path)}, units_{units}, buffers_{buffers}, options_{options} {
   std::vector<const std::vector<std::string>*> asked;  // several names in the module of one tensor
   for (const ModuleUnit& unit : units_) {
     for (const ModuleParameter& parameter : unit.parameters) {

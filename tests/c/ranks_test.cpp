@@ -240,6 +240,25 @@ TEST(CMemory, IsPlannedToTheByte) {
                 "has no rank 7");
 }
 
+TEST(CCheckpoints, AreRefusedIfRanksGiveDifferentValues) {
+  const test::TemporaryFolder folder;
+  const std::string runs = (folder.path() / "runs").string();
+  expect_failed(run_ranks(2,
+                          [&](tessera_world* world) -> tessera_status {
+                            const Line line{world};
+                            TESSERA_TRY(line.step());
+                            std::int32_t rank = 0;
+                            TESSERA_TRY(tessera_world_place(world, &rank, nullptr));
+                            const tessera_value seed = {"seed", rank == 0 ? "3" : "4"};
+                            tessera_save_options options;
+                            TESSERA_TRY(tessera_save_options_init(&options, sizeof options));
+                            options.values = &seed;
+                            options.value_count = 1;
+                            return tessera_save(line.model, runs.c_str(), &options);
+                          }),
+                TESSERA_CONTRACT_ERROR, "the value 'seed' is '3' on rank 0, but '4' on rank 1");
+}
+
 /// Saves a Line after one step together with values, and loads them into another one.
 TEST(CCheckpoints, HoldTheStateAndTheTrainersValues) {
   const test::TemporaryFolder folder;

@@ -157,12 +157,47 @@ TEST(Checkpointer, CommitsNothingIfItIsNotFinished) {
   EXPECT_THAT(folders_in(folder / "run"), ElementsAre("step-00000003"));
 }
 
-TEST(Checkpointer, AFailureInTheBackgroundIsThrownLaterAndBlocksNoSave) {
+// What would keep the last save from being written is found before the first step.
+TEST(Checkpointer, RefusesAFolderThatCannotBeWrittenWhenItIsMade) {
   const TemporaryFolder folder;
   folder.write("run", "no folder");
   std::atomic<int> told = 0;
   run_job(ToyJob{}.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
+    for (const bool asynchronous : {true, false}) {
+      EXPECT_THAT(message_of<Error>([&] {
+                    const Checkpointer refused{
+                        trainer.model(), {.folder = folder / "run", .asynchronous = asynchronous}};
+                  }),
+                  HasSubstr((folder / "run").string()));
+    }
+    EXPECT_THAT(message_of<ContractError>([&] {
+                  const Checkpointer none{trainer.model(), {}};
+                }),
+                HasSubstr("Checkpointer: the folder's name is empty"));
+    const auto name = [&](const ParameterInfo& info) {
+      return info.full_name() + (world.rank() == 1 ? "!" : "");
+    };
+    EXPECT_THAT(
+        message_of<ContractError>([&] {
+          const Checkpointer refused{trainer.model(), {.folder = folder / "b", .save = {name}}};
+        }),
+        HasSubstr("Checkpointer: rank 1 would write other tensors or files than rank 0"));
+    told += 1;
+  });
+  EXPECT_EQ(told, 4);
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "b")) << "nothing is left of a rehearsal";
+}
+
+TEST(Checkpointer, AFailureInTheBackgroundIsThrownLaterAndBlocksNoSave) {
+  const TemporaryFolder folder;
+  std::atomic<int> told = 0;
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
     Checkpointer checkpointer{trainer.model(), {.folder = folder / "run", .every = 1}};
+    if (world.rank() == 0) {
+      std::filesystem::remove(folder / "run");
+      folder.write("run", "no folder");
+    }
+    world.barrier();
     trainer.step();
     checkpointer.after_step({});
     EXPECT_THAT(message_of<Error>([&] { checkpointer.finish(); }), HasSubstr("run"));
@@ -297,8 +332,9 @@ TEST(Saver, RefusesNonTextValuesBeforeItWrites) {
   const TemporaryFolder folder;
   run_job(ToyJob{}.under(Strategy::zero3), [&](World&, ToyTrainer& trainer) {
     trainer.step();
-    EXPECT_THAT(message_of<ContractError>(
-                    [&] { save(trainer.model(), folder / "run", {.values = {{"name", "\xFF"}}}); }),
+    EXPECT_THAT(message_of<ContractError>([&] {
+                  save(trainer.model(), folder / "run", {.values = {{"name", "\xFF"}}});
+                }),
                 HasSubstr("UTF-8"));
   });
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -144,8 +145,9 @@ TEST(CheckpointLayout, EveryTensorLiesOnAMultipleOfItsElements) {
 
 TEST(CheckpointLayout, RefusesNamesAndDtypesThatAFileCannotHold) {
   const auto refusal = [](std::vector<CheckpointTensor> tensors, std::uint64_t shard_bytes) {
-    return message_of<ContractError>(
-        [&] { CheckpointLayout{{{"model", std::move(tensors)}}, shard_bytes}; });
+    return message_of<ContractError>([&] {
+      CheckpointLayout{{{"model", std::move(tensors)}}, shard_bytes};
+    });
   };
   for (const std::uint64_t shard_bytes : {4, 1'000}) {
     EXPECT_THAT(refusal({{"x", "F32", {1}, 256}, {"x", "F32", {1}, 256}}, shard_bytes),
@@ -187,6 +189,7 @@ std::vector<CheckpointLayout::Set> large_model() {
 
 Manifest manifest_of(const CheckpointLayout& layout) {
   Manifest manifest;
+  manifest.state = test::counters_after(0);
   std::mt19937_64 random{1};
   for (const CheckpointFile& file : layout.files()) { manifest.files[file.name] = file.bytes; }
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
@@ -194,10 +197,11 @@ Manifest manifest_of(const CheckpointLayout& layout) {
     const TensorPlace& place = layout.places()[t];
     std::vector<std::uint64_t> sums((place.bytes + kChecksumBlock - 1) / kChecksumBlock);
     for (std::uint64_t& sum : sums) { sum = random(); }
-    manifest.tensors.push_back({tensor.name, tensor.dtype == "BF16" ? "weight" : "moment",
-                                tensor.dtype, tensor.shape, tensor.chunk_bytes,
-                                layout.files()[place.file].name, place.first_byte, place.bytes,
-                                std::move(sums)});
+    std::string role = tensor.dtype == "BF16" ? "weight" : "moment";
+    if (tensor.name.ends_with(".master")) { role = "master"; }
+    manifest.tensors.push_back({tensor.name, std::move(role), tensor.dtype, tensor.shape,
+                                tensor.chunk_bytes, layout.files()[place.file].name,
+                                place.first_byte, place.bytes, std::move(sums)});
   }
   return manifest;
 }
@@ -299,6 +303,14 @@ TEST(Manifest, DamageIsRefusedWithItsPlace) {
       {"[5, 7]", "[4611686018427387904]", {"'h.weight'"}},
       {"[5, 7]", "35", {"'h.weight'", "'shape'"}},
       {"\"chunk_bytes\": 128", "\"chunk_bytes\": 0", {"'h.weight'", "'chunk_bytes' is 0"}},
+      {"\"chunk_bytes\": 128", "\"chunk_bytes\": 64", {"'h.weight'", "is 64, expected 128"}},
+      {"\"chunk_bytes\": 4,", "\"chunk_bytes\": 256,", {"moment_0.scales'", "expected 4"}},
+      {"\"role\": \"moment\", \"dtype\": \"U8\"",
+       "\"role\": \"moment\", \"dtype\": \"I8\"",
+       {"moment_0'", "never I8"}},
+      {"\"skipped\": \"0\"", "\"skipped\": \"-1\"", {"'skipped' is '-1'"}},
+      {"\"good_steps\": \"0\",\n", "", {"'good_steps' is ''"}},
+      {"\"loss_scale\": \"65536\"", "\"loss_scale\": \"inf\"", {"'loss_scale' is inf"}},
       {"\"chunk_bytes\": 128", "\"chunk_bytes\": 100", {"'h.weight'", "'chunk_bytes' is 100"}},
       {"\"bytes\": 70", "\"bytes\": 9223372036854775807", {"'h.weight'"}},
       {"\"bytes\": 70", "\"bytes\": 7e1", {"'h.weight'", "'bytes'"}},
@@ -345,6 +357,43 @@ TEST(Manifest, TensorsThatOverlapOrLieBeyondTheirFileAreRefused) {
 }
 
 // However the text is cut or extended, the only error is FormatError.
+// What `load` would refuse, `verify` must not call whole.
+TEST(Manifest, StateThatNoModelLoadsIsRefused) {
+  struct Change {
+    std::function<void(std::vector<test::StateTensor>&)> change;
+    std::vector<std::string> expected;
+  };
+  const std::vector<Change> table = {
+      {[](auto& t) { t[4].name = "other.remainder"; }, {"'other.remainder'", "no weight"}},
+      {[](auto& t) { t[5].name = "h.weight.moment"; }, {"'h.weight.moment'", "no weight"}},
+      {[](auto& t) { t[5].name = "h.weight.moment_1"; }, {"'h.weight.moment_1'", "no scales"}},
+      {[](auto& t) {
+         t[4].shape = {7, 5};
+       },
+       {"shape [7, 5]", "[5, 7] would fit"}},
+      {[](auto& t) {
+         t[6].shape = {1, 1};
+       },
+       {"shape [1, 1]", "[1] would fit"}},
+      {[](auto& t) { t.erase(t.begin() + 6); }, {"'h.weight.moment_0'", "no scales"}},
+      {[](auto& t) { t.erase(t.begin()); }, {"'h.weight.remainder'", "no weight"}},
+  };
+  for (const Change& one : table) {
+    std::vector<test::StateTensor> tensors = small_state();
+    one.change(tensors);
+    const std::string text =
+        format_manifest(test::manifest_of(tensors, test::layout_of(tensors, 1'000)));
+    const std::string message = message_of<FormatError>([&] { (void)parse_manifest("m", text); });
+    for (const std::string& word : one.expected) { EXPECT_THAT(message, HasSubstr(word)); }
+  }
+  const std::vector<test::StateTensor> tensors = small_state();
+  Manifest manifest = test::manifest_of(tensors, test::layout_of(tensors, 1'000));
+  manifest.files["empty.safetensors"] = 8;
+  EXPECT_THAT(
+      message_of<FormatError>([&] { (void)parse_manifest("m", format_manifest(manifest)); }),
+      HasSubstr("no tensor in empty.safetensors"));
+}
+
 TEST(Manifest, ATextThatEndsAnywhereIsRefused) {
   const std::vector<test::StateTensor> tensors = small_state();
   const std::string good =

@@ -14,12 +14,16 @@
 #include "checkpoint/load_plan.hpp"
 #include "checkpoint/load_source.hpp"
 #include "checkpoint/manifest.hpp"
+#include "checkpoint/reader.hpp"
 #include "checkpoint/share_loader.hpp"
 #include "checkpoint/tensor_writer.hpp"
 #include "checkpoint/toy_job.hpp"
 #include "engine/model/training_state.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/working_folder.hpp"
+#include "tessera/checkpoint/checkpointer.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
+#include "tessera/checkpoint/weights.hpp"
 
 namespace tessera::test::load_test {
 namespace {
@@ -28,6 +32,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::StartsWith;
 
 /// The message of a refused load, which must be the same on every rank.
 template <class Exception>
@@ -130,6 +135,7 @@ class WaitingSource final : public LoadSource {
       : source_{open_load_source(path, LoadOptions::What::everything)} {}
 
   [[nodiscard]] const Manifest& manifest() const noexcept override { return source_->manifest(); }
+  void check_files(const Contents& contents) override { source_->check_files(contents); }
   void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
     open_.wait();
     source_->read(file, first, out);
@@ -191,6 +197,68 @@ TEST(Load, OfWeightsAloneIntoAnyModelTellsWhatIsMissingAndUnexpected) {
     file.read("root.table", 0, expected);
     EXPECT_EQ(after.at("root.table"), expected);
   });
+}
+
+/// A model with parameters of no elements, alone in a unit and among others.
+class EmptyParameters {
+ public:
+  EmptyParameters(World& world, const ToyJob& job) : model{world, job.options} {
+    model.add_unit("mixed", {{"none", {0}}, {"weight", {33, 7}}, {"no rows", {0, 4}}});
+    model.add_unit("empty", {{"none", {3, 0}}});
+    model.add_unit("scalar", {{"scale", {}}, {.name = "none", .shape = {0}, .trainable = false}});
+    model.materialize(init::normal(3, 0.1F));
+    model.optimize_with(job.optimizer, job.optimizer_options);
+  }
+  ShardedModel model;
+};
+
+TEST(Save, OfAModelWithEmptyParametersLoads) {
+  for (const auto& [name, format] : state_formats()) {
+    for (const Strategy strategy : all_strategies()) {
+      SCOPED_TRACE(name + " " + std::string{to_string(strategy)});
+      const TemporaryFolder folder;
+      const ToyJob job = format.under(strategy);
+      std::filesystem::path saved;
+      run_ranks(job.ranks, [&](World& world) {
+        EmptyParameters trained{world, job};
+        const auto path = save(trained.model, folder / "run").path;
+        if (world.rank() == 0) { saved = path; }
+      });
+      EXPECT_NO_THROW(CheckpointReader{saved}.verify());
+      const ToyJob other = format.on(3).under(Strategy::zero3);
+      run_ranks(other.ranks, [&](World& world) {
+        EmptyParameters loaded{world, other};
+        (void)load(loaded.model, saved);
+        const auto again = save(loaded.model, folder / "again").path;
+        if (world.rank() == 0) { EXPECT_EQ(difference(saved, again), ""); }
+      });
+    }
+  }
+}
+
+// The weights of a model with masters are complete with these only.
+TEST(Load, OfWeightsNeedsOnlyTheFilesOfTheWeightsThatTheModelHas) {
+  for (const auto& [name, format] : state_formats()) {
+    const TemporaryFolder folder;
+    const ToyJob job = format.under(Strategy::zero3);
+    const auto saved = train_and_save(job, 1, folder / "run");
+    const auto file = saved / "optimizer.safetensors";
+    std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+    const auto loads = [&](const ToyJob& into) {
+      run_job(into, [&](World&, ToyTrainer& trainer) {
+        (void)load(trainer.model(), saved, {}, {.what = LoadOptions::What::weights});
+      });
+    };
+    if (job.options.compute == DType::fp32) {
+      EXPECT_NO_THROW(loads(job)) << name;
+    } else {
+      EXPECT_THAT(message_of<FormatError>([&] { loads(job); }), HasSubstr(file.string())) << name;
+    }
+    EXPECT_THROW((void)load_and_save(job, saved, folder / "again"), FormatError);
+    EXPECT_NO_THROW(verify_weights(saved));
+    EXPECT_EQ(newest_checkpoint(folder / "run", LoadOptions::What::weights).path, saved);
+    EXPECT_THROW((void)newest_checkpoint(folder / "run"), FormatError);
+  }
 }
 
 // Loads fp32 weights, as in Hugging Face's files, into a bf16 model with remainders.
@@ -347,7 +415,14 @@ TEST(Load, ComesAfterOptimizeWithUnlessWeightsAloneAreLoaded) {
     EXPECT_THAT(message_of<ContractError>([&] { (void)load(toy.model(), saved); }),
                 HasSubstr("optimize_with"));
     EXPECT_THAT(message_of<ContractError>([&] { (void)save(toy.model(), folder / "none"); }),
-                HasSubstr("optimize_with"));
+                HasSubstr("save: the model has no optimizer; call optimize_with"));
+    EXPECT_THAT(message_of<ContractError>([&] { (void)save(toy.model(), ""); }),
+                HasSubstr("save: the folder's name is empty"));
+    ShardedModel declared{world};
+    EXPECT_THAT(message_of<ContractError>([&] { (void)save(declared, folder / "none"); }),
+                StartsWith("save: call materialize first"));
+    EXPECT_THAT(message_of<ContractError>([&] { (void)load(declared, saved); }),
+                StartsWith("load: call materialize first"));
     (void)load(toy.model(), saved, {}, {.what = LoadOptions::What::weights});
     const auto loaded = exported(toy.model(), tessera::StateTensor::parameters);
     SafetensorsReader file{saved / "model.safetensors"};
@@ -355,6 +430,71 @@ TEST(Load, ComesAfterOptimizeWithUnlessWeightsAloneAreLoaded) {
     file.read("block.0.weight", 0, expected);
     EXPECT_EQ(loaded.at("block.0.weight"), expected);
   });
+}
+
+// The working folder belongs to the process, so that a program may change it at any time.
+TEST(Save, KeepsARelativeFolderAsItWas) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "elsewhere");
+  const WorkingFolder here{folder.path()};
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
+    Checkpointer checkpointer{trainer.model(), {.folder = "run"}};
+    Checkpointer in_turn{trainer.model(), {.folder = "run", .asynchronous = false}};
+    trainer.step();
+    checkpointer.save({});
+    world.barrier();
+    if (world.rank() == 0) { std::filesystem::current_path(folder / "elsewhere"); }
+    world.barrier();
+    checkpointer.finish();
+    EXPECT_TRUE(checkpointer.newest().is_absolute());
+    trainer.step();
+    in_turn.save({});
+    EXPECT_NO_THROW((void)load(trainer.model(), checkpointer.newest()));
+  });
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "elsewhere"));
+  EXPECT_EQ(newest_checkpoint(folder / "run").step, 2);
+}
+
+TEST(Weights, FromARelativePathAreReadAfterTheFolderHasChanged) {
+  const TemporaryFolder folder;
+  const auto saved = train_and_save(ToyJob{}.under(Strategy::ddp), 1, folder / "run");
+  const WorkingFolder here{saved};
+  SafetensorsReader reader{"model.safetensors"};
+  const Initializer weights = weights_from("./model.safetensors", &ParameterInfo::full_name);
+  std::filesystem::current_path(folder.path());
+  std::vector<float> read(29);
+  std::vector<float> given(29);
+  reader.read("root.table", 29, read);
+  weights({.unit = "root", .name = "table", .shape = {37, 29}}, 29, given);
+  EXPECT_EQ(read, given);
+}
+
+// Rank 0 writes them: what another rank gives would be lost.
+TEST(Save, RefusesValuesThatDifferBetweenRanks) {
+  const TemporaryFolder folder;
+  std::atomic<int> told = 0;
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
+    trainer.step();
+    const auto refused = [&](const CheckpointExtras& extras, const SaveOptions& options = {}) {
+      ++told;
+      return message_of<ContractError>(
+          [&] { (void)save(trainer.model(), folder / "run", extras, options); });
+    };
+    const bool other = world.rank() == 2;
+    EXPECT_THAT(refused({.values = {{"seed", other ? "8" : "7"}, {"step", "1"}}}),
+                HasSubstr("'seed' is '7' on rank 0, but '8' on rank 2"));
+    CheckpointExtras more{.values = {{"seed", "7"}}};
+    if (other) { more.values["mine"] = "x"; }
+    EXPECT_THAT(refused(more), HasSubstr("'mine' is missing on rank 0, but 'x' on rank 2"));
+    std::vector<float> buffer(3);
+    CheckpointExtras buffers;
+    if (other) { buffers.buffers = {{"mine", {3}, {buffer.data(), 3}}}; }
+    EXPECT_THAT(refused(buffers), HasSubstr("rank 2 would write other tensors or files"));
+    EXPECT_THAT(refused({}, {.shard_bytes = other ? 2'000U : 1'000'000U}), HasSubstr("rank 2"));
+    EXPECT_NO_THROW((void)save(trainer.model(), folder / "run"));
+  });
+  EXPECT_EQ(told, 16);
+  EXPECT_EQ(newest_checkpoint(folder / "run").step, 1);
 }
 
 TEST(Save, RefusesNamesThatAreNotUnique) {

@@ -16,8 +16,54 @@
 
 namespace tessera::test {
 
-/// A job on a mesh. Its parameters use every kind of tensor cut, and a step has the same samples on
-/// any mesh.
+/// A unit of a job, and its place along `pipe`.
+struct MeshUnit {
+  std::string name;
+  std::vector<ParameterSpec> specs;
+  int place = 0;
+};
+
+/// Units that use every kind of tensor cut, and a table that the first place and the last share.
+inline std::vector<MeshUnit> cut_in_every_way(int places) {
+  const int last = places - 1;
+  const TensorCut columns{.dim = 1};
+  const TensorCut heads{.dim = 1, .granule = 3, .sections = 3};
+  return {{"table", {{.name = "w", .shape = {37, 5}, .room = 200, .cut = TensorCut{}}}, 0},
+          {"attention",
+           {{.name = "norm", .shape = {11}, .tensor_gradient = TensorGradient::part},
+            {.name = "qkv", .shape = {20, 45}, .cut = heads},
+            {.name = "fixed", .shape = {9, 4}, .trainable = false, .cut = columns},
+            {.name = "out", .shape = {15, 20}, .cut = TensorCut{.granule = 3}},
+            {.name = "bias", .shape = {20}, .dtype = DType::fp32}},
+           last / 2},
+          {"wide",
+           {{.name = "up", .shape = {9, 70}, .cut = TensorCut{.dim = 1, .sections = 2}},
+            {.name = "chunks", .shape = {6, 512}, .cut = TensorCut{.dim = 1, .granule = 64}},
+            {.name = "fixed", .shape = {90}, .trainable = false},
+            {.name = "few", .shape = {2, 3}, .dtype = DType::fp32, .cut = TensorCut{}}},
+           last},
+          {"head",
+           {{.name = "scale", .shape = {5}, .tensor_gradient = TensorGradient::part},
+            {.name = "w",
+             .shape = {37, 5},
+             .tied_to = TiedTo{"table", "w"},
+             .room = 200,
+             .cut = TensorCut{}}},
+           last}};
+}
+
+/// Units whose cuts keep blocks of 8-bit moments whole.
+inline std::vector<MeshUnit> in_whole_blocks(int places) {
+  const int last = places - 1;
+  return {{"rows", {{.name = "w", .shape = {9, 256}, .cut = TensorCut{}}}, 0},
+          {"bias", {{.name = "w", .shape = {70}}}, last / 2},
+          {"columns",
+           {{.name = "w", .shape = {3, 1024}, .cut = TensorCut{.dim = 1, .granule = 256}},
+            {.name = "bias", .shape = {300}}},
+           last}};
+}
+
+/// A job on a mesh. A step has the same samples on any mesh.
 struct MeshJob {
   static constexpr int kGlobalBatch = 12;
 
@@ -25,8 +71,8 @@ struct MeshJob {
   Optimizer optimizer = AdamW{.lr = 0.02F, .weight_decay = 0.01F};
   OptimizerOptions update = {.clip_norm = 0.5F};
   Initializer initial = init::normal(/*seed=*/7, /*stddev=*/0.5F);
-  /// A model whose cuts keep blocks of 8-bit moments whole.
-  bool whole_blocks = false;
+  /// The units of a model on this many places along `pipe`.
+  std::function<std::vector<MeshUnit>(int places)> units = cut_in_every_way;
 
   [[nodiscard]] MeshJob on(std::vector<MeshDim> mesh) const {
     MeshJob job = *this;
@@ -52,7 +98,9 @@ class MeshTrainer {
         mesh_{world, job.options.mesh.empty() ? MeshShape{{{"shard", world.size()}}}
                                               : MeshShape{job.options.mesh}},
         model_{world, job.options} {
-    job.whole_blocks ? add_blocks() : add_units();
+    for (MeshUnit& unit : job.units(mesh_.size("pipe"))) {
+      add(unit.name, std::move(unit.specs), unit.place);
+    }
     model_.materialize(job.initial);
     model_.optimize_with(job.optimizer, job.update);
   }
@@ -95,42 +143,6 @@ class MeshTrainer {
     return static_cast<float>((7L * id + element * 3 + sample * 5) % 13 - 6) / 64.0F;
   }
 
-  void add_units() {
-    const int last = mesh_.size("pipe") - 1;
-    const TensorCut columns{.dim = 1};
-    const TensorCut heads{.dim = 1, .granule = 3, .sections = 3};
-    add("table", {{.name = "w", .shape = {37, 5}, .room = 200, .cut = TensorCut{}}}, 0);
-    add("attention",
-        {{.name = "norm", .shape = {11}, .tensor_gradient = TensorGradient::part},
-         {.name = "qkv", .shape = {20, 45}, .cut = heads},
-         {.name = "fixed", .shape = {9, 4}, .trainable = false, .cut = columns},
-         {.name = "out", .shape = {15, 20}, .cut = TensorCut{.granule = 3}},
-         {.name = "bias", .shape = {20}, .dtype = DType::fp32}},
-        last / 2);
-    add("wide",
-        {{.name = "up", .shape = {9, 70}, .cut = TensorCut{.dim = 1, .sections = 2}},
-         {.name = "chunks", .shape = {6, 512}, .cut = TensorCut{.dim = 1, .granule = 64}},
-         {.name = "fixed", .shape = {90}, .trainable = false},
-         {.name = "few", .shape = {2, 3}, .dtype = DType::fp32, .cut = TensorCut{}}},
-        last);
-    add("head",
-        {{.name = "scale", .shape = {5}, .tensor_gradient = TensorGradient::part},
-         {.name = "w",
-          .shape = {37, 5},
-          .tied_to = TiedTo{"table", "w"},
-          .room = 200,
-          .cut = TensorCut{}}},
-        last);
-  }
-  void add_blocks() {
-    const int last = mesh_.size("pipe") - 1;
-    add("rows", {{.name = "w", .shape = {9, 256}, .cut = TensorCut{}}}, 0);
-    add("bias", {{.name = "w", .shape = {70}}}, last / 2);
-    add("columns",
-        {{.name = "w", .shape = {3, 1024}, .cut = TensorCut{.dim = 1, .granule = 256}},
-         {.name = "bias", .shape = {300}}},
-        last);
-  }
   void add(const std::string& name, std::vector<ParameterSpec> specs, int place) {
     if (model_.options().compute == DType::fp32) {
       for (ParameterSpec& spec : specs) { spec.dtype.reset(); }
@@ -147,6 +159,7 @@ class MeshTrainer {
   void backward(Unit unit) {
     const UnitLayout& layout = model_.layout(unit);
     const BackwardScope scope = model_.backward(unit);
+    const float scale = model_.loss_scale() == nullptr ? 1.0F : *model_.loss_scale();
     for (std::size_t p = 0; p < layout.specs().size(); ++p) {
       const ParameterSpec& spec = layout.specs()[p];
       if (!scope.has_grad(spec.name)) { continue; }
@@ -158,7 +171,7 @@ class MeshTrainer {
       part.for_each_run({0, part.elems()}, [&](const Range& whole, std::int64_t at) {
         for (std::int64_t i = 0; i < whole.elems; ++i) {
           const auto mine = static_cast<std::size_t>(at + i);
-          gradient[mine] += gradient_of(spec, id, whole.first + i, weights[mine]);
+          gradient[mine] += scale * gradient_of(spec, id, whole.first + i, weights[mine]);
         }
       });
       world_.device().copy_in(to.data(), gradient.data(), gradient.size() * sizeof(float),
@@ -174,7 +187,7 @@ class MeshTrainer {
     const int ranks = mesh_.size("tensor");
     const bool in_parts = spec.tensor_gradient == TensorGradient::part;
     if (in_parts && element % ranks != mesh_.index("tensor")) { return 0.0F; }
-    const int rows = MeshJob::kGlobalBatch / mesh_.shape().data_ranks();
+    const int rows = std::max(MeshJob::kGlobalBatch / mesh_.shape().data_ranks(), 1);
     const int data_rank = mesh_.index("replicate") * mesh_.size("shard") + mesh_.index("shard");
     float sum = 0.0F;
     for (int row = 0; row < rows; ++row) {

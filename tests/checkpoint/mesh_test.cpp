@@ -50,7 +50,7 @@ std::vector<std::pair<std::string, MeshJob>> formats() {
   MeshJob moments;
   moments.update.moments = MomentFormat::bf16;
   MeshJob int8;
-  int8.whole_blocks = true;
+  int8.units = in_whole_blocks;
   int8.options.align_elems = kMomentBlock;
   int8.update.moments = MomentFormat::int8;
   return {{"fp32", fp32},
@@ -270,6 +270,41 @@ TEST(Meshes, TakeThePlannedMemoryForASave) {
   }
 }
 
+// Ranks that hold copies of state in the host pool get them through device memory.
+TEST(Meshes, TakeThePlannedMemoryForALoad) {
+  const TemporaryFolder folder;
+  MeshJob any;
+  any.units = in_whole_blocks;  // with an offloaded optimizer ranks cannot add parts of gradients
+  const auto saved = train_and_save(any.on(kSavedOn), 1, folder / "saved");
+  const auto held = [&](World& world, const MeshJob& job) {
+    MeshTrainer trainer{world, job};
+    (void)load(trainer.model(), saved);
+    return world.memory().report().peak_bytes;
+  };
+  const std::vector<std::pair<Strategy, Dims>> ways{
+      {Strategy::zero3, {{"replicate", 2}, {"shard", 2}}},
+      {Strategy::ddp, {{"replicate", 3}}},
+      {Strategy::zero3, {{"shard", 2}, {"tensor", 2}}},
+      {Strategy::zero3, kSavedOn},
+      {Strategy::zero2, {{"pipe", 3}, {"replicate", 2}, {"tensor", 2}}}};
+  for (const Offload offload : {Offload::none, Offload::optimizer, Offload::state}) {
+    for (const auto& [strategy, mesh] : ways) {
+      SCOPED_TRACE(fmt::format("{} {} {}", to_string(offload), to_string(strategy), name_of(mesh)));
+      MeshJob job = any.under(strategy).on(mesh);
+      job.options.offload = offload;
+      std::vector<std::size_t> measured(static_cast<std::size_t>(job.ranks()));
+      run_ranks(job.ranks(), [&](World& world) {
+        measured[static_cast<std::size_t>(world.rank())] = held(world, job);
+      });
+      for (int rank = 0; rank < job.ranks(); ++rank) {
+        simulate_rank({.rank = rank, .ranks = job.ranks()}, [&](World& world) {
+          EXPECT_EQ(held(world, job), measured[static_cast<std::size_t>(rank)]) << rank;
+        });
+      }
+    }
+  }
+}
+
 // One rank adds up the sums of a chunk that lies on several ranks.
 TEST(Meshes, FindDamageInSharedChunks) {
   const TemporaryFolder folder;
@@ -340,20 +375,60 @@ class FilesOf final : public ForwardingFiles {
   std::string name_;
 };
 
+/// Saves on two machines without a shared file system, each with one half of the ranks. Rehearses
+/// before: what that accepts can be saved, and what it refuses cannot.
+void save_in_halves(const MeshJob& job, const TemporaryFolder& folder) {
+  run_job(job, [&](World& world, MeshTrainer& trainer) {
+    FilesOf files{2 * world.rank() / world.size()};
+    Saver saver{trainer.model(), {.folder = folder / files.machine()}, files};
+    const auto failure_in = [](const auto& call) -> std::string {
+      try {
+        call();
+      } catch (const Error& error) { return error.what(); }
+      return {};
+    };
+    const std::string rehearsed = failure_in([&] { saver.rehearse(); });
+    const std::filesystem::path run = folder / files.machine();
+    EXPECT_TRUE(!std::filesystem::exists(run) || std::filesystem::is_empty(run));
+    world.barrier();
+    EXPECT_EQ(failure_in([&] { saver.begin({}); }).empty(), rehearsed.empty());
+    if (!rehearsed.empty()) { throw Error{rehearsed}; }
+    EXPECT_NO_THROW(verify_part(saver.newest().path));
+  });
+}
+
 TEST(Meshes, WithoutASharedFileSystemRefuseToCutChecksumChunks) {
   const TemporaryFolder folder;
-  const auto saves = [&](const MeshJob& job) {
-    run_job(job.on({{"shard", 2}, {"tensor", 2}}), [&](World& world, MeshTrainer& trainer) {
-      FilesOf files{world.rank() / 2};
-      Saver saver{trainer.model(), {.folder = folder / files.machine()}, files};
-      saver.begin({});
-      EXPECT_NO_THROW(verify_part(saver.newest().path));
-    });
-  };
-  EXPECT_NO_THROW(saves(formats().back().second));
+  const Dims mesh{{"shard", 2}, {"tensor", 2}};
+  EXPECT_NO_THROW(save_in_halves(formats().back().second.on(mesh), folder));
+  const TemporaryFolder other;
   EXPECT_THAT(
-      message_of<Error>([&] { saves(MeshJob{}); }),
+      message_of<Error>([&] { save_in_halves(MeshJob{}.on(mesh), other); }),
       AllOf(HasSubstr("rank 2 does not find"), HasSubstr("give all machines one shared folder")));
+}
+
+// The ranks that share a chunk are on one machine.
+TEST(Meshes, SaveInPartsWhereEachStageOfAPipelineHasItsMachine) {
+  for (const Dims& mesh :
+       {Dims{{"pipe", 2}, {"tensor", 2}}, Dims{{"pipe", 2}, {"replicate", 2}, {"tensor", 3}},
+        Dims{{"pipe", 2}, {"shard", 2}, {"tensor", 2}}}) {
+    SCOPED_TRACE(name_of(mesh));
+    const TemporaryFolder folder;
+    const MeshJob job = MeshJob{}.on(mesh);
+    const auto whole = train_and_save(job, 0, folder / "shared");
+    ASSERT_NO_THROW(save_in_halves(job, folder));
+    for (const int machine : {0, 1}) {
+      const std::string part = fmt::format("step-00000000.part-{}", machine);
+      std::filesystem::create_directories(folder / "all");
+      std::filesystem::rename(folder / fmt::format("machine{}", machine) / part,
+                              folder / "all" / part);
+    }
+    run_job(job.on({{"shard", 3}}), [&](World& world, MeshTrainer& trainer) {
+      (void)load(trainer.model(), folder / "all/step-00000000");
+      const auto again = save(trainer.model(), folder / "again").path;
+      if (world.rank() == 0) { EXPECT_EQ(difference(whole, again), ""); }
+    });
+  }
 }
 
 }  // namespace

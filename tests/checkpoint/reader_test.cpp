@@ -90,6 +90,35 @@ TEST(CheckpointReader, AnyFlippedByteIsFound) {
   EXPECT_NO_THROW(verify(folder.path()));
 }
 
+/// The contents that are damaged, by name.
+std::vector<std::string> damaged_in(const std::filesystem::path& folder) {
+  const CheckpointReader reader{folder, {}};
+  std::vector<std::string> names;
+  for (const Content content : kContents) {
+    if (!reader.verdict_on(content).damage.empty()) { names.emplace_back(to_string(content)); }
+  }
+  return names;
+}
+
+TEST(CheckpointReader, DamageIsThatOfItsContentAlone) {
+  const TemporaryFolder folder;
+  const Manifest manifest = write_checkpoint(folder.path());
+  EXPECT_THAT(damaged_in(folder.path()), testing::IsEmpty());
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    if (tensor.bytes == 0) { continue; }
+    const std::string good = read_bytes(folder / tensor.file);
+    std::string bytes = good;
+    bytes[tensor.first_byte] = static_cast<char>(bytes[tensor.first_byte] ^ 1);
+    write_bytes(folder / tensor.file, bytes);
+    EXPECT_THAT(damaged_in(folder.path()),
+                testing::ElementsAre(std::string{to_string(content_of(tensor.role))}))
+        << tensor.name;
+    write_bytes(folder / tensor.file, good);
+  }
+  std::filesystem::remove(folder / "optimizer.safetensors");
+  EXPECT_THAT(damaged_in(folder.path()), testing::ElementsAre("master weights", "optimizer state"));
+}
+
 TEST(CheckpointReader, DamagedDataIsNamedByFileTensorAndBytes) {
   const TemporaryFolder folder;
   const Manifest manifest = write_checkpoint(folder.path());

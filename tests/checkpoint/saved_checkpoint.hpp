@@ -14,6 +14,7 @@
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/reader.hpp"
 #include "checkpoint/store.hpp"
+#include "support/small_checkpoint.hpp"
 
 namespace tessera::test {
 
@@ -43,6 +44,7 @@ class SavedCheckpoint {
   [[nodiscard]] Manifest manifest() const {
     Manifest manifest;
     manifest.step = step_;
+    manifest.state = counters_after(step_);
     for (const auto& file : layout_.files()) { manifest.files[file.name] = file.bytes; }
     for (const auto& index : layout_.indices()) { manifest.files[index.name] = index.text.size(); }
     for (std::size_t i = 0; i < layout_.tensors().size(); ++i) {

@@ -27,6 +27,7 @@ using test::StateTensor;
 using test::write_checkpoint;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::MatchesRegex;
 using testing::Not;
 
 class CheckpointCommand : public test::CommandTest {
@@ -66,7 +67,7 @@ TEST_F(CheckpointCommand, ListsCheckpointsAndNamesDamagedOnes) {
   const Outcome outcome = checkpoint({"list", path("run")});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("step-00000012"));
-  EXPECT_THAT(outcome.out, HasSubstr("whole"));
+  EXPECT_THAT(outcome.out, HasSubstr("complete"));
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("damaged:"), HasSubstr("optimizer.safetensors")));
   fs::create_directory(path("empty"));
   EXPECT_THAT(checkpoint({"list", path("empty")}).out, HasSubstr("no checkpoints"));
@@ -106,6 +107,57 @@ TEST_F(CheckpointCommand, VerifyFindsDamageAndNamesIt) {
   refused({"verify", path("run/step-00000003/model.safetensors")}, {"is a file; give the folder"});
 }
 
+TEST_F(CheckpointCommand, VerifyJudgesWeightsStateAndBuffersApart) {
+  const std::string step = "run/step-00000012";
+  damage(step + "/optimizer.safetensors");
+  const Outcome outcome = checkpoint({"verify", path(step)});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.out, MatchesRegex("  weights          whole \\(4 tensors, .*\n"
+                                        "  master weights   whole \\(1 tensor, .*\n"
+                                        "  optimizer state  damaged\n"
+                                        "  buffers          whole \\(1 tensor, .*\n"));
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("'h.weight.moment_0'"), HasSubstr("weights are whole"),
+                                 HasSubstr("export")));
+}
+
+// A damaged optimizer file must not keep anybody from whole weights, and the reverse.
+TEST_F(CheckpointCommand, ExportNeedsOnlyWhatItWrites) {
+  const std::string step = "run/step-00000012";
+  const auto exported = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all{"export", path(step), "--to", path("w.safetensors")};
+    all.insert(all.end(), more.begin(), more.end());
+    return checkpoint(all).status;
+  };
+  damage(step + "/optimizer.safetensors");  // a moment
+  EXPECT_EQ(exported({}), 0);
+  EXPECT_EQ(exported({"--masters"}), 0);
+  cut(step + "/optimizer.safetensors");
+  cut("run/step-00000003/optimizer.safetensors");
+  EXPECT_EQ(exported({}), 0);
+  EXPECT_EQ(exported({"--masters"}), 2);
+  const Outcome of_run = checkpoint({"export", path("run"), "--to", path("w.safetensors")});
+  EXPECT_EQ(of_run.status, 0) << of_run.err;
+  EXPECT_THAT(of_run.out, HasSubstr("of step 12"));
+  fs::remove(path(step) + "/optimizer.safetensors");
+  fs::remove(path(step) + "/extras.safetensors");
+  EXPECT_EQ(exported({}), 0);
+  cut(step + "/model.safetensors");
+  EXPECT_EQ(exported({}), 2);
+}
+
+TEST_F(CheckpointCommand, AStrayFileOfAPartChangesNothing) {
+  const std::string step = path("run/step-00000012");
+  test::write_bytes(step + "/part.json", "no part");
+  test::write_bytes(path("run/part.json"), "no part");
+  for (const std::string& whole : {step, path("run")}) {
+    const Outcome outcome = checkpoint({"verify", whole});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr("step-00000012: whole"));
+    EXPECT_EQ(checkpoint({"inspect", whole}).status, 0);
+  }
+  EXPECT_EQ(checkpoint({"list", path("run")}).status, 0);
+}
+
 TEST_F(CheckpointCommand, DiffSaysWhatDiffersAndByHowMuch) {
   const Outcome same = checkpoint({"diff", path("run/step-00000003"), path("run/step-00000012")});
   EXPECT_EQ(same.status, 0) << same.err << same.out;
@@ -117,14 +169,14 @@ TEST_F(CheckpointCommand, DiffSaysWhatDiffersAndByHowMuch) {
   other[1].data = test::bytes_of_values<float>({1, 2.5F, 2});
   other.erase(other.begin() + 3);  // scale
   other[4].data[7] ^= 1;           // moment_0
-  other[5].shape = {1, 1};         // its scales
+  other[2].shape = {4, 0};         // empty
   other[6].name = "another";       // the buffer
   write("b", other, 3);
   const Outcome outcome = checkpoint({"diff", path("a"), path("b")});
   EXPECT_EQ(outcome.status, 1) << outcome.err;
   for (const char* const word :
        {"weight 'frozen' differs in 2 of 3 elements, at most by 1", "weight 'scale' is in",
-        "moment 'h.weight.moment_0' differs in 1 of 35", "shape [1] and [1, 1]",
+        "moment 'h.weight.moment_0' differs in 1 of 35", "shape [0, 4] and [4, 0]",
         "extra 'another' is in", "6 differences"}) {
     EXPECT_THAT(outcome.out, HasSubstr(word));
   }
@@ -245,6 +297,18 @@ TEST_F(CheckpointMerge, MergedPartsHaveTheBytesOfOneCheckpoint) {
               read_bytes(entry.path()))
         << entry.path();
   }
+}
+
+// Where no tensor lies, no checksum of a tensor finds damage.
+TEST_F(CheckpointMerge, RefusesADamagedHeaderOfAPart) {
+  save_parts();
+  const std::string file = path("machine-0/step-00000012.part-0/model.safetensors.index.json");
+  std::string bytes = read_bytes(file);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  test::write_bytes(file, bytes);
+  refused({"verify", path("machine-0/step-00000012.part-0")}, {file, "differ"});
+  refused(merge(), {file});
+  EXPECT_FALSE(fs::exists(path("joined/step-00000012")));
 }
 
 TEST_F(CheckpointMerge, ReportsANewerSaveThatItSkips) {

@@ -10,6 +10,8 @@
 #include "cli/divided_checkpoint.hpp"
 #include "cli/running_command.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/checkpoint/checkpoint.hpp"
+#include "tools/options/command_line.hpp"
 #include "tools/train/run_values.hpp"
 
 namespace tessera::test::resume_test {
@@ -101,6 +103,7 @@ TEST_F(Resume, AResumedRunIsTheUninterruptedOneToTheBit) {
       {"--strategy", "hybrid", "--shard-group", "1", "--precision", "bf16", "--rounding",
        "stochastic", "--moments", "bf16", "--no-shuffle"},
       {"--strategy", "zero1", "--offload", "optimizer", "--optimizer", "lion"},
+      {"--strategy", "ddp", "--offload", "state"},
       {"--strategy", "dp", "--eval-data", path("text.txt"), "--eval-every", "5", "--batch", "50"}};
   for (const Words& variant : variants) {
     SCOPED_TRACE(testing::PrintToString(variant));
@@ -284,7 +287,38 @@ TEST_F(Resume, SaysWhyARunCannotResume) {
   refused({"--resume-moments", "convert"}, {"--resume-moments has no effect"});
   refused({"--checkpoint", path("b"), "--checkpoint-sync"}, {"--checkpoint-sync has no effect"});
   EXPECT_FALSE(fs::exists(path("b")));
+  for (const char* const run : {"c", "d"}) {
+    train({"--steps", "4", "--checkpoint", path(run), "--checkpoint-every", "2",
+           "--checkpoint-keep", "0"});
+  }
+  const auto continued = [&](const std::string& run) {
+    return Words{
+        "--steps", "4", "--checkpoint", path("c"), "--resume-from", path(run + "/" + step_name(2))};
+  };
+  refused(continued("c"),
+          {path("c") + " holds a later checkpoint of the run that --resume-from continues",
+           step_name(4) + ", and not only " + step_name(2), "--resume"});
+  refused(continued("d"), {"of another run, the newest " + step_name(4)});
   refused({"--resume-from", path("text.txt")}, {"--resume-from: ", "holds no checkpoint"});
+}
+
+// A run that is killed between a save and the line of its step would leave a hole in the log.
+TEST_F(Resume, AStepIsReportedBeforeACheckpointHoldsIt) {
+  const Words words = training({"--steps", "3", "--eval-data", path("text.txt"), "--eval-every",
+                                "2", "--checkpoint", path("run"), "--checkpoint-every", "1",
+                                "--checkpoint-sync", "--checkpoint-keep", "0"});
+  std::vector<const char*> raw;
+  for (const std::string& word : words) { raw.push_back(word.c_str()); }
+  const tools::Settings settings = tools::parse_command_line(raw).settings;
+  const tools::Job job = tools::prepare(settings, {settings.strategy});
+  std::vector<std::int64_t> reported;
+  (void)tools::run_training(job, settings.strategy, [&](const tools::StepRecord& record) {
+    const auto step = static_cast<int>(record.report.step);
+    EXPECT_FALSE(fs::exists(path("run/" + step_name(step)))) << step;
+    reported.push_back(step);
+  });
+  EXPECT_EQ(reported, (std::vector<std::int64_t>{1, 2, 3}));
+  EXPECT_EQ(newest_checkpoint(path("run")).step, 3);
 }
 
 // The clock of the command moves 20 seconds with each line of its log.
@@ -303,8 +337,8 @@ TEST_F(Resume, SavesAtTheGivenMinutes) {
     steps.erase("model.safetensors");
     return steps;
   };
-  EXPECT_EQ(saved("1"), (std::set{step_name(4), step_name(7), step_name(8)}));
-  EXPECT_EQ(saved("2"), (std::set{step_name(7), step_name(8)}));
+  EXPECT_EQ(saved("1"), (std::set{step_name(3), step_name(6), step_name(8)}));
+  EXPECT_EQ(saved("2"), (std::set{step_name(6), step_name(8)}));
   EXPECT_EQ(saved("3"), (std::set{step_name(8)}));
 }
 

@@ -65,8 +65,10 @@ seed("safetensors_file", "long_header", u64(100_000_000) + b"{}")
 
 # ---- checkpoints: the first byte says whether the checksum is added
 def manifest(tensors, files, **changes):
-    fields = {"format": 1, "step": 12, "state": {"steps": "12"}, "values": {"seed": "7"},
-              "files": files, "tensors": tensors}
+    state = {"steps": "12", "updates": "12", "loss_scale": "1", "good_steps": "0",
+             "skipped_in_a_row": "0", "skipped": "0"}
+    fields = {"format": 1, "step": 12, "state": state, "values": {"seed": "7"}, "files": files,
+              "tensors": tensors}
     return json.dumps({**fields, **changes})[:-1].encode() + b",\n"
 
 
@@ -79,15 +81,15 @@ def listed(name, role, dtype, shape, first_byte, size, chunk_bytes=256, file="a"
 manifests = {
     "none": manifest([], {}),
     "two": manifest([listed("w", "weight", "F32", [2, 3], 64, 24),
-                     listed("w.moment_0", "moment", "U8", [6], 88, 6, 64)], {"a": 94}),
-    "empty_tensor": manifest([listed("w", "weight", "BF16", [0], 8, 0, sums=0)], {"a": 8}),
+                     listed("w.moment_0", "moment", "F32", [2, 3], 88, 24)], {"a": 112}),
+    "empty_tensor": manifest([listed("w", "weight", "BF16", [0], 8, 0, 128, sums=0)], {"a": 8}),
     "blocks": manifest([listed("w", "weight", "F32", [1 << 23], 64, 1 << 25, sums=2)],
                        {"a": (1 << 25) + 64}),
     "few_sums": manifest([listed("w", "weight", "F32", [1 << 23], 64, 1 << 25)],
                          {"a": (1 << 25) + 64}),
     "overlap": manifest([listed("w", "weight", "F32", [1], 64, 4),
                          listed("x", "extra", "F32", [1], 66, 4)], {"a": 70}),
-    "huge": manifest([listed("w", "weight", "U8", [(1 << 63) - 1], 0, (1 << 63) - 1)],
+    "huge": manifest([listed("w", "extra", "U8", [(1 << 63) - 1], 0, (1 << 63) - 1, 64)],
                      {"a": (1 << 63) - 1}),
     "other_format": manifest([], {}, format=2),
     "other_folder": manifest([], {"../a": 1}),
@@ -107,11 +109,11 @@ def part(ranges, number=0, count=2, body="two", **changes):
 
 
 parts = {
-    "first": part([("a", 0, 64), ("a", 88, 6)]),
+    "first": part([("a", 0, 64), ("a", 88, 24)]),
     "second": part([("a", 64, 24)], 1),
     "none": part([], 0, 1, "none"),
     "other_file": part([("b", 0, 1)]),
-    "beyond": part([("a", 90, 5)]),
+    "beyond": part([("a", 110, 5)]),
     "huge": part([("a", (1 << 63) - 1, (1 << 63) - 1)], body="huge"),
     "overlap": part([("a", 0, 64), ("a", 60, 6)]),
     "divides_a_chunk": part([("a", 64, 12)]),
@@ -136,11 +138,11 @@ def file_of(tensors, data):
 
 def folder(name, change=lambda files: files, **changes):
     head, data = file_of({"w": ("F32", [2, 3], 0, 24)}, bytes(range(24)))
-    more, moments = file_of({"w.moment_0": ("U8", [6], 0, 6)}, bytes(6))
+    more, moments = file_of({"w.moment_0": ("F32", [2, 3], 0, 24)}, bytes(24))
     listing = [listed("w", "weight", "F32", [2, 3], len(head), 24, file="model.safetensors"),
-               listed("w.moment_0", "moment", "U8", [6], len(more), 6, 64,
+               listed("w.moment_0", "moment", "F32", [2, 3], len(more), 24,
                       file="optimizer.safetensors")]
-    sizes = {"model.safetensors": len(head) + 24, "optimizer.safetensors": len(more) + 6}
+    sizes = {"model.safetensors": len(head) + 24, "optimizer.safetensors": len(more) + 24}
     files = change([head + data, more + moments])
     seed("checkpoint_folder", name,
          b"\0|".join([manifest(listing, {**sizes, **changes}), *files]))

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <regex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +69,32 @@ TEST(Names, TheTestSeesASecondDefinition) {
   const auto found = definitions(lines);
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found.at("tessera::Purpose").size(), 2U);
+}
+
+/// The types with which messages in `lines` begin ("GPT::forward: ...").
+std::map<std::string, std::string> types_in_messages(const std::vector<SourceLine>& lines) {
+  static const std::regex message{R"re("([A-Z]\w+)(?:::\w+)?: )re"};
+  std::map<std::string, std::string> found;  // with the place of one
+  for (const SourceLine& line : lines) {
+    std::smatch match;
+    if (std::regex_search(line.text, match, message)) { found[match[1].str()] = line.where(); }
+  }
+  return found;
+}
+
+// A user cannot look up a name that no public header has.
+TEST(Names, MessagesBeginWithNamesOfPublicTypes) {
+  std::set<std::string> known{"Rss"};  // of /proc
+  const std::regex type{R"(\b(?:class|struct|enum class|using) (\w+))"};
+  for (const SourceLine& line : test::lines_under(test::kSourceDir, "include")) {
+    std::smatch match;
+    if (std::regex_search(line.text, match, type)) { known.insert(match[1].str()); }
+  }
+  // Contracts of the library with itself, which no call of a user breaks.
+  known.insert({"CheckpointReader", "CheckpointStore", "DataFile", "ReadAhead", "TensorSums"});
+  const auto found = types_in_messages(test::lines_under(test::kSourceDir, "src"));
+  EXPECT_GT(found.size(), 10U) << "the test has not found the messages";
+  for (const auto& [name, place] : found) { EXPECT_TRUE(known.contains(name)) << place; }
 }
 
 }  // namespace

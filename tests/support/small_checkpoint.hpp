@@ -82,11 +82,22 @@ inline CheckpointLayout layout_of(const std::vector<StateTensor>& tensors,
   return {std::move(sets), shard_bytes};
 }
 
+/// Manifest::state after `steps` steps.
+inline std::map<std::string, std::string> counters_after(std::int64_t steps) {
+  return {{"steps", std::to_string(steps)},
+          {"updates", std::to_string(steps)},
+          {"loss_scale", "1"},
+          {"good_steps", "0"},
+          {"skipped_in_a_row", "0"},
+          {"skipped", "0"}};
+}
+
 inline Manifest manifest_of(const std::vector<StateTensor>& tensors,
                             const CheckpointLayout& layout) {
   Manifest manifest;
   manifest.step = 12;
-  manifest.state = {{"steps", "12"}, {"loss_scale", "65536"}};
+  manifest.state = counters_after(12);
+  manifest.state["loss_scale"] = "65536";
   manifest.values = {{"data_position", "4096"}, {"note", "\"quoted\"\n\xC3\xA4"}};
   for (const CheckpointFile& file : layout.files()) { manifest.files[file.name] = file.bytes; }
   for (const auto& index : layout.indices()) { manifest.files[index.name] = index.text.size(); }

@@ -6,20 +6,28 @@
 #include "checkpoint/part.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
-#include "tessera/checkpoint/checkpoint.hpp"
 #include "tools/common/standard_streams.hpp"
 
 namespace tessera::tools {
 
-std::filesystem::path checkpoint_at(const std::string& path) {
-  if (is_file(std::filesystem::path{path} / kManifestName)) { return path; }
-  if (is_file(std::filesystem::path{path} / kPartName)) {
+FolderKind kind_of(const std::filesystem::path& folder) {
+  if (is_file(folder / kManifestName)) { return FolderKind::checkpoint; }
+  if (!is_file(folder / kPartName)) { return FolderKind::other; }
+  const bool runs =
+      !steps_in(folder, StepKind::whole).empty() || !steps_in(folder, StepKind::part).empty();
+  return runs ? FolderKind::other : FolderKind::part;
+}
+
+std::filesystem::path checkpoint_at(const std::string& path, LoadOptions::What what) {
+  const FolderKind kind = kind_of(path);
+  if (kind == FolderKind::checkpoint) { return path; }
+  if (kind == FolderKind::part) {
     throw ConfigError(fmt::format(
         "{} is one machine's part of a checkpoint; join the parts of all machines first "
         "(tessera checkpoint merge)",
         path));
   }
-  const NewestCheckpoint newest = newest_checkpoint(path);
+  const NewestCheckpoint newest = newest_checkpoint(path, what);
   for (const std::string& damage : newest.damaged) {
     tell(fmt::format("warning: a newer checkpoint is damaged: {}\n", damage));
   }

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
 
+#include "tessera/checkpoint/checkpoint.hpp"
 #include "tools/checkpoint/checkpoint_options.hpp"
 
 namespace tessera::tools {
@@ -11,9 +13,18 @@ namespace tessera::tools {
 /// `tessera checkpoint`: `arguments` follow the word "checkpoint".
 void run_checkpoint(std::span<const char* const> arguments);
 
-/// The folder of the checkpoint at `path`: `path` itself, or the newest checkpoint of a run.
-/// Reports newer, damaged ones on standard error.
-[[nodiscard]] std::filesystem::path checkpoint_at(const std::string& path);
+/// What a folder is, by its files. A stray file of another kind changes nothing.
+enum class FolderKind : std::uint8_t {
+  checkpoint,  ///< it has manifest.json
+  part,        ///< it has part.json, and no folders of steps
+  other        ///< such as a run's
+};
+[[nodiscard]] FolderKind kind_of(const std::filesystem::path& folder);
+
+/// The folder of the checkpoint at `path`: `path` itself, or the run's newest checkpoint of which
+/// `what` can be read. Reports newer, damaged ones on standard error.
+[[nodiscard]] std::filesystem::path checkpoint_at(
+    const std::string& path, LoadOptions::What what = LoadOptions::What::everything);
 
 void list_checkpoints(const CheckpointSettings& settings);
 void inspect_checkpoint(const CheckpointSettings& settings);

@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "checkpoint/manifest.hpp"
-#include "checkpoint/part.hpp"
-#include "checkpoint/step_folders.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tools/checkpoint/checkpoint_command.hpp"
 #include "tools/common/output_file.hpp"
 #include "tools/options/action_options.hpp"
 #include "tools/options/option_values.hpp"
@@ -124,12 +122,10 @@ void check_paths(const CheckpointAction& action, const std::vector<std::string>&
 
 // A file written into a checkpoint could overwrite the checkpoint's own.
 void require_no_checkpoint(std::string_view option, const fs::path& folder) {
-  for (const std::string_view name : {kManifestName, kPartName}) {
-    if (!is_file(folder / name)) { continue; }
-    throw ConfigError(
-        fmt::format("{}: {} is a checkpoint, which must not change; name another folder", option,
-                    folder.string()));
-  }
+  if (kind_of(folder) == FolderKind::other) { return; }
+  throw ConfigError(
+      fmt::format("{}: {} is a checkpoint, which must not change; name another folder", option,
+                  folder.string()));
 }
 
 void check_outputs(const CheckpointSettings& settings) {

@@ -172,7 +172,11 @@ void prepare_folder(const fs::path& folder) {
 }  // namespace
 
 void export_checkpoint(const CheckpointSettings& settings) {
-  CheckpointReader reader{checkpoint_at(settings.paths.front())};
+  // Damage to what is not written keeps nobody from his weights.
+  Contents contents{Content::weights};
+  if (settings.masters) { contents.insert(Content::masters); }
+  CheckpointReader reader{checkpoint_at(settings.paths.front(), LoadOptions::What::weights),
+                          contents};
   const std::vector<Exported> tensors = all_exported(reader, settings);
   const bool to_file = settings.to.ends_with(".safetensors");
   const std::uint64_t asked = settings.shard_bytes == 0 ? kDefaultShardBytes : settings.shard_bytes;

@@ -40,7 +40,7 @@ std::vector<std::string> row_of_checkpoint(const fs::path& folder) {
   try {
     const CheckpointReader reader{folder};
     row.push_back(format_bytes(size_of(reader.manifest())));
-    row.emplace_back("whole");
+    row.emplace_back("complete");
   } catch (const Error& error) {
     row.emplace_back("?");
     row.push_back(fmt::format("damaged: {}", error.what()));
@@ -72,11 +72,10 @@ void list_checkpoints(const CheckpointSettings& settings) {
     throw ConfigError(
         fmt::format("{} is no folder; give the folder of a run's checkpoints", folder.string()));
   }
-  for (const std::string_view name : {kManifestName, kPartName}) {
-    if (!is_file(folder / name)) { continue; }
+  if (const FolderKind kind = kind_of(folder); kind != FolderKind::other) {
     throw ConfigError(fmt::format("{} is one {}; give the folder that it is in ({})",
                                   folder.string(),
-                                  name == kPartName ? "part of a checkpoint" : "checkpoint",
+                                  kind == FolderKind::part ? "part of a checkpoint" : "checkpoint",
                                   fs::canonical(folder).parent_path().string()));
   }
   const auto whole = steps_in(folder, StepKind::whole);

@@ -32,7 +32,7 @@ constexpr std::uint64_t kMostProvenanceBytes = std::uint64_t{1} << 20;
 std::vector<FoundPart> parts_at(const std::vector<std::string>& paths) {
   std::vector<FoundPart> parts;
   for (const fs::path path : paths) {
-    if (is_file(path / kPartName)) {
+    if (kind_of(path) == FolderKind::part) {
       parts.push_back(read_part(path));
       continue;
     }

@@ -1,8 +1,12 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/part.hpp"
 #include "checkpoint/reader.hpp"
@@ -15,37 +19,79 @@
 namespace tessera::tools {
 namespace {
 
+namespace fs = std::filesystem;
+
 // The newest checkpoint of a run, even if it is not whole: verify must find damage.
-std::filesystem::path checkpoint_to_verify(const std::filesystem::path& path) {
-  if (is_file(path / kManifestName)) { return path; }
+fs::path checkpoint_to_verify(const fs::path& path) {
+  if (kind_of(path) == FolderKind::checkpoint) { return path; }
   if (is_file(path)) {
     throw ConfigError(fmt::format(
         "{} is a file; give the folder of a checkpoint, such as DIR/step-00000012, or of a run",
         path.string()));
   }
   std::error_code ignored;
-  const bool is_folder = std::filesystem::is_directory(path, ignored);
+  const bool is_folder = fs::is_directory(path, ignored);
   const auto steps = is_folder ? steps_in(path, StepKind::whole) : std::vector<StepFolder>{};
   return steps.empty() ? path : steps.back().path_in(path);
+}
+
+std::vector<Verdict> verdicts_on(const CheckpointReader& reader) {
+  std::uint64_t bytes = 0;
+  for (const ManifestTensor& tensor : reader.manifest().tensors) { bytes += tensor.bytes; }
+  ByteProgress progress{stdout, "verify ", bytes};
+  std::vector<Verdict> verdicts;
+  for (const Content content : kContents) {
+    Verdict verdict = reader.verdict_on(content, [&](std::uint64_t more) { progress.add(more); });
+    if (verdict.tensors > 0) { verdicts.push_back(std::move(verdict)); }
+  }
+  return verdicts;
+}
+
+void print(const Verdict& verdict) {
+  fmt::print("  {:<16} {}\n", to_string(verdict.content),
+             verdict.damage.empty()
+                 ? fmt::format("whole ({} tensor{}, {})", verdict.tensors,
+                               verdict.tensors == 1 ? "" : "s", format_bytes(verdict.bytes))
+                 : "damaged");
+}
+
+bool is_whole(const Verdict& verdict) {
+  return verdict.damage.empty();
+}
+
+/// What a damaged checkpoint is still good for.
+std::string left_of(const std::vector<Verdict>& verdicts) {
+  const bool weights = std::ranges::any_of(verdicts, [](const Verdict& verdict) {
+    return verdict.content == Content::weights && is_whole(verdict);
+  });
+  return weights ? "; its weights are whole: tessera checkpoint export and --init take them" : "";
+}
+
+void require_whole(const std::vector<Verdict>& verdicts) {
+  const auto damaged = std::ranges::find_if_not(verdicts, is_whole);
+  if (damaged == verdicts.end()) { return; }
+  throw FormatError(fmt::format("{}{}", damaged->damage, left_of(verdicts)));
 }
 
 }  // namespace
 
 void verify_checkpoint(const CheckpointSettings& settings) {
-  const std::filesystem::path path = settings.paths.front();
-  if (is_file(path / kPartName)) {
+  const fs::path path = settings.paths.front();
+  if (kind_of(path) == FolderKind::part) {
     verify_part(path);
     fmt::print("{}: the part is whole, all checksums agree\n", path.string());
     return;
   }
-  CheckpointReader reader{checkpoint_to_verify(path)};
+  const fs::path folder = checkpoint_to_verify(path);
+  const CheckpointReader reader{folder, {}};
+  const std::vector<Verdict> verdicts = verdicts_on(reader);
   std::uint64_t bytes = 0;
-  for (const ManifestTensor& tensor : reader.manifest().tensors) { bytes += tensor.bytes; }
-  {
-    ByteProgress progress{stdout, "verify ", bytes};
-    reader.verify([&](std::uint64_t more) { progress.add(more); });
+  for (const Verdict& verdict : verdicts) {
+    print(verdict);
+    bytes += verdict.bytes;
   }
-  fmt::print("{}: whole, all checksums agree ({} tensors, {})\n", reader.folder().string(),
+  require_whole(verdicts);
+  fmt::print("{}: whole, all checksums agree ({} tensors, {})\n", folder.string(),
              reader.manifest().tensors.size(), format_bytes(bytes));
 }
 

@@ -66,6 +66,7 @@ Settings planned_settings(const Settings& settings) {
 void run_gpt(RankGpt& gpt, const Settings& settings, const nn::GPTConfig& config) {
   gpt.materialize(gpt.initializer());
   gpt.optimize();
+  if (resumes(settings) && settings.steps > 0) { gpt.load_from({}); }  // reads nothing here
   gpt.reserve();
   const std::unique_ptr<Checkpointer> checkpointer = gpt.checkpointer();
   if (settings.steps == 0) { return; }

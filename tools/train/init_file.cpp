@@ -157,7 +157,7 @@ InitPath find_init(const std::string& asked) {
     }
   }
   if (!has_steps) { return {asked}; }
-  const NewestCheckpoint newest = newest_checkpoint(asked);
+  const NewestCheckpoint newest = newest_checkpoint(asked, LoadOptions::What::weights);
   InitPath found{newest.path.string()};
   for (const std::string& damaged : newest.damaged) {
     found.messages.push_back(fmt::format("warning: --init: {}\n", damaged));
@@ -181,9 +181,10 @@ InitFile examine_init(const std::string& path, const nn::GPTConfig& config) {
 void verify_init(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code failed;
-  const fs::path folder =
-      fs::is_directory(path, failed) ? fs::path{path} : fs::path{path}.parent_path();
-  if (!fs::exists(folder / "manifest.json", failed)) { return; }
+  const bool is_folder = fs::is_directory(path, failed);
+  const fs::path folder = is_folder ? fs::path{path} : fs::path{path}.parent_path();
+  const bool is_step = is_folder && step_of(folder);  // and damaged if it has no manifest
+  if (!is_step && !fs::exists(folder / "manifest.json", failed)) { return; }
   try {
     verify_weights(folder);
   } catch (const FormatError& error) { throw FormatError(fmt::format("--init: {}", error.what())); }

@@ -1,5 +1,6 @@
 #include "tools/train/rank_gpt.hpp"
 
+#include "tessera/checkpoint/checkpoint.hpp"
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
 #include "tools/options/mesh.hpp"
@@ -43,6 +44,11 @@ void RankGpt::materialize(const Initializer& initial) {
 void RankGpt::optimize() {
   if (settings_.steps == 0 && settings_.checkpoint.empty()) { return; }
   gpt_.optimize_with(optimizer_of(settings_), optimizer_options(settings_));
+}
+
+void RankGpt::load_from(const std::filesystem::path& checkpoint) {
+  (void)load(model(), checkpoint, {},
+             {.name = nn::gpt2_weight_name, .convert_moments = settings_.convert_moments});
 }
 
 void RankGpt::reserve() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
@@ -29,6 +30,8 @@ class RankGpt {
   void materialize(const Initializer& initial);
   /// Allocates the optimizer's state, if the run makes steps or checkpoints.
   void optimize();
+  /// Loads the whole state from a checkpoint, after `optimize`.
+  void load_from(const std::filesystem::path& checkpoint);
   /// Reserves activations and workspace, if the run makes steps.
   void reserve();
   /// Creates the run's Checkpointer, after `optimize`; null if the run saves no checkpoints.

@@ -51,6 +51,12 @@ bool is_checkpoint(const fs::path& path) {
       steps, [&](const fs::path& found) { return found.filename() == step.filename(); });
 }
 
+/// Whether the checkpoint at `path` is in the run's folder `folder`.
+bool is_in_run(const fs::path& folder, const fs::path& path) {
+  std::error_code failed;
+  return fs::equivalent(folder, fs::absolute(path).parent_path(), failed);
+}
+
 /// The newest whole checkpoint of the run in `folder`.
 Resume newest_in(const Settings& settings, const fs::path& folder) {
   const std::string option = settings.resume ? "--resume" : "--resume-from";
@@ -205,13 +211,23 @@ void refuse_other_run(const Job& job) {
                                       fs::equivalent(job.resume->path, steps.back(), failed));
   if (goes_on) { return; }
   const std::string newest = steps.back().filename().string();
-  throw ConfigError(job.resume
-                        ? fmt::format("--checkpoint: {} already holds checkpoints of another run, "
-                                      "the newest {}; give another folder",
-                                      settings.checkpoint, newest)
-                        : fmt::format("--checkpoint: {} holds checkpoints of an earlier run, the "
-                                      "newest {}; give --resume to continue it, or another folder",
-                                      settings.checkpoint, newest));
+  if (!job.resume) {
+    throw ConfigError(
+        fmt::format("--checkpoint: {} holds checkpoints of an earlier run, the newest {}; give "
+                    "--resume to continue it, or another folder",
+                    settings.checkpoint, newest));
+  }
+  if (is_in_run(settings.checkpoint, job.resume->path)) {
+    throw ConfigError(
+        fmt::format("--checkpoint: {} holds a later checkpoint of the run that --resume-from "
+                    "continues, {}, and "
+                    "not only {}; give --resume to continue from the newest, or another folder",
+                    settings.checkpoint, newest, job.resume->path.filename().string()));
+  }
+  throw ConfigError(
+      fmt::format("--checkpoint: {} already holds checkpoints of another run, the newest {}; give "
+                  "another folder",
+                  settings.checkpoint, newest));
 }
 
 std::vector<std::string> set_damaged_aside(const Job& job) {

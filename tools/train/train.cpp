@@ -85,10 +85,15 @@ std::string title(const Job& job) {
 
 constexpr std::string_view kWeights = "model.safetensors";
 
+/// The folder of the newest checkpoint, as --checkpoint was typed.
+fs::path checkpoint_of(const Job& job, const RunResult& result) {
+  return fs::path{job.settings.checkpoint} / result.checkpoint.path.filename();
+}
+
 /// The weights of the newest checkpoint. Weights in several files, and those of a part, have no
 /// single name in the run's folder.
 std::string weights_of(const Job& job, const RunResult& result) {
-  const fs::path weights = result.checkpoint.path / kWeights;
+  const fs::path weights = checkpoint_of(job, result) / kWeights;
   if (!fs::exists(weights)) { return weights.string() + ".index.json"; }
   const fs::path name = fs::path{job.settings.checkpoint} / kWeights;
   return (result.checkpoint.warning.empty() && fs::exists(name) ? name : weights).string();
@@ -122,7 +127,7 @@ void print_result(const Job& job, const RunResult& result) {
   if (!result.checkpoint.path.empty()) {
     const DType precision = job.settings.precision;
     say(fmt::format("checkpoint of step {} in {}\n", step_of(result.checkpoint.path).value_or(0),
-                    result.checkpoint.path.string()));
+                    checkpoint_of(job, result).string()));
     say(fmt::format(
         "weights in {}{}\n", weights_of(job, result),
         precision == DType::fp32

@@ -17,6 +17,7 @@
 #include "tessera/data/loader.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tools/common/noted_signals.hpp"
+#include "tools/options/checkpoint.hpp"
 #include "tools/options/mesh.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/train/init_file.hpp"
@@ -99,7 +100,7 @@ class RankTrainer {
     checkpointer_ = gpt_.checkpointer();
   }
 
-  void train(const std::function<void(const StepRecord&)>& on_step) {
+  void train(const OnStep& on_step) {
     const Settings& settings = job_.settings;
     TokenLoader loader{job_.source, job_.model.config.seq, sampler_options(settings, world_),
                        job_.resume ? job_.resume->data_steps : 0};
@@ -108,24 +109,19 @@ class RankTrainer {
       StepUnderWay now{step};
       try {
         enqueue(loader, now);
-        save_if_due(step + 1);
         tell_of(former, on_step);
-        if (step + 1 == settings.steps) {
-          stopped_by_ = 0;
-        }  // the run is complete: nothing is left to stop
       } catch (const NumericError&) {  // of this step
         tell_of(former, on_step);
         throw;
       }
-      if (!waits_after(step)) {
-        former = std::move(now);
-        continue;
-      }
-      StepRecord record = record_of(now, gpt_.report());
-      record.last = step + 1 == settings.steps || stopped_by_ != 0;
-      if (evaluates_after(step)) { record.eval_loss = held_out_loss(); }
-      if (world_.rank() == 0) { on_step(record); }
-      if (records_after(step)) {
+      if (step + 1 == settings.steps) {
+        stopped_by_ = 0;
+      }  // the run is complete: nothing is left to stop
+      const bool waits = waits_after(step);
+      if (waits) { tell_of_last(now, on_step); }
+      former = waits ? std::optional<StepUnderWay>{} : std::optional{std::move(now)};
+      save_if_due(step + 1, former, on_step);
+      if (waits && records_after(step)) {
         recording_ = collect_recording(world_, step + 1, recorded_ranks());
       }
     }
@@ -181,8 +177,7 @@ class RankTrainer {
   /// All ranks learn of damage, and all of the same damage.
   void load_checkpoint() {
     try {
-      load(gpt_.model(), job_.resume->path, {},
-           {.name = nn::gpt2_weight_name, .convert_moments = job_.settings.convert_moments});
+      gpt_.load_from(job_.resume->path);
     } catch (const FormatError& error) {
       if (!job_.settings.resume) { throw; }
       throw DamagedCheckpoint(error.what());
@@ -201,9 +196,19 @@ class RankTrainer {
     return {.values = run_values(job_, before + steps - first_), .buffers = {}};
   }
 
-  void save_if_due(std::int64_t steps) {
+  /// A step is reported before a checkpoint holds it: a run that is killed in between would
+  /// otherwise leave a log without it for good. A checkpoint that is written beside the steps is
+  /// complete some steps later.
+  void save_if_due(std::int64_t steps, std::optional<StepUnderWay>& last, const OnStep& on_step) {
     if (!checkpointer_) { return; }
-    keep_failure([&] { checkpointer_->after_step([&] { return extras_after(steps); }); });
+    keep_failure([&] {
+      checkpointer_->after_step([&] {
+        if (last && !saves_beside_steps(job_.settings)) {
+          tell_of_last(*std::exchange(last, std::nullopt), on_step);
+        }
+        return extras_after(steps);
+      });
+    });
   }
 
   /// Keeps a failure to write for the next report, and lets the run continue. Errors of the job are
@@ -214,7 +219,9 @@ class RankTrainer {
       action();
     } catch (const CommError&) { throw; } catch (const DeviceError&) {
       throw;
-    } catch (const ContractError&) { throw; } catch (const Error& error) {
+    } catch (const ContractError&) { throw; } catch (const NumericError&) {
+      throw;
+    } catch (const Error& error) {
       not_saved_ = error.what();
       ++saves_failed_;
     }
@@ -266,9 +273,16 @@ class RankTrainer {
     return ranks;
   }
 
+  /// Waits for the last step and reports it, with the held-out loss if that is due.
+  void tell_of_last(const StepUnderWay& step, const OnStep& on_step) {
+    StepRecord record = record_of(step, gpt_.report());
+    record.last = step.step + 1 == job_.settings.steps || stopped_by_ != 0;
+    if (evaluates_after(step.step)) { record.eval_loss = held_out_loss(); }
+    if (world_.rank() == 0) { on_step(record); }
+  }
+
   /// Reports the step before the last, unless that has been done.
-  void tell_of(std::optional<StepUnderWay>& former,
-               const std::function<void(const StepRecord&)>& on_step) {
+  void tell_of(std::optional<StepUnderWay>& former, const OnStep& on_step) {
     if (!former) { return; }
     const StepReport report = gpt_.previous_report();
     const StepRecord record = record_of(*std::exchange(former, std::nullopt), report);

@@ -86,7 +86,7 @@ struct LoadReport {
 
 /// The result of a save. It converts to the path.
 struct SaveReport {
-  std::filesystem::path path;  ///< the folder of the checkpoint
+  std::filesystem::path path;  ///< the folder of the checkpoint, as an absolute path
   /// The reason if `model.safetensors` in the folder of the run does not have the checkpoint's
   /// weights; otherwise empty. The checkpoint itself is complete.
   std::string warning = {};
@@ -101,9 +101,9 @@ struct SaveReport {
 /// (docs/checkpoints.md). Each rank writes its share. The folder appears complete or not at all. It
 /// is called between steps, after optimize_with.
 ///
-/// Errors: ContractError on all ranks for calls out of order and names that are not unique. Error
-///         on all ranks, with the reason of the first rank that failed. Existing checkpoints do not
-///         change then.
+/// Errors: ContractError on all ranks for calls out of order, names that are not unique, and ranks
+///         that give other values, buffers or options than rank 0. Error on all ranks, with the
+///         reason of the first rank that failed. Existing checkpoints do not change then.
 SaveReport save(ShardedModel& model, const std::filesystem::path& folder,
                 const CheckpointExtras& extras = {}, const SaveOptions& options = {});
 
@@ -130,7 +130,8 @@ struct CheckpointSummary {
 [[nodiscard]] CheckpointSummary summary_of(const std::filesystem::path& path);
 
 /// Reads all weights of the checkpoint in `path`, the folder of a step, once, and compares their
-/// checksums. Throws FormatError with the file, tensor and bytes of the damage.
+/// checksums. The files of masters and optimizer state may be damaged. Throws FormatError with the
+/// file, tensor and bytes of the damage.
 void verify_weights(const std::filesystem::path& path);
 
 /// The newest complete checkpoint of a run.
@@ -142,9 +143,11 @@ struct NewestCheckpoint {
   std::vector<std::string> damaged = {};  ///< newer checkpoints, each with its damage
   std::vector<std::filesystem::path> damaged_paths = {};  ///< their folders, in the same order
 };
-/// Returns the newest checkpoint in `folder` whose manifest and files agree. `load` compares
-/// checksums; this call does not. Throws ConfigError that lists the folder's contents if it has no
-/// whole checkpoint, and FormatError with the damage if all are damaged.
-[[nodiscard]] NewestCheckpoint newest_checkpoint(const std::filesystem::path& folder);
+/// Returns the newest checkpoint in `folder` whose manifest agrees with the files of what is to be
+/// loaded: all of them, or those of the weights. `load` compares checksums; this call does not. The
+/// paths in the result are relative if `folder` is. Throws ConfigError that lists the folder's
+/// contents if it has no whole checkpoint, and FormatError with the damage if all are damaged.
+[[nodiscard]] NewestCheckpoint newest_checkpoint(
+    const std::filesystem::path& folder, LoadOptions::What what = LoadOptions::What::everything);
 
 }  // namespace tessera

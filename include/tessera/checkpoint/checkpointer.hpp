@@ -12,8 +12,10 @@ namespace tessera {
 
 /// How a Checkpointer saves.
 struct CheckpointerOptions {
-  std::filesystem::path folder;  ///< the run's folder, with one folder for each checkpoint
-  std::int64_t every = 0;        ///< steps between saves; 0: none by steps
+  /// The run's folder, with one folder for each checkpoint. A relative path keeps the meaning that
+  /// it has when the Checkpointer is made.
+  std::filesystem::path folder;
+  std::int64_t every = 0;  ///< steps between saves; 0: none by steps
   /// Minutes between saves, by the clock of rank 0; 0: none by time. Rank 0 announces after how
   /// many steps the ranks ask it again, so that they need not communicate after each step.
   std::chrono::minutes minutes{0};
@@ -45,8 +47,11 @@ struct CheckpointerOptions {
 /// Memory:  with `asynchronous` the host pool holds this rank's share of the state, allocated in
 ///          the constructor and counted by `plan`; otherwise two buffers of at most 16 MiB each.
 ///          During a save rank 0 also holds the trainer's buffers there. No device memory.
-/// Errors:  an error in the background is thrown, on all ranks, by the next `after_step` or
-///          `finish`. The run can go on, and later saves are tried. Otherwise as tessera::save.
+/// Errors:  the constructor makes the run's folder, and the folder of a checkpoint, which it
+///          removes again: what would keep every save from being written is an Error there, before
+///          the first step. An error in the background is thrown, on all ranks, by the next
+///          `after_step` or `finish`. The run can go on, and later saves are tried. Otherwise as
+///          tessera::save.
 class Checkpointer {
  public:
   /// *Collective.* Prepares saves of `model`, which must outlive this object. It is called after
@@ -67,7 +72,8 @@ class Checkpointer {
   void save(const CheckpointExtras& extras);
   /// *Collective.* Waits until a save in progress is complete.
   void finish();
-  /// Returns the newest checkpoint that this object has completed; empty if there is none.
+  /// Returns the absolute path of the newest checkpoint that this object has completed; empty if
+  /// there is none.
   [[nodiscard]] std::filesystem::path newest() const;
   /// Returns SaveReport::warning of `newest`, the same on all ranks.
   [[nodiscard]] std::string warning() const;

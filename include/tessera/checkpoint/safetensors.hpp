@@ -27,7 +27,7 @@ class SafetensorsReader {
  public:
   /// Opens `path` and reads all headers. `path` is a safetensors file, an index (its name ends in
   /// .json), or a folder with either model.safetensors or model.safetensors.index.json.
-  explicit SafetensorsReader(std::filesystem::path path);
+  explicit SafetensorsReader(const std::filesystem::path& path);
   /// Closes all files.
   ~SafetensorsReader();
   /// Takes the files of another reader.
@@ -41,13 +41,13 @@ class SafetensorsReader {
     Shape shape;        ///< the tensor's extents
     std::uint64_t first_byte = 0;     ///< the offset of its data in the file
     std::uint64_t bytes = 0;          ///< the size of its data
-    std::filesystem::path file = {};  ///< the path of its file
+    std::filesystem::path file = {};  ///< the absolute path of its file
   };
   /// Returns the tensors, by name. Tensors that an index does not list are left out.
   [[nodiscard]] const std::map<std::string, Entry>& entries() const noexcept { return entries_; }
-  /// Returns the path that the reader was opened with.
+  /// Returns the path that the reader was opened with, as an absolute path.
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-  /// Returns the paths of all files; an index comes first.
+  /// Returns the absolute paths of all files; an index comes first.
   [[nodiscard]] const std::vector<std::filesystem::path>& files() const noexcept { return files_; }
 
   /// Writes elements [first, first + out.size()) of tensor `name`, converted to fp32, to `out`.

@@ -318,8 +318,9 @@ std::size_t bytes_of(StateFormat format) noexcept {
   return 1;
 }
 
-TrainingState::TrainingState(ShardedModel& model) : model_{model.live()} {
-  model_.require_between_steps("TrainingState");
+TrainingState::TrainingState(ShardedModel& model, std::string call)
+    : model_{model.live()}, call_{std::move(call)} {
+  model_.require_between_steps(call_.c_str());
   mark_ = model_.world().device().make_event();
   for (std::size_t u = 0; u < model_.plans().size(); ++u) { list_unit(u); }
   first_of_unit_.push_back(share_.size());
@@ -414,7 +415,7 @@ std::string TrainingState::optimizer_name() const {
 }
 
 StateCounters TrainingState::counters() const {
-  model_.require_between_steps("counters");
+  model_.require_between_steps(call_.c_str());
   StateCounters counters{.steps = model_.steps()};
   if (!has_optimizer()) { return counters; }
   const kernels::StepScalars& scalars = model_.optimizer()->optimizer().scalars();
@@ -427,7 +428,7 @@ StateCounters TrainingState::counters() const {
 }
 
 void TrainingState::copy_out(std::size_t unit, std::span<void* const> to, Event copied) {
-  model_.require_between_steps("copy_out");
+  model_.require_between_steps(call_.c_str());
   const std::span<const StatePiece> pieces = share_of(unit);
   expects(to.size() == pieces.size(),
           "copy_out: `to` needs one address for each piece of the unit");
@@ -461,7 +462,7 @@ void TrainingState::copy_out(std::size_t unit, std::span<void* const> to, Event 
 }
 
 void TrainingState::begin_write() {
-  model_.require_between_steps("begin_write");
+  model_.require_between_steps(call_.c_str());
   settle(model_.world());
 }
 
@@ -482,7 +483,7 @@ void TrainingState::write(const StatePiece& piece, std::int64_t first, std::int6
 
 // Units are in declaration order, the same on all ranks.
 void TrainingState::end_write(const StateCounters& counters) {
-  model_.require_between_steps("end_write");
+  model_.require_between_steps(call_.c_str());
   World& world = model_.world();
   const StrategyTraits traits = traits_of(model_.options().strategy);
   const bool divided = traits.parameters != Holding::rank0;

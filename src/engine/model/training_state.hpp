@@ -135,7 +135,8 @@ struct StateCounters {
 /// Memory: lists only; the model outlives it.
 class TrainingState {
  public:
-  explicit TrainingState(ShardedModel& model);
+  /// `call`: what the user has called, for errors.
+  explicit TrainingState(ShardedModel& model, std::string call = "the training state");
   /// Waits for copies in flight; later updates wait for none.
   ~TrainingState();
   TrainingState(const TrainingState&) = delete;
@@ -194,6 +195,7 @@ class TrainingState {
   void list_unit(std::size_t unit);
 
   Model& model_;
+  std::string call_;
   std::vector<StateTensorInfo> tensors_;
   std::vector<StatePiece> share_;
   std::vector<std::size_t> first_of_unit_;  // index into share_; the last entry is its size
