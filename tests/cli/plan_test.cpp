@@ -379,6 +379,9 @@ TEST_F(Budget, AloneSaysWhyNothingFits) {
   EXPECT_EQ(json.at("strategies")[0].at("fits"), false);
   EXPECT_EQ(json.at("search").at("tried"), 13 * 5 * 2)
       << "each with all that can be recomputed, and with the optimizer offloaded too";
+  EXPECT_THAT(tessera({"plan", "--ranks", "2", "--budget", "10KiB"}).err,
+              HasSubstr("choices that do not split the model (whose states alone exceed the "
+                        "budget) zero3"));
 }
 
 }  // namespace
