@@ -146,6 +146,7 @@ TEST(SettleTest, BlocksLeftToNcclNeedNoNccl) {
   settings.given = {"--nccl-min-ctas", "--nccl-max-ctas"};
   EXPECT_NO_THROW((void)settle(settings, {}, /*has_mpi=*/true));
   settings.nccl.max_ctas = 8;
+  settings.changed = {"--nccl-max-ctas"};
   EXPECT_THROW((void)settle(settings, {}, /*has_mpi=*/true), ConfigError);
 }
 

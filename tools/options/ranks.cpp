@@ -30,21 +30,10 @@ CommChoice chosen(const Settings& asked, const std::optional<LaunchedJob>& job, 
   return cuda ? CommChoice::nccl : CommChoice::mpi;
 }
 
-std::string started_by(const LaunchedJob& job) {
-  return fmt::format("{} started this as one of {} processes ({})", job.launcher, job.size,
-                     job.variable);
-}
-
-/// The default 0 leaves the choice to NCCL.
-bool leaves_to_nccl(const Settings& settings, std::string_view option) {
-  return (option == "--nccl-min-ctas" && settings.nccl.min_ctas == 0) ||
-         (option == "--nccl-max-ctas" && settings.nccl.max_ctas == 0);
-}
-
 void check_nccl(const Settings& settings) {
   if (settings.comm == CommChoice::nccl) { return; }
   for (const char* const option : {"--nccl-min-ctas", "--nccl-max-ctas", "--nccl-windows"}) {
-    if (!settings.has(option) || leaves_to_nccl(settings, option)) { continue; }
+    if (!settings.changes(option)) { continue; }
     throw ConfigError(fmt::format(
         "{} has no effect, because NCCL does not join these ranks: leave it out, or start one "
         "process a GPU (torchrun, srun, mpirun) with --device cuda",
