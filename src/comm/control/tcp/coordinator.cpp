@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/process_limits.hpp"
 #include "comm/control/failure_texts.hpp"
 #include "comm/control/tcp/listening.hpp"
 #include "comm/control/tcp/messages.hpp"

@@ -9,7 +9,9 @@
 #include <tuple>
 #include <utility>
 
+#include "base/process_limits.hpp"
 #include "comm/control/tcp/messages.hpp"
+#include "comm/control/wait_clock.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -51,7 +53,7 @@ TcpControlPlane::TcpControlPlane(const JobPlace& place, std::chrono::millisecond
   append(last_words_, failure);
   no_memory_ = kNoMemory;
   out_.bytes().reserve(kWordsBytes);
-  thread_ = std::thread{[this] { serve(); }};
+  thread_ = start_thread("the thread that hears other ranks", [this] { serve(); });
 }
 
 TcpControlPlane::~TcpControlPlane() {
