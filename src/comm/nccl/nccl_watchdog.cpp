@@ -37,10 +37,8 @@ std::string hangs_text(const std::string& rank, const std::exception_ptr& error,
 }  // namespace
 
 void fail_after_control(TcpControlPlane& control, const std::string& fault) {
-  const auto end = std::chrono::steady_clock::now() + kControlFirst;
-  while (!control.failed() && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(kTick);
-  }
+  Patience patience{kControlFirst};
+  while (!control.failed() && !patience.over()) { std::this_thread::sleep_for(kTick); }
   control.fail(fault, control.rank());
 }
 
