@@ -272,7 +272,8 @@ tessera_test_executable(checkpoint_saver checkpoint/saver.cpp)
 if(TESSERA_BUILD_TOOLS AND TESSERA_PYTHON3)
   foreach(trial options|200|once|tessera_command weights|200|cli|tessera_command
       changing_files|20|once|tessera_command kills|25|once|tessera_command
-      saves|5|once|checkpoint_saver)
+      plans|40|once|tessera_command suspended|6|once|tessera_command
+      environment|26|once|tessera_command saves|5|once|checkpoint_saver)
     string(REPLACE "|" ";" trial ${trial})
     list(GET trial 0 name)
     list(GET trial 1 count)
