@@ -275,7 +275,9 @@ set_target_properties(checkpoint_whole PROPERTIES TESSERA_COMPUTES ON)
 if(TESSERA_BUILD_TOOLS AND TESSERA_PYTHON3)
   foreach(trial options|200|once|tessera_command weights|200|cli|tessera_command
       changing_files|20|once|tessera_command kills|25|once|tessera_command
-      saves|5|once|checkpoint_saver checkpoints|120|checkpoint|checkpoint_whole)
+      plans|40|once|tessera_command suspended|6|once|tessera_command
+      environment|26|once|tessera_command saves|5|once|checkpoint_saver
+      checkpoints|120|checkpoint|checkpoint_whole)
     string(REPLACE "|" ";" trial ${trial})
     list(GET trial 0 name)
     list(GET trial 1 count)

@@ -45,11 +45,11 @@ void run(std::span<const char* const> arguments) {
   using namespace tessera::tools;
   require_processor();
   if (!arguments.empty() && std::string_view{arguments.front()} == "bench") {
-    if (has_rank0()) { run_bench(arguments.subspan(1)); }
+    if (runs_alone("bench")) { run_bench(arguments.subspan(1)); }
     return;
   }
   if (!arguments.empty() && std::string_view{arguments.front()} == "checkpoint") {
-    if (has_rank0()) { run_checkpoint(arguments.subspan(1)); }
+    if (runs_alone("checkpoint")) { run_checkpoint(arguments.subspan(1)); }
     return;
   }
   Request request = in_turn([&] { return parse_command_line(arguments); });
@@ -57,7 +57,7 @@ void run(std::span<const char* const> arguments) {
   if (request.command == "train") { return train(request.settings); }
   if (request.command == "compare") { return compare(request.settings); }
   if (request.command == "sample") { return sample(request.settings); }
-  if (!has_rank0()) { return; }  // only rank 0 does the rest
+  if (!runs_alone(request.command)) { return; }
   if (request.command == "plan") { return plan_command(request.settings); }
   if (request.command == "scale") { return scale_command(request.settings); }
   if (request.command == "doctor") { return doctor(request.settings); }

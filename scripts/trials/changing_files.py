@@ -7,7 +7,6 @@ Trains, and at a random moment cuts, overwrites, lengthens, replaces or removes 
 held-out data or weights.
 """
 import os
-import subprocess
 import sys
 import time
 
@@ -64,9 +63,7 @@ def main():
         arguments = [word for pair in inputs.items() for word in pair]
         if which == "--eval-data":
             arguments += ["--eval-every", 5]
-        words = trial.words(["train", *SIZES, "--steps", 1500, "--ranks", 2, *arguments])
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE)
+        process = trial.start(["train", *SIZES, "--steps", 1500, "--ranks", 2, *arguments])
         time.sleep(draws.uniform(0, 0.06 if which == "--init" else 0.4))
         draws.choice(CHANGES)(draws, inputs[which])
         end = trial.end_of(process)

@@ -10,6 +10,8 @@ import sys
 import tempfile
 import time
 
+MPIRUN = pathlib.Path(__file__).resolve().parent.parent / "mpirun.sh"
+NOT_POSSIBLE = "not possible here"
 LIMIT_S = 120.0  # a longer run counts as hanging
 WORDS = ["the ", "tile ", "of ", "a ", "mosaic ", "is ", "set\n"]
 
@@ -33,12 +35,14 @@ class Trial:
         self.command = str(pathlib.Path(self.options.command).resolve())
         self.ends = {}
         self.failures = []
+        self.number = 0  # of the current run
 
     def run_all(self, one):
         """Calls `one(random, folder)` for each number; what it draws depends on seed and number."""
         began = time.monotonic()
         only = self.options.only
         for number in range(self.options.count) if only is None else [only]:
+            self.number = number
             draws = random.Random(f"{self.options.seed} {number}")
             with tempfile.TemporaryDirectory(prefix="tessera-trial-") as folder:
                 try:
@@ -52,14 +56,28 @@ class Trial:
               f"{time.monotonic() - began:.0f} s")
         return 1 if self.failures else 0
 
+    def run_all_of(self, *kinds):
+        """Calls the kinds in turn: number N is of kind N."""
+        def one(draws, folder):
+            kind = kinds[self.number % len(kinds)]
+            try:
+                return f"{kind.__name__}: {kind(draws, folder)}"
+            except (Failed, OSError) as failed:  # a log, or a process, may not be there
+                raise Failed(f"{kind.__name__}: {failed}") from failed
+        return self.run_all(one)
+
     def words(self, arguments):
         return [self.command, *map(str, arguments)]
 
-    def run(self, arguments):
+    def start(self, arguments, before=(), **process):
+        """Starts the command behind the words `before`; `process` is for Popen."""
+        return subprocess.Popen([*map(str, before), *self.words(arguments)],
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, **process)
+
+    def run(self, arguments, before=(), **process):
         """Runs the command to its end."""
-        process = subprocess.Popen(self.words(arguments), stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        return self.end_of(process)
+        return self.end_of(self.start(arguments, before, **process))
 
     def end_of(self, process):
         """How `process` ended; Failed if it hangs."""
@@ -96,6 +114,40 @@ class End:
             told = [line for line in self.err.splitlines() if line.startswith("error: ")]
             self.require(len(told) == (self.status != 0),
                          f"{len(told)} lines begin with 'error: ' instead of {int(self.status != 0)}")
+
+
+class Training:
+    """Short runs, and what they give elsewhere."""
+
+    SIZES = ("--layers", 1, "--hidden", 16, "--heads", 2, "--seq", 8, "--batch", 2)
+
+    def __init__(self, trial):
+        self.trial = trial
+        self.elsewhere = {}  # losses, by ranks and steps
+
+    def words(self, folder, ranks, steps, *more):
+        """The arguments of a run in `folder`, which logs there."""
+        text = folder / "text"
+        if not text.exists():
+            text.write_bytes(b"the tile of a mosaic is set\n" * 100)
+        return ["train", *self.SIZES, "--data", text, "--ranks", ranks, "--steps", steps,
+                "--strategy", "zero3", "--log", folder / "log", *more]
+
+    def require_same(self, end, folder, ranks, steps):
+        """Requires success, and the losses that the same run has elsewhere."""
+        end.require_status(0)
+        key = (ranks, steps)
+        if key not in self.elsewhere:
+            with tempfile.TemporaryDirectory(prefix="tessera-trial-") as other:
+                other = pathlib.Path(other)
+                self.trial.run(self.words(other, ranks, steps)).require_status(0)
+                self.elsewhere[key] = losses_in(other / "log")
+        end.require(losses_in(folder / "log") == self.elsewhere[key], "the losses differ")
+        return "trained alike"
+
+
+def losses_in(log):
+    return [json.loads(line)["loss"] for line in log.read_text().splitlines()]
 
 
 def write_text(path, size, draws):

@@ -9,7 +9,6 @@ steps, losses, and on the same number of ranks every byte of the last checkpoint
 """
 import json
 import signal
-import subprocess
 import sys
 import time
 
@@ -56,8 +55,7 @@ def main():
 
     def killed(draws, words, seconds):
         """Sends the command a signal within `seconds`. Returns whether that killed it at once."""
-        process = subprocess.Popen(trial.words(words), stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = trial.start(words)
         time.sleep(draws.uniform(0, seconds))
         sent = draws.choice(SIGNALS)
         process.send_signal(sent)

@@ -7,7 +7,6 @@ For each number, kills the process several times in one folder, at random moment
 folder after each. The process prints the steps that it has committed.
 """
 import signal
-import subprocess
 import sys
 import time
 
@@ -22,8 +21,7 @@ def main():
 
     def killed_save(draws, folder):
         """The newest step that the process reported as committed; 0 for none."""
-        process = subprocess.Popen(trial.words(["save", folder]), stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = trial.start(["save", folder])
         time.sleep(draws.uniform(0, LONGEST_S))
         process.send_signal(signal.SIGKILL)
         end = trial.end_of(process)

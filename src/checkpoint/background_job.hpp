@@ -7,6 +7,9 @@
 #include <system_error>
 #include <utility>
 
+#include "base/process_limits.hpp"
+#include "tessera/base/error.hpp"
+
 namespace tessera {
 
 /// Work on a thread of its own. The destructor waits for its end.
@@ -36,9 +39,10 @@ class BackgroundJob {
   [[nodiscard]] static std::shared_future<void> begin(std::function<void()> work) {
     try {
       return std::async(std::launch::async, std::move(work)).share();
-    } catch (const std::system_error&) {
+    } catch (const std::system_error& error) {
       std::promise<void> failed;
-      failed.set_exception(std::current_exception());
+      failed.set_exception(std::make_exception_ptr(
+          Error{"a thread beside the steps cannot be started: " + no_thread_text(error)}));
       return failed.get_future().share();
     }
   }

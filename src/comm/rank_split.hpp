@@ -22,9 +22,9 @@ struct RankSplit {
 [[nodiscard]] RankSplit split_ranks(const GroupOf& group_of, int ranks, const std::string& name,
                                     const NameOfRank& name_of);
 
-/// The split as bytes, and a hash of these bytes.
+/// The split as bytes, and the hash of these bytes.
 [[nodiscard]] std::string encode(const RankSplit& split);
-[[nodiscard]] std::uint64_t hash_of(const std::string& code);
+[[nodiscard]] std::uint64_t hash_of(const RankSplit& split);
 
 /// Describes the difference between the encoded splits of ranks: "rank 2 splits off "x" where rank
 /// 0 splits off "y"".

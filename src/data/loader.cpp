@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/process_limits.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -51,7 +52,7 @@ TokenLoader::TokenLoader(std::shared_ptr<const TokenSource> source, std::int64_t
       sampler_{options_},
       step_{first_step} {
   expects(first_step >= 0, "TokenLoader: first_step must not be negative");
-  reader_ = std::thread{[this] { read_ahead(); }};
+  reader_ = start_thread("the thread that reads ahead", [this] { read_ahead(); });
 }
 
 TokenLoader::~TokenLoader() {

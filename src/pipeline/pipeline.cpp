@@ -89,6 +89,21 @@ std::vector<std::vector<int>> partners(const Wiring& wiring, const std::vector<i
   return all;
 }
 
+/// The pipelines of a mesh: by rank its pipeline, and its index there.
+struct PipePlaces {
+  int size;
+  std::vector<int> group;
+  std::vector<int> index;
+};
+
+PipePlaces places_along_pipe(const MeshShape& shape) {
+  const MeshGroups pipe = shape.along({"pipe"});
+  PipePlaces places{pipe.size(), pipe.groups(), {}};
+  places.index.reserve(places.group.size());
+  for (int rank = 0; rank < shape.ranks(); ++rank) { places.index.push_back(pipe.index_of(rank)); }
+  return places;
+}
+
 }  // namespace
 
 struct Pipeline::State {
@@ -123,11 +138,12 @@ struct Pipeline::State {
   void join_links(const Mesh& mesh) {
     const std::vector<int> classes = classes_of(wiring.links);
     const auto by_class = partners(wiring, classes);
+    const PipePlaces places = places_along_pipe(mesh.shape());
     std::vector<Channel> forward;
     std::vector<Channel> backward;
     for (std::size_t c = 0; c < by_class.size(); ++c) {
-      forward.push_back(join_pairs(mesh, by_class[c], fmt::format("pipe forward {}", c)));
-      backward.push_back(join_pairs(mesh, by_class[c], fmt::format("pipe backward {}", c)));
+      forward.push_back(join_pairs(places, by_class[c], fmt::format("pipe forward {}", c)));
+      backward.push_back(join_pairs(places, by_class[c], fmt::format("pipe backward {}", c)));
     }
     const BoxPlace box{world, arena, boundary};
     for (int l = 0; l < std::ssize(wiring.links); ++l) {
@@ -148,12 +164,13 @@ struct Pipeline::State {
   }
 
   /// *Collective over all ranks of the mesh.*
-  Channel join_pairs(const Mesh& mesh, const std::vector<int>& partner, const std::string& name) {
-    const MeshGroups pipe = mesh.shape().along({"pipe"});
+  Channel join_pairs(const PipePlaces& places, const std::vector<int>& partner,
+                     const std::string& name) {
     const GroupOf first_of_pair = [&](int rank) {
-      const int index = pipe.index_of(rank);
-      const int first = std::min(index, partner[narrow<std::size_t>(index)]);
-      return pipe.group_of(rank) * pipe.size() + first;
+      const auto r = static_cast<std::size_t>(rank);
+      const int index = places.index[r];
+      const int first = std::min(index, partner[static_cast<std::size_t>(index)]);
+      return places.group[r] * places.size + first;
     };
     return world.split_beside(first_of_pair, name);
   }

@@ -68,43 +68,69 @@ void note(const Schedule& schedule, int rank, const Action& action, Made& made) 
   }
 }
 
+/// What the pairs of a stage and a micro-batch have made: the first pairs, stage by stage, one more
+/// than there are actions. If there are still more, one of these is incomplete.
+class MadePairs {
+ public:
+  explicit MadePairs(const Schedule& schedule)
+      : micro_batches_{static_cast<std::size_t>(schedule.micro_batches)} {
+    std::size_t actions = 0;
+    for (const auto& of_rank : schedule.ranks) { actions += of_rank.size(); }
+    made_.resize(std::min(schedule.rank_of_stage.size() * micro_batches_, actions + 1));
+  }
+  /// Null if it is beyond the first pairs.
+  [[nodiscard]] Made* find(const Action& action) {
+    const std::size_t at = static_cast<std::size_t>(action.stage) * micro_batches_ +
+                           static_cast<std::size_t>(action.micro_batch);
+    return at < made_.size() ? &made_[at] : nullptr;
+  }
+  /// The first action that is missing.
+  [[nodiscard]] std::optional<Action> missing() const {
+    const auto found = std::ranges::find_if(made_, [](const Made& made) { return !made.weight; });
+    if (found == made_.end()) { return {}; }
+    const auto at = static_cast<std::size_t>(found - made_.begin());
+    const Work work = !found->forward ? Work::forward
+                      : found->input  ? Work::backward_weight
+                                      : Work::backward;
+    return Action{work, static_cast<int>(at / micro_batches_),
+                  static_cast<int>(at % micro_batches_)};
+  }
+
+ private:
+  std::size_t micro_batches_;
+  std::vector<Made> made_;
+};
+
+/// Throws unless `rank` may make `action` at all.
+void check_action(const Schedule& schedule, int rank, const Action& action) {
+  if (action.stage < 0 || action.stage >= schedule.stages() || action.micro_batch < 0 ||
+      action.micro_batch >= schedule.micro_batches) {
+    refuse(schedule,
+           fmt::format("rank {} makes the {}, but there are {} stages and {} micro-batches", rank,
+                       to_string(action), schedule.stages(), schedule.micro_batches));
+  }
+  const int owner = schedule.rank_of_stage[static_cast<std::size_t>(action.stage)];
+  if (owner != rank) {
+    refuse(schedule, fmt::format("rank {} makes the {}, which is on rank {}", rank,
+                                 to_string(action), owner));
+  }
+  if (action.work > Work::backward_weight) {
+    refuse(schedule, fmt::format("rank {} has an action of unknown kind, number {}", rank,
+                                 static_cast<int>(action.work)));
+  }
+}
+
 void check_complete(const Schedule& schedule) {
-  const auto micro_batches = static_cast<std::size_t>(schedule.micro_batches);
-  std::vector<Made> made(schedule.rank_of_stage.size() * micro_batches);
-  const auto at = [&](int stage, int micro_batch) -> Made& {
-    return made[static_cast<std::size_t>(stage) * micro_batches +
-                static_cast<std::size_t>(micro_batch)];
-  };
+  MadePairs pairs{schedule};
   for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
     const int rank = static_cast<int>(r);
     for (const Action& action : schedule.ranks[r]) {
-      if (action.stage < 0 || action.stage >= schedule.stages() || action.micro_batch < 0 ||
-          action.micro_batch >= schedule.micro_batches) {
-        refuse(schedule,
-               fmt::format("rank {} makes the {}, but there are {} stages and {} micro-batches",
-                           rank, to_string(action), schedule.stages(), schedule.micro_batches));
-      }
-      const int owner = schedule.rank_of_stage[static_cast<std::size_t>(action.stage)];
-      if (owner != rank) {
-        refuse(schedule, fmt::format("rank {} makes the {}, which is on rank {}", rank,
-                                     to_string(action), owner));
-      }
-      if (action.work > Work::backward_weight) {
-        refuse(schedule, fmt::format("rank {} has an action of unknown kind, number {}", rank,
-                                     static_cast<int>(action.work)));
-      }
-      note(schedule, rank, action, at(action.stage, action.micro_batch));
+      check_action(schedule, rank, action);
+      if (Made* const made = pairs.find(action)) { note(schedule, rank, action, *made); }
     }
   }
-  for (int stage = 0; stage < schedule.stages(); ++stage) {
-    for (int m = 0; m < schedule.micro_batches; ++m) {
-      const Made& of = at(stage, m);
-      if (of.weight) { continue; }
-      const Work lacking = !of.forward ? Work::forward
-                           : of.input  ? Work::backward_weight
-                                       : Work::backward;
-      refuse(schedule, fmt::format("no rank makes the {}", to_string(Action{lacking, stage, m})));
-    }
+  if (const auto missing = pairs.missing()) {
+    refuse(schedule, fmt::format("no rank makes the {}", to_string(*missing)));
   }
 }
 

@@ -102,6 +102,13 @@ double bubble_by_formula(int ranks, int micro_batches, int chunks) {
 }
 
 std::string draw(const Timeline& timeline) {
+  constexpr double most = 1e6;
+  if (!(timeline.length >= 0 && timeline.length <= most)) {
+    throw ConfigError{
+        fmt::format("a timeline of {:g} units of time cannot be drawn with a column for each: give "
+                    "costs in a larger unit, for at most {:g}",
+                    timeline.length, most)};
+  }
   const auto columns = static_cast<std::size_t>(std::lround(timeline.length));
   std::string picture;
   for (const auto& spans : timeline.ranks) {

@@ -1,8 +1,14 @@
 #include "tessera/profile/plan.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <string>
 #include <utility>
+
+#include "tessera/base/error.hpp"
 
 namespace tessera {
 namespace {
@@ -14,10 +20,19 @@ bool alike(const PlannedRank& one, const PlannedRank& other) {
          a.by_phase == b.by_phase && one.host_peak_bytes == other.host_peak_bytes;
 }
 
+/// The mesh of the job; one of `shard` alone if there is none.
+MeshShape checked_mesh(const PlanOptions& options) {
+  if (options.ranks < 1) {
+    throw ConfigError{
+        fmt::format("`ranks` is {}: a plan needs the number of ranks, 1 or more", options.ranks)};
+  }
+  return MeshShape{options.mesh.empty() ? std::vector<MeshDim>{{"shard", options.ranks}}
+                                        : options.mesh};
+}
+
 /// The ranks at each place along `pipe`, and there at each along `tensor`, in ascending order.
 std::vector<std::vector<std::vector<int>>> ranks_by_place(const PlanOptions& options) {
-  const MeshShape mesh{options.mesh.empty() ? std::vector<MeshDim>{{"shard", options.ranks}}
-                                            : options.mesh};
+  const MeshShape mesh = checked_mesh(options);
   require_ranks(mesh, options.ranks);
   std::vector<std::vector<std::vector<int>>> places(
       static_cast<std::size_t>(mesh.size("pipe")),
@@ -49,6 +64,33 @@ PlannedRank planned(const PlanOptions& options, std::vector<int> ranks,
   return planned;
 }
 
+/// The plans of the places along `tensor` at one place along `pipe`, where places of one kind hold
+/// the same.
+class StagePlan {
+ public:
+  StagePlan(const PlanOptions& options, const std::function<void(World&)>& body)
+      : options_{options}, body_{body} {}
+
+  [[nodiscard]] PlannedRank plan(int tensor, std::vector<int> ranks) {
+    const std::string key =
+        options_.tensor_key ? options_.tensor_key(tensor) : std::to_string(tensor);
+    const auto known = plans_.find(key);
+    if (known == plans_.end()) {
+      return plans_.emplace(key, planned(options_, std::move(ranks), body_)).first->second;
+    }
+    PlannedRank same = known->second;
+    same.rank = ranks.front();
+    same.count = static_cast<int>(ranks.size());
+    same.ranks = std::move(ranks);
+    return same;
+  }
+
+ private:
+  const PlanOptions& options_;
+  const std::function<void(World&)>& body_;
+  std::map<std::string, PlannedRank> plans_;  // by key
+};
+
 /// Makes `one` stand for the ranks of `other` too.
 void join(PlannedRank& one, const PlannedRank& other) {
   std::vector<int> all(one.ranks.size() + other.ranks.size());
@@ -71,12 +113,14 @@ std::vector<PlannedRank> plan(const PlanOptions& options, const std::function<vo
   bool whole = false;  // whether the last of `all` is a whole place along pipe
   for (const auto& stage : ranks_by_place(options)) {
     std::vector<PlannedRank> kinds;
-    for (std::vector<int> ranks : stage) {
+    StagePlan plans{options, body};
+    for (int tensor = 0; tensor < std::ssize(stage); ++tensor) {
+      std::vector<int> ranks = stage[static_cast<std::size_t>(tensor)];
       if (ranks.front() == 0 && ranks.size() > 1) {
         add(kinds, planned(options, {0}, body));
         ranks.erase(ranks.begin());
       }
-      add(kinds, planned(options, std::move(ranks), body));
+      add(kinds, plans.plan(tensor, std::move(ranks)));
     }
     const bool one = kinds.size() == 1;
     if (whole && one) {

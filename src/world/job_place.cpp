@@ -23,7 +23,8 @@ std::optional<int> number(const ReadVariable& read, const char* variable, int le
   const auto [stop, error] = std::from_chars(text->data(), end, value);
   if (error != std::errc{} || stop != end || value < least || value > most) {
     throw ConfigError{
-        fmt::format("the environment variable {} is \"{}\", which is not a number from {} to {}",
+        fmt::format("the environment variable {} is \"{}\", which is not a number from {} to {}; "
+                    "correct it, or unset it",
                     variable, shown(*text), least, most)};
   }
   return value;
@@ -73,11 +74,9 @@ std::string host(const FoundJob& found, std::optional<int> local, const ReadVari
   const auto nodes = read("SLURM_JOB_NODELIST");
   const std::string example = nodes ? first_host(*nodes) : "node0";
   throw ConfigError{fmt::format(
-      "{} started this as one of {} processes ({}), which may be on several machines: set "
-      "MASTER_ADDR to the host of rank 0 (MASTER_ADDR={}) and MASTER_PORT to a free port there, "
-      "the "
-      "same for all processes",
-      found.job.launcher, found.job.size, found.job.variable, shown(example))};
+      "{}, which may be on several machines: set MASTER_ADDR to the host of rank 0 "
+      "(MASTER_ADDR={}) and MASTER_PORT to a free port there, the same for all processes; {}",
+      started_text(found.job), shown(example), unset_text(found.job))};
 }
 
 int port(const ReadVariable& read) {

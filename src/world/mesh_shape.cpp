@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -43,6 +45,25 @@ int MeshGroups::place(const std::vector<Step>& steps, int rank) noexcept {
   int place = 0;
   for (const Step& step : steps) { place = place * step.size + rank / step.stride % step.size; }
   return place;
+}
+
+std::vector<int> MeshGroups::groups() const {
+  std::vector<std::pair<Step, bool>> dims;  // and whether its places are in different groups
+  for (const Step& step : inside_) { dims.emplace_back(step, false); }
+  for (const Step& step : outside_) { dims.emplace_back(step, true); }
+  std::ranges::stable_sort(dims, std::ranges::greater{},
+                           [](const auto& dim) { return dim.first.stride; });
+  std::vector<int> groups{0};
+  for (const auto& [step, divides] : dims) {
+    const std::vector<int> slower = std::exchange(groups, {});
+    groups.reserve(slower.size() * static_cast<std::size_t>(step.size));
+    for (const int group : slower) {
+      for (int i = 0; i < step.size; ++i) {
+        groups.push_back(divides ? group * step.size + i : group);
+      }
+    }
+  }
+  return groups;
 }
 
 std::vector<int> MeshGroups::members(int rank) const {

@@ -21,9 +21,8 @@ MpiProcess& join(const LaunchedJob& job) {
   MpiProcess& process = MpiProcess::start();
   if (process.size() != job.size) {
     throw ConfigError{fmt::format(
-        "{} started this as one of {} processes ({}), but {} sees {}; start it with the mpirun of "
-        "the MPI library that this build uses",
-        job.launcher, job.size, job.variable, mpi_library_version(), process.size())};
+        "{}, but {} sees {}; start it with the mpirun of the MPI library that this build uses; {}",
+        started_text(job), mpi_library_version(), process.size(), unset_text(job))};
   }
   return process;
 }

@@ -13,10 +13,10 @@ std::string mpi_version() {
 void run_in_mpi_job(const LaunchedJob& job, const std::function<void(World&)>&,
                     const WorldOptions&) {
   throw ConfigError{fmt::format(
-      "{} started this as one of {} processes ({}), but this build has no MPI: install it "
-      "(Debian: libopenmpi-dev openmpi-bin), configure with -DTESSERA_MPI=ON and build again; or "
-      "start one process whose ranks are threads (run_ranks, --ranks {})",
-      job.launcher, job.size, job.variable, job.size)};
+      "{}, but this build has no MPI: install it (Debian: libopenmpi-dev openmpi-bin), configure "
+      "with -DTESSERA_MPI=ON and build again; or start one process whose ranks are threads "
+      "(run_ranks, --comm local --ranks {}); {}",
+      started_text(job), job.size, unset_text(job))};
 }
 
 }  // namespace tessera

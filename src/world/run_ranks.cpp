@@ -1,8 +1,9 @@
 #include <fmt/format.h>
 
-#include <system_error>
+#include <exception>
 #include <thread>
 
+#include "base/process_limits.hpp"
 #include "base/resident.hpp"
 #include "comm/control/local/local_ranks.hpp"
 #include "comm/control/rank_errors.hpp"
@@ -30,12 +31,9 @@ class LocalJob {
     threads.reserve(static_cast<std::size_t>(ranks_->size()));
     for (int rank = 0; rank < ranks_->size(); ++rank) {
       try {
-        threads.emplace_back([this, rank] { run_rank(rank); });
-      } catch (const std::system_error& error) {  // no more threads on this machine
-        fail(rank, std::make_exception_ptr(
-                       Error{fmt::format("a thread for it cannot be started: {}; lower the number "
-                                         "of ranks, or raise the limit of processes (ulimit -u)",
-                                         error.what())}));
+        threads.push_back(start_thread("a thread for it", [this, rank] { run_rank(rank); }));
+      } catch (const Error&) {
+        fail(rank, std::current_exception());
         break;
       }
     }

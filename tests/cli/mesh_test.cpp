@@ -305,7 +305,7 @@ TEST_F(MeshCommand, RefusesUselessAndImpossibleOptions) {
     const char* text;
   } refusals[] = {
       {{"--schedule", "gpipe"}, "--schedule has no effect, because --mesh has one rank"},
-      {{"--mesh", "tensor=4", "--schedule", "1f1b"}, "along pipe; leave it out"},
+      {{"--mesh", "tensor=4", "--schedule", "gpipe"}, "along pipe; leave it out"},
       {{"--mesh", "pipe=4", "--sequence-parallel"}, "--sequence-parallel has no effect"},
       {{"--mesh", "pipe=4", "--tensor-slices", "2"}, "one rank along tensor"},
       {{"--mesh", "pipe=4", "--chunks", "2"}, "--chunks has no effect on --schedule 1f1b"},

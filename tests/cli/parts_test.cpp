@@ -126,6 +126,15 @@ TEST(SettleTest, AutoIsMpiInAJobElseThreads) {
   EXPECT_EQ(settled(4, kJobOfFour, true), std::pair(CommChoice::mpi, 4));
   EXPECT_EQ(settled(0, kJobOfOne, true), std::pair(CommChoice::mpi, 1));
   EXPECT_EQ(settled(2, kJobOfOne, false), std::pair(CommChoice::local, 2));
+  EXPECT_EQ(settled(2, kJobOfOne, true), std::pair(CommChoice::local, 2))
+      << "a job of one has nothing to join";
+}
+
+TEST(SettleTest, CommLocalJoinsNoJob) {
+  for (const std::optional<LaunchedJob>& job : {std::optional<LaunchedJob>{}, {kJobOfFour}}) {
+    const Settings settings = settle(asked(CommChoice::local, 2), job, /*has_mpi=*/true);
+    EXPECT_EQ(std::pair(settings.comm, settings.ranks), std::pair(CommChoice::local, 2));
+  }
 }
 
 TEST(SettleTest, OnCudaAutoIsNcclInAJobElseThreads) {
@@ -137,6 +146,7 @@ TEST(SettleTest, OnCudaAutoIsNcclInAJobElseThreads) {
   };
   EXPECT_EQ(settled(0, {}), std::pair(CommChoice::local, 1));
   EXPECT_EQ(settled(8, {}), std::pair(CommChoice::local, 8));
+  EXPECT_EQ(settled(8, kJobOfOne), std::pair(CommChoice::local, 8));
   EXPECT_EQ(settled(0, kJobOfFour), std::pair(CommChoice::nccl, 4));
   EXPECT_EQ(settled(0, kJobOfOne), std::pair(CommChoice::nccl, 1));
 }
@@ -146,6 +156,7 @@ TEST(SettleTest, BlocksLeftToNcclNeedNoNccl) {
   settings.given = {"--nccl-min-ctas", "--nccl-max-ctas"};
   EXPECT_NO_THROW((void)settle(settings, {}, /*has_mpi=*/true));
   settings.nccl.max_ctas = 8;
+  settings.changed = {"--nccl-max-ctas"};
   EXPECT_THROW((void)settle(settings, {}, /*has_mpi=*/true), ConfigError);
 }
 
@@ -317,8 +328,10 @@ TEST(SettleTest, RefusalsSayWhatToDo) {
   EXPECT_THAT(refusal(CommChoice::mpi, 0, {}, false), HasSubstr("this build has no MPI"));
   EXPECT_THAT(refusal(CommChoice::mpi, 6, {}, true), HasSubstr("start it with mpirun -n 6"));
   EXPECT_THAT(refusal(CommChoice::mpi, 3, kJobOfFour, true), HasSubstr("start 3 processes"));
-  EXPECT_THAT(refusal(CommChoice::automatic, 3, kJobOfOne, true), HasSubstr("start 3 processes"));
-  EXPECT_THAT(refusal(CommChoice::local, 4, kJobOfFour, true), HasSubstr("leave it out"));
+  EXPECT_THAT(
+      refusal(CommChoice::automatic, 3, kJobOfFour, true),
+      AllOf(HasSubstr("one of 4 processes (OMPI_COMM_WORLD_SIZE)"), HasSubstr("use --comm local"),
+            HasSubstr("if it did not, unset OMPI_COMM_WORLD_SIZE")));
   EXPECT_THAT(refusal(CommChoice::local, 257, {}, true), HasSubstr("from 1 to 256"));
   EXPECT_THAT(refusal(CommChoice::nccl, 4, kJobOfFour, true), HasSubstr("--comm local or mpi"));
 }

@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "tessera/base/error.hpp"
 #include "tools/options/command_line.hpp"
 #include "tools/options/mesh.hpp"
+#include "tools/plan/mesh_search.hpp"
 
 namespace tessera::tools::plan_search_test {
 namespace {
@@ -173,6 +176,64 @@ TEST(PlanSearch, InterleavesAPipelineThatHasTooFewMicroBatches) {
                                                    "4", "--budget", "1GiB"}))
                                   .front()),
               testing::HasSubstr(" --mesh pipe=2 --schedule interleaved --chunks 2"));
+}
+
+std::vector<std::string> meshes(const char* ranks, const char* heads) {
+  std::vector<std::string> all;
+  for (const Settings& split :
+       split_settings(settings_of({"--ranks", ranks, "--layers", "1", "--hidden", "60", "--heads",
+                                   heads, "--batch", "1"}),
+                      8)) {
+    all.push_back(mesh_words(split.mesh));
+  }
+  return all;
+}
+
+TEST(PlanSearch, SplitsLayersByAnyNumberThatStaysWithinAMachine) {
+  EXPECT_THAT(meshes("3", "3"), testing::ElementsAre("tensor=3"));
+  EXPECT_THAT(meshes("6", "6"),
+              testing::ElementsAre("shard=3,tensor=2", "shard=2,tensor=3", "tensor=6"));
+  EXPECT_THAT(meshes("6", "2"), testing::ElementsAre("shard=3,tensor=2")) << "two heads";
+  EXPECT_THAT(meshes("12", "6"), testing::ElementsAre("shard=6,tensor=2", "shard=3,tensor=4"))
+      << "3 ranks of the second machine's neighbours would be on the first";
+}
+
+// A tied table that places along pipe share cannot be updated by the host: no mesh with pipe then.
+TEST(PlanSearch, SkipsInventedMeshesThatCannotBe) {
+  const SearchResult result = search(settings_of(
+      {"--model", "gpt2", "--ranks", "8", "--offload", "optimizer", "--budget", "300MiB"}));
+  ASSERT_TRUE(result.found);
+  EXPECT_EQ(mesh_words(result.found->choice.settings.mesh).find("pipe"), std::string::npos);
+  EXPECT_LE(result.found->plan.fullest().memory.peak_bytes, std::size_t{300} << 20);
+  EXPECT_NO_THROW((void)search(settings_of(
+      {"--ranks", "4", "--offload", "activations", "--recompute", "block", "--budget", "4MiB"})))
+      << "nor can boundaries on the host";
+}
+
+TEST(PlanSearch, ThrowsWhyNoChoiceCanBe) {
+  EXPECT_THROW((void)search(settings_of(
+                   {"--ranks", "4", "--mesh", "pipe=4", "--layers", "3", "--budget", "1GiB"})),
+               ConfigError);
+}
+
+// Whatever was tried: by planning each of the choices.
+TEST(PlanSearch, TheNearestNeedsTheLeastOfAllThatWereTried) {
+  const Settings asked =
+      settings_of({"--ranks",   "4",    "--layers", "2", "--hidden",    "32",   "--heads",     "4",
+                   "--seq",     "64",   "--batch",  "2", "--recompute", "none", "--head-rows", "0",
+                   "--offload", "none", "--budget", "1"});
+  const SearchResult result = search(asked);
+  ASSERT_TRUE(result.nearest);
+  EXPECT_TRUE(result.skipped_meshes);
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  std::size_t tried = 0;
+  for (const Choice& choice : choices(asked)) {
+    least =
+        std::min(least, plan_asked(choice.settings, choice.strategy).fullest().memory.peak_bytes);
+    ++tried;
+  }
+  EXPECT_EQ(result.tried, tried);
+  EXPECT_EQ(result.nearest->plan.fullest().memory.peak_bytes, least);
 }
 
 TEST(PlanSearch, OneRankSendsNothing) {

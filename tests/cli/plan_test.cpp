@@ -165,6 +165,38 @@ TEST_F(Plan, OfALargeModelTakesLittleTimeAndMemory) {
   EXPECT_THAT(outcome.out, HasSubstr("64728743936 parameters"));
 }
 
+// Of 1,024 places those along tensor are planned once for each size of their parts.
+TEST_F(Plan, OfALargeMeshTakesLittleTime) {
+  const std::string shard = TESSERA_SANITIZED ? "2" : "64";
+  const std::string ranks = TESSERA_SANITIZED ? "2048" : "65536";
+  const std::vector<Words> models = {{"--params", "1e12"},
+                                     {"--layers", "64", "--hidden", "8192", "--heads", "64",
+                                      "--vocab", "50257", "--seq", "2048", "--batch", "1"}};
+  for (const Words& model : models) {
+    SCOPED_TRACE(::testing::PrintToString(model));
+    Words words = {"plan",
+                   "--ranks",
+                   ranks,
+                   "--mesh",
+                   "pipe=64,shard=" + shard + ",tensor=16",
+                   "--json",
+                   path("plan.json"),
+                   "--strategies",
+                   "zero3"};
+    words.insert(words.end(), model.begin(), model.end());
+    const Outcome outcome = tessera(words);
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    // One place after the other they took two minutes.
+    if (!TESSERA_SANITIZED) { EXPECT_LT(outcome.processor_seconds, 20.0); }
+    const Json plan = Json::parse(read_file(path("plan.json")));
+    int counted = 0;
+    for (const Json& kind : plan.at("strategies")[0].at("ranks")) {
+      counted += kind.at("count").get<int>();
+    }
+    EXPECT_EQ(std::to_string(counted), ranks);
+  }
+}
+
 // Nothing is quadratic in layers or ranks, and a plan that cannot fit is abandoned early: eight times
 // as many take about eight times as long, where 64 would be quadratic. Processors and their load differ
 // by less than the factor of three between.
@@ -360,6 +392,9 @@ TEST_F(Budget, AloneSaysWhyNothingFits) {
   EXPECT_EQ(json.at("strategies")[0].at("fits"), false);
   EXPECT_EQ(json.at("search").at("tried"), 13 * 5 * 2)
       << "each with all that can be recomputed, and with the optimizer offloaded too";
+  EXPECT_THAT(tessera({"plan", "--ranks", "2", "--budget", "10KiB"}).err,
+              HasSubstr("choices that do not split the model (whose states alone exceed the "
+                        "budget) zero3"));
 }
 
 }  // namespace

@@ -23,18 +23,20 @@ class Planner : public test::CommandTest {
   void expect_as_run(const Settings& asked, Strategy strategy) const {
     const Job job = prepare(asked, {strategy});
     const RunResult run = run_training(job, strategy, [](const StepRecord&) {});
-    std::size_t next = 0;
+    std::size_t ranks = 0;
     for (const RankPlan& plan : plan_training(asked, job.model, strategy, asked.ranks)) {
-      EXPECT_EQ(plan.rank, static_cast<int>(next));
-      for (int i = 0; i < plan.count; ++i, ++next) {
-        ASSERT_LT(next, run.ranks.size());
-        EXPECT_EQ(plan.memory.peak_bytes, run.ranks[next].peak_bytes) << "rank " << next;
-        EXPECT_EQ(plan.memory.at_peak, run.ranks[next].at_peak) << "rank " << next;
-        EXPECT_EQ(plan.state, run.ranks[next].state) << "rank " << next;
-        EXPECT_EQ(plan.host_peak_bytes, run.ranks[next].host_peak_bytes) << "rank " << next;
+      EXPECT_EQ(plan.rank, plan.ranks.front());
+      EXPECT_EQ(plan.count, std::ssize(plan.ranks));
+      ranks += plan.ranks.size();
+      for (const int rank : plan.ranks) {
+        const auto& ran = run.ranks.at(static_cast<std::size_t>(rank));
+        EXPECT_EQ(plan.memory.peak_bytes, ran.peak_bytes) << "rank " << rank;
+        EXPECT_EQ(plan.memory.at_peak, ran.at_peak) << "rank " << rank;
+        EXPECT_EQ(plan.state, ran.state) << "rank " << rank;
+        EXPECT_EQ(plan.host_peak_bytes, ran.host_peak_bytes) << "rank " << rank;
       }
     }
-    EXPECT_EQ(next, run.ranks.size());
+    EXPECT_EQ(ranks, run.ranks.size());
   }
 };
 
@@ -57,6 +59,27 @@ TEST_F(Planner, PlansWhatEveryRankOfARunHolds) {
     expect_as_run(settings({"--steps", "2", "--accumulate", "5", "--prefetch", "0",
                             "--prefetch-backward", "1", "--reshard", when}),
                   Strategy::zero3);
+  }
+}
+
+// Places along tensor are planned once for each size of their parts.
+TEST_F(Planner, PlansUnevenPartsAlongTensorAsTheyRun) {
+  const std::vector<std::vector<std::string>> variants = {
+      {"--ranks", "5", "--mesh", "tensor=5"},
+      {"--ranks", "5", "--mesh", "tensor=5", "--sequence-parallel", "--head-rows", "7"},
+      {"--ranks", "5", "--mesh", "tensor=5", "--precision", "bf16", "--offload", "state"},
+      {"--ranks", "6", "--mesh", "pipe=2,tensor=3", "--accumulate", "3"},
+      {"--ranks", "6", "--mesh", "shard=2,tensor=3", "--strategy", "zero3"}};
+  for (const auto& variant : variants) {
+    SCOPED_TRACE(testing::PrintToString(variant));
+    std::vector<const char*> words = {"train", "--layers", "2", "--hidden", "28",  "--seq",
+                                      "15",    "--heads",  "7", "--vocab",  "263", "--batch",
+                                      "2",     "--steps",  "2", "--data"};
+    const std::string data = path("text.txt");
+    words.push_back(data.c_str());
+    for (const std::string& word : variant) { words.push_back(word.c_str()); }
+    const Settings asked = parse_command_line(words).settings;
+    expect_as_run(asked, asked.strategy);
   }
 }
 

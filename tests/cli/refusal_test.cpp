@@ -196,13 +196,56 @@ class Variables {
 
 // Otherwise each process would train a model of its own and write the same files.
 TEST_F(Refusal, BeingOneOfSeveralProcessesThatCannotBeJoined) {
-  {
-    const Variables torchrun{{{"WORLD_SIZE", "4"}, {"RANK", "0"}}};
-    train_refused({}, {"torchrun", "one of 4 processes", "mpirun -n 4", "--ranks 4"});
-    refused(small("compare", {"--comm", "local"}), {"torchrun", "one of 4 processes"});
+  const Variables torchrun{{{"WORLD_SIZE", "4"}, {"RANK", "0"}}};
+  train_refused({}, {"torchrun", "one of 4 processes (WORLD_SIZE)", "mpirun -n 4",
+                     "--comm local --ranks 4", "if it did not, unset WORLD_SIZE"});
+}
+
+class LauncherVariables : public test::CommandTest {
+ protected:
+  using Set = std::vector<std::pair<const char*, const char*>>;
+  /// Of a process that is not the first of its job, by launcher.
+  const std::vector<Set> stale_ = {{{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "3"}},
+                                   {{"PMI_SIZE", "4"}, {"PMI_RANK", "3"}},
+                                   {{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "3"}},
+                                   {{"WORLD_SIZE", "4"}, {"RANK", "3"}}};
+};
+
+TEST_F(LauncherVariables, DoNotMatterWithCommLocal) {
+  for (const Set& set : stale_) {
+    const Variables stale{set};
+    const Outcome outcome =
+        tessera(small("train", {"--comm", "local", "--steps", "1", "--log", path("log")}));
+    EXPECT_EQ(outcome.status, 0) << set[0].first << ": " << outcome.err;
+    EXPECT_NE(outcome.out, "") << set[0].first << " made the only process silent";
+    EXPECT_EQ(log("log").size(), 1U) << set[0].first;
+    std::filesystem::remove(path("log"));
   }
-  const Variables mpirun{{{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}}};
-  train_refused({"--comm", "local"}, {"one of 2 processes", "--ranks 2"});
+}
+
+// A command of one process that does nothing says so.
+TEST_F(LauncherVariables, AreNamedByACommandThatLeavesItsWorkToTheFirstProcess) {
+  for (const Set& set : stale_) {
+    const Variables stale{set};
+    for (const char* const command : {"checkpoint", "plan", "doctor"}) {
+      const Outcome outcome = tessera({command});
+      EXPECT_EQ(outcome.status, 0);
+      EXPECT_EQ(outcome.out, "");
+      for (const std::string part :
+           {"process 3 leaves this to process 0", "unset ", set[0].first}) {
+        EXPECT_NE(outcome.err.find(part), std::string::npos) << part << ": " << outcome.err;
+      }
+    }
+  }
+}
+
+TEST_F(LauncherVariables, OfAJobOfOneLeaveRanksThatAreThreads) {
+  for (const Set& set : std::vector<Set>{{{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}},
+                                         {{"WORLD_SIZE", "1"}, {"RANK", "0"}}}) {
+    const Variables stale{set};
+    const Outcome outcome = tessera(small("train", {"--steps", "1"}));
+    EXPECT_EQ(outcome.status, 0) << set[0].first << ": " << outcome.err;
+  }
 }
 
 // Other ranks wait before they report: if rank 0 fails too, it reports first and ends the job.

@@ -70,7 +70,7 @@ TEST_F(ReshardingOptions, AreRefusedWhereNothingIsGathered) {
       EXPECT_NE(outcome.err.find(part), std::string::npos) << part << " is not in " << outcome.err;
     }
   };
-  const std::vector<Words> options = {{"--prefetch", "1"},
+  const std::vector<Words> options = {{"--prefetch", "2"},
                                       {"--prefetch-backward", "1"},
                                       {"--reshard", "after-backward"},
                                       {"--persist", "100000"}};
@@ -81,6 +81,11 @@ TEST_F(ReshardingOptions, AreRefusedWhereNothingIsGathered) {
     compare.insert(compare.end(), {"--strategies", "ddp,zero2"});
     refused(compare, parts);
     refused({"plan", "--strategies", "zero1,dp", option[0], option[1]}, parts);
+  }
+  for (const Words& preset : std::vector<Words>{
+           {"--prefetch", "1"}, {"--reshard", "after-forward"}, {"--persist", "0"}}) {
+    const Outcome outcome = tessera({"plan", "--strategies", "ddp", preset[0], preset[1]});
+    EXPECT_EQ(outcome.status, 0) << "a typed default changes nothing: " << outcome.err;
   }
   refused({"scale", "--strategies", "ddp", "--prefetch", "2"}, {"--prefetch has no effect"});
   refused({"bench", "step", "--strategies", "ddp", "--prefetch", "2"},

@@ -49,6 +49,24 @@ std::set<std::string> after(const std::string& steps) {
 const std::vector<std::pair<int, std::string>> kEach = {
     {SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}};
 
+// Its ranks wait for each other nearly always, and none is to blame.
+TEST_F(Signals, ARunThatIsSuspendedForLongerThanItsDeadlineGoesOn) {
+  NamedPipe pipe{path("log")};
+  RunningCommand run{endless({"--deadline", "1", "--log", path("log")}), path("suspended")};
+  for (std::size_t times = 1; times <= 4; ++times) {
+    ASSERT_TRUE(pipe.read_lines(pipe.lines() + 3));
+    run.send(SIGSTOP);
+    const Clock::time_point end = Clock::now() + std::chrono::milliseconds{1200};
+    ASSERT_TRUE(test::wait_until([&] { return Clock::now() > end; }));
+    run.send(SIGCONT);
+  }
+  ASSERT_TRUE(pipe.read_lines(pipe.lines() + 3));
+  run.send(SIGTERM);
+  pipe.read_to_end();
+  const Outcome outcome = run.wait();
+  EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.err;
+}
+
 // The weights equal those of a run with that number of steps, to the bit.
 TEST_F(Signals, TrainingFinishesTheStepAndWritesItsWeights) {
   for (const auto& [signal, name] : kEach) {

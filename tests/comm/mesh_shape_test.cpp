@@ -87,9 +87,12 @@ std::vector<MeshShape> meshes_of(const Names& names) {
 void expect_partition(const MeshShape& mesh, const Names& names) {
   const MeshGroups groups = mesh.along(names);
   ASSERT_EQ(groups.size() * groups.count(), mesh.ranks());
+  const Ranks all = groups.groups();
+  ASSERT_EQ(std::ssize(all), mesh.ranks());
   std::set<std::pair<int, int>> places;
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     const int group = groups.group_of(rank);
+    ASSERT_EQ(all[static_cast<std::size_t>(rank)], group);
     const int index = groups.index_of(rank);
     ASSERT_TRUE(places.emplace(group, index).second);
     ASSERT_TRUE(group >= 0 && group < groups.count() && index >= 0 && index < groups.size());
@@ -156,10 +159,14 @@ TEST(MeshShape, IsRefusedWithAdviceIfImpossible) {
   for (const auto& [dims, text] : cases) {
     EXPECT_EQ(refusal([&] { MeshShape{dims}; }), text);
   }
-  EXPECT_EQ(refusal([] { require_ranks(MeshShape{{{"replicate", 2}, {"shard", 3}}}, 8); }),
+  EXPECT_EQ(refusal([] {
+              require_ranks(MeshShape{{{"replicate", 2}, {"shard", 3}}}, 8);
+            }),
             "mesh replicate 2 x shard 3 has 6 ranks, but the job has 8: choose sizes whose product "
             "is 8");
-  EXPECT_EQ(refusal([] { require_ranks(MeshShape{{{"replicate", 2}, {"shard", 4}}}, 8); }),
+  EXPECT_EQ(refusal([] {
+              require_ranks(MeshShape{{{"replicate", 2}, {"shard", 4}}}, 8);
+            }),
             "nothing");
 }
 
@@ -169,7 +176,9 @@ TEST(MeshShape, UnanswerableQueriesAreRefused) {
       "mesh: 'data' is not a dimension: choose among replicate, shard, tensor, pipe";
   EXPECT_EQ(refusal([&] { (void)mesh.size("data"); }), unknown);
   EXPECT_EQ(refusal([&] { (void)mesh.along({"shard", "data"}); }), unknown);
-  EXPECT_EQ(refusal([&] { (void)mesh.along({"shard", "shard"}); }),
+  EXPECT_EQ(refusal([&] {
+              (void)mesh.along({"shard", "shard"});
+            }),
             "mesh: dimension 'shard' is given twice: give each dimension once");
   EXPECT_THROW((void)mesh.index("shard", 6), ContractError);
   EXPECT_THROW((void)mesh.index("shard", -1), ContractError);

@@ -14,8 +14,12 @@ std::string tenfold(int rank) {
   return "rank " + std::to_string(10 * rank);
 }
 
+RankSplit split_of(const GroupOf& group_of, const std::string& name = "shard") {
+  return split_ranks(group_of, 4, name, tenfold);
+}
+
 std::string code_of(const GroupOf& group_of, const std::string& name = "shard") {
-  return encode(split_ranks(group_of, 4, name, tenfold));
+  return encode(split_of(group_of, name));
 }
 
 std::string difference(const std::vector<std::string>& codes) {
@@ -33,13 +37,13 @@ TEST(RankSplit, NegativeGroupsAreRefusedWithTheRankThatHasOne) {
 }
 
 TEST(RankSplit, EverythingThatMustAgreeChangesTheCode) {
-  const std::vector<std::string> codes{code_of(kPairs), code_of(kPairs, "replica"),
-                                       code_of([](int rank) { return rank % 2; }),
-                                       code_of([](int rank) { return rank; })};
-  for (std::size_t i = 0; i < codes.size(); ++i) {
-    for (std::size_t j = 0; j < codes.size(); ++j) {
-      EXPECT_EQ(codes[i] == codes[j], i == j);
-      EXPECT_EQ(hash_of(codes[i]) == hash_of(codes[j]), i == j);
+  const std::vector<RankSplit> splits{split_of(kPairs), split_of(kPairs, "replica"),
+                                      split_of([](int rank) { return rank % 2; }),
+                                      split_of([](int rank) { return rank; })};
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    for (std::size_t j = 0; j < splits.size(); ++j) {
+      EXPECT_EQ(encode(splits[i]) == encode(splits[j]), i == j);
+      EXPECT_EQ(hash_of(splits[i]) == hash_of(splits[j]), i == j);
     }
   }
 }
@@ -57,7 +61,9 @@ TEST(RankSplit, TheHighestOfTheRanksNumbersIsTaken) {
   const auto agree = [](TextCall call) {
     return agree_on_highest(
         3, "shard",
-        [&](const std::string& mine) { return std::vector{mine, seal(call, "12", "shard"), mine}; },
+        [&](const std::string& mine) {
+          return std::vector{mine, seal(call, "12", "shard"), mine};
+        },
         tenfold);
   };
   EXPECT_EQ(agree(TextCall::number), 12);

@@ -67,24 +67,36 @@ TEST(RunRanks, RefusesAnImpossibleNumberOfRanks) {
 TEST(RunRanks, RefusesInvalidOptions) {
   WorldOptions late;
   late.deadline = std::chrono::milliseconds{0};
-  EXPECT_THROW(run_ranks(1, [](World&) { FAIL(); }, late), ConfigError);
+  EXPECT_THROW(run_ranks(
+                   1, [](World&) { FAIL(); }, late),
+               ConfigError);
   EXPECT_THROW(run([](World&) { FAIL(); }, late), ConfigError);
   WorldOptions delays;
   delays.delays = DelayInjection{.seed = 1, .longest = std::chrono::microseconds{-1}};
-  EXPECT_THROW(run_ranks(1, [](World&) { FAIL(); }, delays), ConfigError);
+  EXPECT_THROW(run_ranks(
+                   1, [](World&) { FAIL(); }, delays),
+               ConfigError);
   for (const WorldOptions& traced :
        {WorldOptions{.trace = true, .trace_steps = -1}, WorldOptions{.trace_steps = 2}}) {
-    EXPECT_THROW(run_ranks(1, [](World&) { FAIL(); }, traced), ConfigError);
+    EXPECT_THROW(run_ranks(
+                     1, [](World&) { FAIL(); }, traced),
+                 ConfigError);
   }
   for (const int threads : {-1, 0, 257}) {
     const WorldOptions options{.threads = threads};
     EXPECT_EQ(
-        error_of<ConfigError>([&] { run_ranks(2, [](World&) { FAIL(); }, options); }),
+        error_of<ConfigError>([&] {
+          run_ranks(
+              2, [](World&) { FAIL(); }, options);
+        }),
         "`threads` is " + std::to_string(threads) + ": choose a number of threads from 1 to 256");
   }
   for (const int threads : {-1, 257}) {
     const WorldOptions options{.host_threads = threads};
-    EXPECT_EQ(error_of<ConfigError>([&] { run_ranks(2, [](World&) { FAIL(); }, options); }),
+    EXPECT_EQ(error_of<ConfigError>([&] {
+                run_ranks(
+                    2, [](World&) { FAIL(); }, options);
+              }),
               "`host_threads` is " + std::to_string(threads) +
                   ": choose up to 256 threads, or 0 for the rank's part of the cores");
   }
@@ -254,7 +266,8 @@ TEST(Run, RefusesToBeOneOfSeveralProcessesOfTorchrunAndSaysWhatToDo) {
     const ScopedVariable size{"WORLD_SIZE", "4"};
     EXPECT_THAT(error_of<ConfigError>([] { run([](World&) { FAIL(); }); }),
                 AllOf(HasSubstr("torchrun"), HasSubstr("one of 4 processes (WORLD_SIZE)"),
-                      HasSubstr("mpirun -n 4"), HasSubstr("--ranks 4")));
+                      HasSubstr("mpirun -n 4"), HasSubstr("--ranks 4"),
+                      HasSubstr("if it did not, unset WORLD_SIZE")));
   }
   const ScopedVariable size{"WORLD_SIZE", "1"};
   run([](World& world) {
@@ -321,6 +334,24 @@ TEST(Launcher, KnowsTheVariablesOfEachLauncher) {
             "OMPI_COMM_WORLD_SIZE: 0 of 1");
 }
 
+// What sbatch, salloc and `srun --pty bash` set for a shell, and srun for a process started there.
+TEST(Launcher, ASlurmShellIsNoProcessOfAJob) {
+  const Variables batch = {{"SLURM_JOB_ID", "77"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}};
+  EXPECT_EQ(found_text(batch), "none");
+  Variables pty = batch;
+  pty.insert({{"SLURM_STEP_ID", "0"},
+              {"SLURM_STEP_NUM_TASKS", "1"},
+              {"PMI_RANK", "0"},
+              {"PMI_SIZE", "1"}});
+  EXPECT_EQ(text_of(joined_job(found(pty))), "none") << "srun speaks PMI to a job of one too";
+  Variables step = pty;
+  step["SLURM_STEP_NUM_TASKS"] = step["PMI_SIZE"] = "4";
+  EXPECT_EQ(found_text(step), "SLURM_STEP_NUM_TASKS: 0 of 4");
+  Variables inner = batch;  // an mpirun of MPICH in the batch job
+  inner.insert({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}});
+  EXPECT_EQ(found_text(inner), "PMI_SIZE: 1 of 4");
+}
+
 TEST(Launcher, MayKnowTheNumberOfProcessesOnThisMachine) {
   const auto on_machine = [](Variables variables, const char* name, const char* text) {
     if (name != nullptr) { variables[name] = text; }
@@ -332,7 +363,7 @@ TEST(Launcher, MayKnowTheNumberOfProcessesOnThisMachine) {
   EXPECT_EQ(on_machine(open_mpi, "LOCAL_WORLD_SIZE", "4"), std::nullopt) << "another launcher's";
   EXPECT_EQ(on_machine({{"PMI_SIZE", "8"}, {"PMI_RANK", "0"}}, "MPI_LOCALNRANKS", "2"), 2);
   EXPECT_EQ(on_machine({{"WORLD_SIZE", "8"}, {"RANK", "0"}}, "LOCAL_WORLD_SIZE", "8"), 8);
-  const Variables slurm = {{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}};
+  const Variables slurm = {{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "0"}};
   EXPECT_EQ(on_machine(slurm, "SLURM_NTASKS_PER_NODE", "4"), 4);
   EXPECT_EQ(on_machine(slurm, "SLURM_TASKS_PER_NODE", "4(x2)"), 4);
   EXPECT_EQ(on_machine(slurm, "SLURM_STEP_TASKS_PER_NODE", "8"), 8);
@@ -353,7 +384,7 @@ TEST(Launcher, RunJoinsMpirunAlwaysAndSrunWhereItStartsSeveral) {
   EXPECT_EQ(joined({{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}}),
             "OMPI_COMM_WORLD_SIZE: 0 of 1");
   EXPECT_EQ(joined({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "1"}}), "SLURM_NTASKS: 1 of 2");
-  EXPECT_EQ(joined({{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}}), "none");
+  EXPECT_EQ(joined({{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "0"}}), "none");
   EXPECT_EQ(joined({{"WORLD_SIZE", "1"}, {"RANK", "0"}}), "none");
 }
 

@@ -50,7 +50,6 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using Clock = std::chrono::steady_clock;
 
 constexpr const char* kName = "node0.tessera.test";
 constexpr const char* kNotHere = "198.51.100.1";  // reserved for documentation
@@ -82,7 +81,8 @@ std::vector<std::string> own_addresses() {
 
 bool is_reached(const std::string& host, int port) {
   std::string why;
-  return static_cast<bool>(connect_to({host, port}, Clock::now() + 2s, why));
+  WaitClock clock{2s};
+  return static_cast<bool>(connect_to({host, port}, clock, clock.now() + 2s, why));
 }
 
 TEST(Listening, UsesOnlyTheGivenAddress) {

@@ -95,7 +95,8 @@ TEST(LostMachine, BothEndsTellTheSystemToStopWaiting) {
   const HostPort place{"127.0.0.1", free_port()};
   const Socket listener = listen_at(place);
   std::string why;
-  const Socket mine = connect_to(place, Clock::now() + 5s, why);
+  WaitClock clock{5s};
+  const Socket mine = connect_to(place, clock, clock.now() + 5s, why);
   ASSERT_TRUE(mine) << why;
   const Socket theirs = accept_from(listener);
   ASSERT_TRUE(theirs);

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -138,6 +140,21 @@ TEST(PipelineSchedule, NamesTheMistakeInASchedule) {
       EXPECT_THAT(std::string{error.what()}, HasSubstr(mistake.says));
     }
   }
+}
+
+// It has too few actions for its micro-batches, and nothing is allocated for those.
+TEST(PipelineSchedule, ACountOfMicroBatchesBeyondItsActionsIsRefusedAtOnce) {
+  Schedule schedule = one_forward_one_backward(2, 2);
+  schedule.micro_batches = std::numeric_limits<int>::max();
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    check(schedule);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(std::string{error.what()},
+                HasSubstr("no rank makes the forward of micro-batch 2 on stage 0"));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{1});
 }
 
 TEST(PipelineSchedule, RefusesSizesBelowOne) {

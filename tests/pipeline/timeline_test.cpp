@@ -19,6 +19,15 @@ TEST(PipelineTimeline, IsDrawnWithAColumnAUnit) {
             ".0a1bA2cBC\n");
 }
 
+TEST(PipelineTimeline, IsNotDrawnIfItIsTooLong) {
+  const auto drawn = [](double forward) {
+    return draw(play(gpipe(1, 1), {.stages = {{.forward = forward}}}));
+  };
+  EXPECT_EQ(drawn(999'998).size(), 1'000'001U);
+  EXPECT_THROW((void)drawn(1e6), ConfigError);
+  EXPECT_THROW((void)drawn(1e300), ConfigError);
+}
+
 // Stage 1 takes 3 units forward and 5 backward; a transfer takes 1 unit.
 TEST(PipelineTimeline, CountsCostsOfStagesAndTransfers) {
   const Timeline timeline = play(gpipe(2, 2), {.stages = {{1, 1, 1}, {3, 2, 3}}, .transfer = 1});

@@ -81,6 +81,32 @@ TEST(PlanOfManyRanks, DistinguishesOnlyRankZero) {
   EXPECT_GT(dp[0].memory.peak_bytes, dp[1].memory.peak_bytes);
 }
 
+TEST(PlanOfManyRanks, PlacesAlongTensorWithEqualKeysAreRunOnce) {
+  std::vector<int> ran;
+  const auto body = [&](World& world) {
+    ran.push_back(world.rank());
+    const int tensor = world.rank() % 4;
+    const Buffer part =
+        world.allocate(Category::parameters, tensor % 2 == 0 ? 1024 : 2048, "a part");
+  };
+  PlanOptions options{.ranks = 16,
+                      .mesh = {{"pipe", 2}, {"shard", 2}, {"tensor", 4}},
+                      .tensor_key = [](int tensor) { return std::to_string(tensor % 2); }};
+  const std::vector<PlannedRank> planned = plan(options, body);
+  EXPECT_EQ(ran, (std::vector<int>{0, 4, 1, 8, 9})) << "rank 0, then each key at each stage";
+  ran.clear();
+  options.tensor_key = {};
+  const std::vector<PlannedRank> all = plan(options, body);
+  EXPECT_EQ(ran, (std::vector<int>{0, 4, 1, 2, 3, 8, 9, 10, 11}));
+  ASSERT_EQ(planned.size(), all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(planned[i].ranks, all[i].ranks);
+    EXPECT_EQ(planned[i].rank, all[i].rank);
+    EXPECT_EQ(planned[i].count, all[i].count);
+    EXPECT_EQ(difference(planned[i].memory, all[i].memory), "");
+  }
+}
+
 /// Bytes of model states of a unit of `elems` parameters under AdamW. `elems` is a multiple of
 /// every rank's shard alignment.
 CategoryBytes planned_states(int ranks, std::int64_t elems, const ModelOptions& options) {
@@ -220,7 +246,13 @@ TEST(PlanOfABudget, RefusesTheOptionsThatARunRefuses) {
 
 TEST(PlanOfNothingReal, IsRefusedWithTheReason) {
   const auto nothing = [](World&) {};
-  EXPECT_THROW((void)plan({.ranks = 0}, nothing), ConfigError);
+  try {
+    (void)plan({.ranks = 0}, nothing);
+    ADD_FAILURE() << "a plan of no rank";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(std::string{error.what()},
+              "`ranks` is 0: a plan needs the number of ranks, 1 or more");
+  }
   EXPECT_THROW((void)plan({.ranks = 1 << 21}, nothing), ConfigError);
   EXPECT_THROW((void)plan({.ranks = 2, .backend = {.device = DeviceKind::meta}}, nothing),
                ConfigError);

@@ -8,23 +8,11 @@
 #include <array>
 #include <cstdio>
 #include <fstream>
-#include <limits>
 #include <memory>
 
+#include "tools/common/cgroup.hpp"
+
 namespace tessera::tools {
-namespace {
-
-// Reads cgroup v2, then v1; "max" or a missing file means no limit.
-std::size_t container_limit() {
-  for (const char* path :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::size_t bytes = 0;
-    if (std::ifstream{path} >> bytes) { return bytes; }
-  }
-  return std::numeric_limits<std::size_t>::max();
-}
-
-}  // namespace
 
 std::string processor_name() {
   std::ifstream file{"/proc/cpuinfo"};
@@ -52,7 +40,7 @@ int usable_cores() {
 
 std::size_t usable_memory() {
   const auto pages = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES));
-  return std::min(pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), container_limit());
+  return std::min(pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), cgroup_memory_limit());
 }
 
 std::string first_line_of(const std::string& command) {

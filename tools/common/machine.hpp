@@ -11,7 +11,7 @@ namespace tessera::tools {
 [[nodiscard]] std::string machine_name();
 /// Processors that this process may use.
 [[nodiscard]] int usable_cores();
-/// Bytes of memory that this process may use: the machine's, or its container's limit.
+/// Bytes of memory that this process may use: the machine's, or the lowest limit of its cgroups.
 [[nodiscard]] std::size_t usable_memory();
 /// The first line that `command` prints through the shell; empty if it fails.
 [[nodiscard]] std::string first_line_of(const std::string& command);

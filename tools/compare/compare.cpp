@@ -50,7 +50,7 @@ void compare(const Settings& asked) {
   const Job job = prepare(settings, settings.strategies);
   std::vector<RunResult> results;
   for (const Strategy strategy : settings.strategies) { results.push_back(run(job, strategy)); }
-  if (!has_rank0()) { return; }
+  if (!has_rank0(job.settings)) { return; }
   fmt::print("\n{}", comparison_text(job, results));
   if (!settings.json.empty()) {
     const std::string text = json_text(comparison_json(job, results), 2) + "\n";

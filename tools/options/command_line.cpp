@@ -142,6 +142,9 @@ class Parser {
                              : row.value.empty() ? std::string_view{}
                                                  : texts_.at(std::string{row.name})};
       if (typed) { settings.given.push_back(row.name); }
+      if (typed && (row.preset.empty() || text != row.preset)) {
+        settings.changed.push_back(row.name);
+      }
       if (typed || !row.preset.empty()) { apply(row, text, settings); }
       settings.effective.emplace_back(row.name, typed && row.value.empty() ? "given" : text);
     }

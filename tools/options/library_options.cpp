@@ -81,7 +81,7 @@ void check_with_library(const Settings& settings, const std::vector<Strategy>& s
 void check_gathering(const Settings& settings, const std::vector<Strategy>& strategies) {
   if (std::ranges::any_of(strategies, gathers)) { return; }
   for (const char* option : {"--prefetch", "--prefetch-backward", "--reshard", "--persist"}) {
-    if (settings.has(option)) { require_gathering(strategies.front(), field_of(option)); }
+    if (settings.changes(option)) { require_gathering(strategies.front(), field_of(option)); }
   }
 }
 

@@ -22,7 +22,7 @@ constexpr std::array<std::pair<std::string_view, PipeSchedule>, 4> kSchedules = 
      {"zero-bubble", PipeSchedule::zero_bubble}}};
 
 void require_dimension(const Settings& settings, const char* option, const char* dimension) {
-  if (!settings.has(option) || ranks_along(settings, dimension) > 1) { return; }
+  if (!settings.changes(option) || ranks_along(settings, dimension) > 1) { return; }
   throw ConfigError(
       fmt::format("{} has no effect, because --mesh has one rank along {}; leave it out, or give a "
                   "--mesh such as {}=2,shard=4",

@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.hpp"
 #include "tessera/world/run.hpp"
+#include "tools/common/standard_streams.hpp"
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
 #include "tools/options/mesh.hpp"
@@ -22,29 +23,19 @@ constexpr std::string_view kGetMpi =
     "this build has no MPI: install it (Debian: libopenmpi-dev openmpi-bin), configure with "
     "-DTESSERA_MPI=ON and build again";
 
+/// A job of one process has nothing to join where several ranks were asked for.
 CommChoice chosen(const Settings& asked, const std::optional<LaunchedJob>& job, bool has_mpi) {
   if (asked.comm != CommChoice::automatic) { return asked.comm; }
   const bool cuda = asked.device == DeviceKind::cuda;
-  const bool joins = job && (cuda || has_mpi || job->size > 1);
+  const bool joins = job && (job->size > 1 || (asked.ranks <= 1 && (cuda || has_mpi)));
   if (!joins) { return CommChoice::local; }
   return cuda ? CommChoice::nccl : CommChoice::mpi;
-}
-
-std::string started_by(const LaunchedJob& job) {
-  return fmt::format("{} started this as one of {} processes ({})", job.launcher, job.size,
-                     job.variable);
-}
-
-/// The default 0 leaves the choice to NCCL.
-bool leaves_to_nccl(const Settings& settings, std::string_view option) {
-  return (option == "--nccl-min-ctas" && settings.nccl.min_ctas == 0) ||
-         (option == "--nccl-max-ctas" && settings.nccl.max_ctas == 0);
 }
 
 void check_nccl(const Settings& settings) {
   if (settings.comm == CommChoice::nccl) { return; }
   for (const char* const option : {"--nccl-min-ctas", "--nccl-max-ctas", "--nccl-windows"}) {
-    if (!settings.has(option) || leaves_to_nccl(settings, option)) { continue; }
+    if (!settings.changes(option)) { continue; }
     throw ConfigError(fmt::format(
         "{} has no effect, because NCCL does not join these ranks: leave it out, or start one "
         "process a GPU (torchrun, srun, mpirun) with --device cuda",
@@ -52,14 +43,7 @@ void check_nccl(const Settings& settings) {
   }
 }
 
-// Otherwise each process would train alone and overwrite the others' files.
-void check_local(const Settings& settings, const std::optional<LaunchedJob>& job) {
-  if (job && job->size > 1) {
-    throw ConfigError(
-        fmt::format("--comm local: {}, and each would train alone; leave it out to join them, or "
-                    "start one process with --ranks {}",
-                    started_by(*job), job->size));
-  }
+void check_local(const Settings& settings) {
   if (settings.ranks > kMostThreadRanks) {
     throw ConfigError(
         fmt::format("--ranks: '{}' is not a whole number from 1 to {}, as ranks that are threads "
@@ -69,8 +53,8 @@ void check_local(const Settings& settings, const std::optional<LaunchedJob>& job
 }
 
 [[noreturn]] void refuse_without_mpi(const std::optional<LaunchedJob>& job) {
-  throw ConfigError(job ? fmt::format("{}, but {}; or start one process with --ranks {}",
-                                      started_by(*job), kGetMpi, job->size)
+  throw ConfigError(job ? fmt::format("{}, but {}; or use --comm local --ranks {}; {}",
+                                      started_text(*job), kGetMpi, job->size, unset_text(*job))
                         : fmt::format("--comm mpi: {}; or use --comm local", kGetMpi));
 }
 
@@ -93,9 +77,9 @@ void check_processes(const Settings& settings, const std::optional<LaunchedJob>&
   if (!job) { refuse_without_launcher(settings); }
   if (settings.ranks != 0 && settings.ranks != job->size) {
     throw ConfigError(
-        fmt::format("--ranks {}: each process is one rank, and {}; leave --ranks out, or start {} "
-                    "processes",
-                    settings.ranks, started_by(*job), settings.ranks));
+        fmt::format("--ranks {}: each process is one rank, and {}; leave --ranks out, start {} "
+                    "processes, or use --comm local; {}",
+                    settings.ranks, started_text(*job), settings.ranks, unset_text(*job)));
   }
 }
 
@@ -135,7 +119,7 @@ Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_
   check_device(asked);
   const bool local = asked.comm == CommChoice::local;
   if (asked.comm == CommChoice::mpi && !has_mpi) { refuse_without_mpi(job); }
-  local ? check_local(asked, job) : check_processes(asked, job);
+  local ? check_local(asked) : check_processes(asked, job);
   if (asked.ranks == 0) { asked.ranks = local ? 1 : job->size; }
   check_mesh_options(asked);
   asked.shard_group = settled_shard_group(asked, job);
@@ -149,7 +133,8 @@ Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_
 
 Settings settle(const Settings& asked) {
   return in_turn([&] {
-    Settings settled = settle(asked, launched_job(asked.device), !mpi_version().empty());
+    const auto job = asked.comm == CommChoice::local ? std::nullopt : launched_job(asked.device);
+    Settings settled = settle(asked, job, !mpi_version().empty());
     require_device(settled);
     return settled;
   });
@@ -161,8 +146,17 @@ void run_on_ranks(const Settings& settings, const std::function<void(World&)>& b
   run(body, options);
 }
 
-bool has_rank0() {
-  return launched_rank() == 0;
+bool has_rank0(const Settings& settings) {
+  return settings.comm == CommChoice::local || launched_rank() == 0;
+}
+
+bool runs_alone(std::string_view command) {
+  const int rank = launched_rank();
+  if (rank == 0) { return true; }
+  const std::optional<LaunchedJob> job = launched_job(DeviceKind::cuda);  // refuses no launcher
+  tell(fmt::format("tessera {}: process {} leaves this to process 0: {}; {}\n", command, rank,
+                   started_text(job.value()), unset_text(*job)));
+  return false;
 }
 
 void fail_together(World& world, const std::exception_ptr& error) {
@@ -175,7 +169,7 @@ void fail_together(World& world, const std::exception_ptr& error) {
 }
 
 void await_turn() {
-  if (!has_rank0()) { std::this_thread::sleep_for(kTurn); }
+  if (launched_rank() != 0) { std::this_thread::sleep_for(kTurn); }
 }
 
 }  // namespace tessera::tools

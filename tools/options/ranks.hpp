@@ -3,6 +3,7 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <string_view>
 
 #include "tessera/world/launch.hpp"
 #include "tessera/world/world.hpp"
@@ -26,8 +27,13 @@ void require_device(const Settings& settings);
 /// rank of its launcher's job. May be called repeatedly.
 void run_on_ranks(const Settings& settings, const std::function<void(World&)>& body);
 
-/// Whether this process has rank 0: only that process prints and writes files.
-[[nodiscard]] bool has_rank0();
+/// Whether this process has rank 0: only that process prints and writes files. With --comm local
+/// every process does.
+[[nodiscard]] bool has_rank0(const Settings& settings);
+
+/// Whether this process runs `command`, which needs only one process: in a launcher's job the
+/// first. The others say on standard error that they do nothing, and why.
+[[nodiscard]] bool runs_alone(std::string_view command);
 
 /// *Collective.* Returns if no rank has an `error`. Otherwise the lowest rank with an error throws
 /// it, and the others throw an echo: an error that all of them find is reported once.

@@ -15,6 +15,10 @@ bool Settings::has(std::string_view option) const {
   return std::find(given.begin(), given.end(), option) != given.end();
 }
 
+bool Settings::changes(std::string_view option) const {
+  return std::find(changed.begin(), changed.end(), option) != changed.end();
+}
+
 NamedModel Settings::named_model() const {
   const bool sizes = layers || hidden || heads || vocab || seq;
   if (model && sizes) {

@@ -157,11 +157,16 @@ struct Settings {
 
   /// The names of the options that were typed, in the order of the table.
   std::vector<std::string_view> given;
+  /// Those of `given` that were typed with another value than their default.
+  std::vector<std::string_view> changed;
   /// The command and its options, in the order of the table, each with its typed or default value;
   /// empty if it has neither.
   std::vector<std::pair<std::string, std::string>> effective;
 
+  /// Whether `option` was typed.
   [[nodiscard]] bool has(std::string_view option) const;
+  /// Whether `option` was typed with another value than its default.
+  [[nodiscard]] bool changes(std::string_view option) const;
   /// Whether any step is recorded.
   [[nodiscard]] bool records() const noexcept { return !report.empty() || !trace.empty(); }
   /// The requested model: `--model`, or gpt-nano with the given sizes. ConfigError if both were

@@ -41,9 +41,8 @@ std::vector<Settings> split_settings(const Settings& settings, int machine_ranks
   const Parts most = most_parts(settings);
   std::vector<std::tuple<int, int, int>> sizes;  // parts, pipe, tensor
   for (int tensor = 1; tensor <= std::min(machine_ranks, settings.ranks); ++tensor) {
-    if (machine_ranks % tensor != 0 || settings.ranks % tensor != 0 || tensor > most.tensor) {
-      continue;
-    }
+    const bool in_machine = settings.ranks <= machine_ranks || machine_ranks % tensor == 0;
+    if (!in_machine || settings.ranks % tensor != 0 || tensor > most.tensor) { continue; }
     for (int pipe = 1; pipe <= settings.ranks / tensor && pipe <= most.pipe; ++pipe) {
       const int parts = tensor * pipe;
       const bool possible = settings.ranks % parts == 0 && settings.batch * parts <= kMostSamples;

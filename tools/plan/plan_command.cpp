@@ -239,11 +239,14 @@ void plan_search(const Settings& settings) {
   const RankPlan& rank = shown.plan.fullest();
   const std::string added = added_by(settings, shown).words;
   throw OutOfMemory(fmt::format(
-      "nothing fits --budget {}: of {} choices {}{} needs the least, and its rank {} would hold "
+      "nothing fits --budget {}: of {} choices{} {}{} needs the least, and its rank {} would hold "
       "{}\n"
       "use {}",
-      format_bytes(*settings.budget_bytes), result.tried, to_string(shown.plan.strategy),
-      added.empty() ? "" : " with" + added, rank.rank, describe(rank.memory.at_peak),
+      format_bytes(*settings.budget_bytes), result.tried,
+      result.skipped_meshes ? " that do not split the model (whose states alone exceed the budget)"
+                            : "",
+      to_string(shown.plan.strategy), added.empty() ? "" : " with" + added, rank.rank,
+      describe(rank.memory.at_peak),
       advice(shown.plan, shown.choice.settings, Tried::all_strategies)));
 }
 

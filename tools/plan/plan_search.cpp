@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -139,6 +140,7 @@ class KnownActivations {
 struct Misses {
   std::vector<Choice> choices;
   KnownActivations activations;
+  std::exception_ptr impossible = nullptr;  // why the first choice that cannot be, cannot be
 };
 
 /// The plan of `choice` if it fits. Tries what shows a misfit without a plan first.
@@ -154,12 +156,13 @@ struct Trial {
   std::optional<StrategyPlan> plan;  ///< if it fits
 };
 
-Trial try_choice(const Choice& choice, const Settings& asked, KnownActivations& activations) {
+/// The search invents micro-batches, meshes and offloading that may be impossible together with
+/// what was typed: those are skipped.
+Trial try_choice(std::size_t limit, const Choice& choice, Misses& misses) {
   try {
-    return {true, plan_within(*asked.budget_bytes, choice, activations)};
+    return {true, plan_within(limit, choice, misses.activations)};
   } catch (const ConfigError&) {
-    // A micro-batch size that the user did not ask for may be too large to plan.
-    if (choice.settings.batch <= asked.batch) { throw; }
+    if (!misses.impossible) { misses.impossible = std::current_exception(); }
     return {false, {}};
   }
 }
@@ -191,7 +194,7 @@ std::vector<HeadRows> heads(const Settings& settings) {
 void try_choices(const std::vector<Choice>& all, const Settings& settings, SearchResult& result,
                  Misses& misses) {
   for (const Choice& choice : all) {
-    Trial trial = try_choice(choice, settings, misses.activations);
+    Trial trial = try_choice(*settings.budget_bytes, choice, misses);
     if (!trial.possible) { continue; }
     ++result.tried;
     if (trial.plan) {
@@ -214,25 +217,27 @@ void try_with_less_kept(Settings settings, SearchResult& result, Misses& misses)
 
 /// Whether model states alone, all of them sharded, leave room in the budget: splitting the model
 /// does not change a rank's share of them.
-/// split does not change their part of a rank.
-bool states_fit(const Settings& settings) {
-  Settings least = settings;
-  if (!settings.params) { least.batch = 1; }
-  least.accumulate = 1;
-  const ModelStateBytes state = plan_asked(least, Strategy::zero3).fullest().state;
+bool states_fit(const Settings& settings, Misses& misses) {
+  Choice least{settings, Strategy::zero3};
+  if (!settings.params) { least.settings.batch = 1; }
+  least.settings.accumulate = 1;
+  const Trial trial = try_choice(std::numeric_limits<std::size_t>::max(), least, misses);
+  if (!trial.plan) { return true; }  // the meshes tell
+  const ModelStateBytes state = trial.plan->fullest().state;
   return state.parameters + state.gradients + state.optimizer <= *settings.budget_bytes;
 }
 
 /// Tries to split the model. With a profile of the machine it times the first few meshes that fit
 /// and takes the fastest; without one it takes the first that fits.
-/// and takes the fastest; without one it takes the first.
 void try_meshes(const Settings& settings, SearchResult& result, Misses& misses) {
   std::optional<MachineProfile> profile = profile_of(settings);
   const int machine = profile && !profile->levels.empty() && profile->levels.front().ranks > 0
                           ? profile->levels.front().ranks
                           : kRanksOfMachine;
   const std::vector<Settings> all = split_settings(settings, machine);
-  if (all.empty() || !states_fit(settings)) { return; }
+  if (all.empty()) { return; }
+  result.skipped_meshes = !states_fit(settings, misses);
+  if (result.skipped_meshes) { return; }
   for (const Settings& split : all) {
     SearchResult one;
     try_with_less_kept(split, one, misses);
@@ -249,18 +254,20 @@ void try_meshes(const Settings& settings, SearchResult& result, Misses& misses) 
 }
 
 /// The choice of `misses` that needs the least memory, the first of equals. It starts with the last
-/// choices, which need less than most: earlier ones soon turn out to need more.
+/// choices, which need less than most: earlier ones soon turn out to need more. Throws why they are
+/// impossible, or too large for any machine, if all are.
 Planned nearest_of(Misses& misses) {
   std::optional<Planned> nearest;
   std::size_t limit = std::numeric_limits<std::size_t>::max();
   for (auto choice = misses.choices.rbegin(); choice != misses.choices.rend(); ++choice) {
-    auto plan = plan_within(limit, *choice, misses.activations);
-    if (!plan) { continue; }
-    limit = plan->fullest().memory.peak_bytes;
-    nearest = Planned{*choice, std::move(*plan)};
+    Trial trial = try_choice(limit, *choice, misses);
+    if (!trial.plan) { continue; }
+    limit = trial.plan->fullest().memory.peak_bytes;
+    nearest = Planned{*choice, std::move(*trial.plan)};
   }
   if (nearest) { return *nearest; }
-  const Choice& first = misses.choices.front();  // too large for any machine, as the plan says
+  if (misses.choices.empty()) { std::rethrow_exception(misses.impossible); }
+  const Choice& first = misses.choices.front();
   return {first, plan_asked(first.settings, first.strategy)};
 }
 

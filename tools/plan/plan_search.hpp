@@ -50,8 +50,9 @@ struct SplitCandidate {
 
 struct SearchResult {
   std::optional<Planned> found;    ///< the cheapest that fits settings.budget_bytes
-  std::optional<Planned> nearest;  ///< the choice with the lowest peak if none fits
+  std::optional<Planned> nearest;  ///< the tried choice with the lowest peak if none fits
   std::size_t tried = 0;
+  bool skipped_meshes = false;              ///< none can fit: model states alone exceed the budget
   std::vector<SplitCandidate> splits = {};  ///< meshes that fit, in the order of split_settings
 };
 
@@ -63,7 +64,10 @@ struct SearchResult {
 ///     fits, or with settings.machine the fastest of the first six;
 ///   - all of that without a mesh and with the optimizer's state offloaded, then with its update
 ///     too (where they can be: can_offload(); on a CPU both at once).
-/// Typed values of --recompute, --head-rows and --offload stay.
+/// Typed values of --recompute, --head-rows and --offload stay. A choice that cannot be, together
+/// with what was typed, is skipped.
+///
+/// Errors: ConfigError, that of the first choice, if none can be.
 [[nodiscard]] SearchResult search(const Settings& settings);
 
 /// The command that runs `choice`, with its data still to be named; for `--params`, the command

@@ -17,6 +17,7 @@
 #include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/ranks.hpp"
+#include "tools/plan/tensor_key.hpp"
 #include "tools/train/rank_gpt.hpp"
 
 namespace tessera::tools {
@@ -36,7 +37,11 @@ int planned_micro_batches(const Settings& settings) {
   return all ? settings.accumulate : std::min(settings.accumulate, 2 * stages);
 }
 
-constexpr std::int64_t kStackUnits = 64;
+/// The number of units of a stack.
+std::int64_t stack_units(std::int64_t parameters) {
+  constexpr std::int64_t most = 64;
+  return std::min(parameters, most);
+}
 
 /// Tokens that nobody reads: zeros, to which the operating system assigns no physical memory.
 class NoTokens {
@@ -100,8 +105,17 @@ void run_stack(ShardedModel& model, const Settings& settings, std::int64_t param
 /// The most that a rank may hold; beyond it a plan ends with OutOfMemory.
 using Limit = std::optional<std::size_t>;
 
+/// What `plan` distinguishes ranks by.
+std::string kind_of_rank(const PlanOptions& options, int rank) {
+  if (rank == 0 || options.mesh.empty()) { return rank == 0 ? "rank 0" : "others"; }
+  const MeshShape mesh{options.mesh};
+  const std::string key = options.tensor_key ? options.tensor_key(mesh.index("tensor", rank)) : "";
+  return fmt::format("pipe {}, {}", mesh.index("pipe", rank), key);
+}
+
 /// Runs `body`, which returns the part of its memory that is model state, on the distinct ranks.
 std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks, Limit limit,
+                                 const TensorKey& tensor_key,
                                  const std::function<ModelStateBytes(World&)>& body) {
   PlanOptions options;
   options.ranks = ranks;
@@ -111,12 +125,14 @@ std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks, Limit limi
   options.world.budget_bytes =
       limit;  // empty: the plan says what is needed, whatever the machine has
   options.mesh = settings.mesh;
-  std::map<int, ModelStateBytes> states;
+  options.tensor_key = tensor_key;
+  const auto kind_of = [&](int rank) { return kind_of_rank(options, rank); };
+  std::map<std::string, ModelStateBytes> states;
   const std::vector<PlannedRank> planned =
-      plan(options, [&](World& world) { states[world.rank()] = body(world); });
+      plan(options, [&](World& world) { states[kind_of(world.rank())] = body(world); });
   std::vector<RankPlan> all;
   for (const PlannedRank& rank : planned) {
-    all.push_back({rank.rank, rank.count, rank.ranks, rank.memory, states.at(rank.rank),
+    all.push_back({rank.rank, rank.count, rank.ranks, rank.memory, states.at(kind_of(rank.rank)),
                    rank.host_peak_bytes});
   }
   return all;
@@ -136,7 +152,8 @@ void require_room_for_activations(World& world, const Settings& settings,
 std::vector<RankPlan> plan_gpt(const Settings& settings, const NamedModel& model, Strategy strategy,
                                int ranks, Limit limit) {
   const Settings planned = planned_settings(settings);
-  return plan_ranks(planned, ranks, limit, [&](World& world) {
+  const TensorKey key = gpt_tensor_key(planned, model.config);
+  return plan_ranks(planned, ranks, limit, key, [&](World& world) {
     require_room_for_activations(world, planned, model.config, strategy);
     RankGpt gpt{world, planned, model.config, strategy};
     run_gpt(gpt, planned, model.config);
@@ -147,7 +164,8 @@ std::vector<RankPlan> plan_gpt(const Settings& settings, const NamedModel& model
 std::vector<RankPlan> plan_units(const Settings& settings, std::int64_t parameters,
                                  Strategy strategy, int ranks, Limit limit) {
   const Settings planned = planned_settings(settings);
-  return plan_ranks(planned, ranks, limit, [&](World& world) {
+  const TensorKey key = stack_tensor_key(planned, parameters, stack_units(parameters));
+  return plan_ranks(planned, ranks, limit, key, [&](World& world) {
     ShardedModel model{world, model_options(planned, strategy)};
     run_stack(model, planned, parameters, world.rank());
     return model.state_bytes();
@@ -166,7 +184,7 @@ auto if_it_fits(const Plan& plan) -> std::optional<decltype(plan())> {
 
 std::vector<Unit> make_stack(ShardedModel& model, const Settings& settings, std::int64_t parameters,
                              int rank) {
-  const std::int64_t count = std::min(parameters, kStackUnits);
+  const std::int64_t count = stack_units(parameters);
   const std::int64_t places = ranks_along(settings, "pipe");
   const int here = places == 1 ? 0 : MeshShape{settings.mesh}.index("pipe", rank);
   std::vector<Unit> units;
@@ -198,7 +216,7 @@ std::optional<std::vector<RankPlan>> plan_training_within(std::size_t limit_byte
 
 std::vector<RankPlan> plan_sampling(const Settings& settings, const NamedModel& model,
                                     Strategy strategy, int ranks) {
-  return plan_ranks(settings, ranks, {}, [&](World& world) {
+  return plan_ranks(settings, ranks, {}, {}, [&](World& world) {
     auto gpt = sampling_gpt(world, settings, model.config, strategy);
     gpt.materialize(settings.seed);
     const NoTokens tokens{static_cast<std::size_t>(model.config.seq)};

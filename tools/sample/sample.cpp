@@ -123,7 +123,7 @@ void sample(const Settings& settings) {
       in_turn([&] { return generation_of(settings, settings.named_model().config); });
   const Job job = prepare(settings, {settings.strategy}, Use::sampling);
   const SampleResult result = run_sampling(job, generation);
-  if (!has_rank0()) { return; }
+  if (!has_rank0(job.settings)) { return; }
   fmt::print("{}", text_of(job, generation, result));
   if (!settings.json.empty()) {
     write_output(settings.json, json_text(json_of(job, generation, result), 2) + "\n");

@@ -115,7 +115,7 @@ StrategyPlan plan_of_sampling(const Job& job, Strategy strategy) {
 void choose_again(Job& job) {
   if (!resumes(job.settings)) { return; }
   job.resume = find_resume(job);
-  if (has_rank0()) { refuse_other_run(job); }
+  if (has_rank0(job.settings)) { refuse_other_run(job); }
 }
 
 /// This process's part of prepare(), for settled `settings`.
@@ -151,7 +151,7 @@ Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
     init = examine_init(init_path.path, job.model.config);
   }
   job.init_prefix = init.prefix;
-  if (!has_rank0()) { return job; }
+  if (!has_rank0(settings)) { return job; }
   job.outputs = open_outputs(settings);
   refuse_other_run(job);
   for (const std::string& message : init_path.messages) { tell(message); }

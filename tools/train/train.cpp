@@ -211,7 +211,7 @@ nlohmann::ordered_json train_document(const Job& job, const RunResult& result) {
 
 /// Reports what the run continues from, on behalf of all ranks.
 void tell_of_resume(const Job& job) {
-  if (!job.resume || !has_rank0()) { return; }
+  if (!job.resume || !has_rank0(job.settings)) { return; }
   for (const std::string& message : job.resume->messages) { tell(message); }
   say(fmt::format("resumed from {}, after step {}\n", job.resume->path.string(), job.resume->step));
 }
@@ -219,12 +219,12 @@ void tell_of_resume(const Job& job) {
 /// Reports what the run is, and trains.
 RunResult begun(const Job& job) {
   tell_of_resume(job);
-  if (has_rank0()) { say(title(job)); }
+  if (has_rank0(job.settings)) { say(title(job)); }
   return trained(job);
 }
 
 void say_that_all_is_done(const Job& job) {
-  if (!has_rank0()) { return; }
+  if (!has_rank0(job.settings)) { return; }
   say(fmt::format("nothing is left to train: {} was saved after step {}, and --steps is {}\n",
                   job.resume->path.string(), job.resume->step, job.settings.steps));
 }
@@ -243,7 +243,7 @@ void train(const Settings& settings) {
     job.resume = in_turn([&] { return find_older(job, result.damage); });
     result = begun(job);
   }
-  if (!has_rank0()) { return; }
+  if (!has_rank0(job.settings)) { return; }
   if (result.stopped_by != 0) { tell(stopped(job, result)); }
   print_result(job, result);
   warn_of_other_weights(job, result);

@@ -121,6 +121,8 @@ class Communicator {
   virtual void do_run_beside() {}
   virtual void do_abort(std::string_view reason) noexcept = 0;
   virtual void do_withdraw() noexcept = 0;
+  /// Whether this rank answers for all others, so that none can disagree: a simulated rank.
+  [[nodiscard]] virtual bool do_answer_for_all() const noexcept { return false; }
   /// Returns what rank `job_rank` of the whole job is called in errors: "rank 5 (pipe 1, shard 0)".
   [[nodiscard]] virtual std::string do_name(int job_rank) const;
 

@@ -52,7 +52,7 @@ struct Timeline {
 /// Returns a drawing of a timeline in whole units of time, with a line for each rank and a column
 /// for each unit. A forward pass shows the last digit of the micro-batch, a backward pass or its
 /// first half the micro-batch's letter (a, b, c ...), gradients of weights its capital letter, and
-/// an idle rank a dot.
+/// an idle rank a dot. Throws ConfigError for a length above 1,000,000.
 [[nodiscard]] std::string draw(const Timeline& timeline);
 
 }  // namespace tessera::pipeline

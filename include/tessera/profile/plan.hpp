@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "tessera/memory/tracker.hpp"
@@ -18,6 +19,10 @@ struct PlanOptions {
   /// The mesh that the body uses, if it has `pipe` or `tensor`: ranks at different places along
   /// these hold different parts of a model. Empty: no such dimension.
   std::vector<MeshDim> mesh = {};
+  /// Returns what distinguishes the ranks at a place along `tensor`, such as the sizes of their
+  /// parts: of places with equal texts only the first is run, at each place along `pipe`. Empty:
+  /// every place is run. It saves most of the time where `tensor` is long.
+  std::function<std::string(int tensor)> tensor_key = {};
 };
 
 /// The memory of a group of ranks that hold the same bytes.
@@ -32,8 +37,8 @@ struct PlannedRank {
 
 /// Counts the memory that each rank of a job would hold. It runs `body` on the meta device
 /// (simulate_rank): once as rank 0 and once for all other ranks, which hold the same under every
-/// strategy; on a mesh, as rank 0 and once for each place along `pipe` and `tensor`. Neighbouring
-/// places whose ranks hold the same are one PlannedRank.
+/// strategy; on a mesh, as rank 0 and once for each place along `pipe` and each kind of place along
+/// `tensor`. Neighbouring places whose ranks hold the same are one PlannedRank.
 ///
 /// No second model of memory is involved: the plan counts what the engine, the optimizer, the
 /// communicators and `body` itself allocate. A body that declares, materializes, calls

@@ -16,11 +16,17 @@ struct LaunchedJob {
   std::optional<int> on_machine = {};  ///< The number of processes on this machine, if given.
 };
 
+/// Returns how errors name the job: "torchrun started this as one of 4 processes (WORLD_SIZE)".
+[[nodiscard]] std::string started_text(const LaunchedJob& job);
+/// Returns the way out where the variables are stale: "if it did not, unset WORLD_SIZE".
+[[nodiscard]] std::string unset_text(const LaunchedJob& job);
+
 /// Returns the job that run() would join on devices of this kind, according to the launcher's
 /// environment variables, and starts nothing. The result is empty where run() runs alone: without a
-/// launcher, or in a job of one process that mpirun (on CUDA also torchrun) did not start. Throws
-/// ConfigError if the variables make no sense, or if torchrun started several processes and the
-/// device is a CPU: MPI joins processes on the CPU, and NCCL joins processes on CUDA devices.
+/// launcher (the shell of a Slurm allocation or batch job has none), or in a job of one process
+/// that mpirun (on CUDA also torchrun) did not start. Throws ConfigError if the variables make no
+/// sense, or if torchrun started several processes and the device is a CPU: MPI joins processes on
+/// the CPU, and NCCL joins processes on CUDA devices.
 [[nodiscard]] std::optional<LaunchedJob> launched_job(DeviceKind device = DeviceKind::cpu);
 
 /// Returns this process's number among those that a launcher has started, even where run() would

@@ -39,6 +39,7 @@ class SubMesh {
   friend class Mesh;
   SubMesh(World& world, MeshGroups groups) : world_{&world}, groups_{std::move(groups)} {}
   [[nodiscard]] Channel split(const Channel& whole, std::string_view channel) const;
+  [[nodiscard]] GroupOf group_of() const;
 
   World* world_;
   MeshGroups groups_;

@@ -28,6 +28,8 @@ class MeshGroups {
   [[nodiscard]] int group_of(int rank) const noexcept { return place(outside_, rank); }
   /// Returns the place of `rank` in its group, from 0 to size() - 1. Places ascend with ranks.
   [[nodiscard]] int index_of(int rank) const noexcept { return place(inside_, rank); }
+  /// Returns `group_of` of all ranks of the mesh, by rank, in less time than asking for each.
+  [[nodiscard]] std::vector<int> groups() const;
   /// Returns the ranks of `rank`'s group, including `rank`, in ascending order.
   [[nodiscard]] std::vector<int> members(int rank) const;
 

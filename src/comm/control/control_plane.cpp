@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/control/failure_texts.hpp"
+#include "comm/control/wait_clock.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -59,9 +60,9 @@ void ControlPlane::check_alive() {
 }
 
 void ControlPlane::give_way() noexcept {
-  const auto end = std::chrono::steady_clock::now() + kTurn;
+  Patience patience{kTurn};
   try {
-    while (rank_ != 0 && !another_reports() && std::chrono::steady_clock::now() < end) {
+    while (rank_ != 0 && !another_reports() && !patience.over()) {
       listen();
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }

@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "base/process_limits.hpp"
 #include "comm/control/aborted.hpp"
 #include "comm/control/control_plane.hpp"
 #include "comm/control/job_end.hpp"
@@ -101,7 +102,7 @@ void abort_with(ControlPlane& control, const std::exception_ptr& error) noexcept
 std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const std::bad_alloc&) { return "out of memory"; } catch (const std::exception& e) {
+  } catch (const std::bad_alloc&) { return no_memory_text(); } catch (const std::exception& e) {
     return e.what();
   } catch (...) { return "an exception that is not a std::exception"; }
 }

@@ -12,6 +12,7 @@
 
 #include "base/resident.hpp"
 #include "comm/control/aborted.hpp"
+#include "comm/control/wait_clock.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -123,12 +124,12 @@ void MpiProcess::leave(int status, void* process) noexcept {
 bool MpiProcess::all_leave() noexcept {
   MPI_Request everyone = MPI_REQUEST_NULL;
   if (MPI_Ibarrier(control_, &everyone) != MPI_SUCCESS) { return false; }
-  const auto end = std::chrono::steady_clock::now() + deadline_.load();
+  Patience patience{deadline_.load()};
   for (;;) {
     int here = 0;
     if (MPI_Test(&everyone, &here, MPI_STATUS_IGNORE) != MPI_SUCCESS) { return false; }
     if (here != 0) { return true; }
-    if (std::chrono::steady_clock::now() > end) {
+    if (patience.over()) {
       std::fputs("error: ranks of this job have not ended by the deadline\n", stderr);
       return false;
     }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <thread>
 
+#include "comm/control/wait_clock.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -73,7 +74,7 @@ std::vector<int> MpiRequests::peers() const {
 // if the peer still takes part.
 void MpiRequests::take_back() noexcept {
   if (left_ == 0) { return; }
-  const auto end = std::chrono::steady_clock::now() + kMoment;
+  Patience patience{kMoment};
   bool cancelled = false;
   try {
     for (;;) {
@@ -86,7 +87,7 @@ void MpiRequests::take_back() noexcept {
         (void)test();
       }
       if (left_ == 0) { return; }
-      if (std::chrono::steady_clock::now() > end) { break; }
+      if (patience.over()) { break; }
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
   } catch (const std::exception&) {  // MPI has failed, or the process is already abandoned

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm/control/job_end.hpp"
+#include "comm/control/wait_clock.hpp"
 
 namespace tessera::nccl {
 namespace {
@@ -52,7 +53,7 @@ LastResort::~LastResort() {
 
 void LastResort::wait(std::chrono::milliseconds patience) noexcept {
   std::unique_lock lock{mutex_};
-  if (changed_.wait_for(lock, patience, [&] { return over_; })) { return; }
+  if (WaitClock{patience}.wait_for(changed_, lock, patience, [&] { return over_; })) { return; }
   try {
     say("error: " + text_() + "\n");
   } catch (const std::exception&) { say("error: NCCL does not end, so this process ends\n"); }

@@ -48,7 +48,7 @@ void NcclChannel::announce(std::uint64_t sequence, std::string call, cuda::CudaS
   Pending batch{sequence, std::move(call), marks_.set(stream), {}};
   const std::scoped_lock lock{mutex_};
   announced_ = std::move(batch);
-  announced_since_ = Clock::now();
+  announced_since_ = clock_.now();
 }
 
 // Batches of a graph that is still being captured begin after it: no rank waits for them.
@@ -78,7 +78,7 @@ bool NcclChannel::busy() {
 void NcclChannel::track(cuda::CudaStream& stream) {
   StreamMark end = marks_.set(stream);
   const std::scoped_lock lock{mutex_};
-  if (pending_.empty()) { head_since_ = Clock::now(); }
+  if (pending_.empty()) { head_since_ = clock_.now(); }
   announced_->end = std::move(end);
   pending_.push_back(std::move(*announced_));
   announced_.reset();
@@ -102,7 +102,7 @@ void NcclChannel::forget_finished_locked() {
     marks_.take_back(std::move(pending_.front().begin));
     marks_.take_back(std::move(pending_.front().end));
     pending_.pop_front();
-    head_since_ = Clock::now();
+    head_since_ = clock_.now();
   }
 }
 
@@ -116,9 +116,9 @@ void NcclChannel::wait_until_idle(TcpControlPlane& control) {
 std::optional<NcclChannel::Head> NcclChannel::look() {
   const std::scoped_lock lock{mutex_};
   forget_finished_locked();
-  const auto now = Clock::now();
+  const auto now = clock_.now();
   if (!pending_.empty() && !StreamMarks::is_reached(pending_.front().begin)) { head_since_ = now; }
-  const auto head = [&](const Pending& batch, Clock::time_point since) {
+  const auto head = [&](const Pending& batch, WaitClock::Time since) {
     return Head{batch.sequence, batch.call,
                 std::chrono::duration_cast<std::chrono::milliseconds>(now - since)};
   };
@@ -129,7 +129,7 @@ std::optional<NcclChannel::Head> NcclChannel::look() {
 
 std::optional<std::uint64_t> NcclChannel::held() {
   const std::scoped_lock lock{mutex_};
-  if (!announced_ || Clock::now() - announced_since_ < kHeld) { return {}; }
+  if (!announced_ || clock_.now() - announced_since_ < kHeld) { return {}; }
   return announced_->sequence;
 }
 

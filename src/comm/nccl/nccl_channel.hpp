@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/control/tcp/tcp_control_plane.hpp"
+#include "comm/control/wait_clock.hpp"
 #include "comm/nccl/nccl_comm.hpp"
 #include "comm/nccl/stream_marks.hpp"
 #include "device/cuda/cuda_stream.hpp"
@@ -89,8 +90,6 @@ class NcclChannel {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   struct Pending {
     std::uint64_t sequence;
     std::string call;
@@ -114,9 +113,10 @@ class NcclChannel {
   // Never held while CUDA or NCCL is given work: that may wait for work that the watchdog must end.
   std::mutex mutex_;
   std::deque<Pending> pending_;
-  Clock::time_point head_since_;
+  WaitClock clock_{std::chrono::seconds{2}};  // the watchdog reads it every few milliseconds
+  WaitClock::Time head_since_;
   std::optional<Pending> announced_;
-  Clock::time_point announced_since_;
+  WaitClock::Time announced_since_;
   std::vector<std::shared_ptr<StreamReach>> streams_;  // streams that have batches
 };
 

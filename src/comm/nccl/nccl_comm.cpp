@@ -8,6 +8,7 @@
 
 #include "base/environment.hpp"
 #include "comm/control/aborted.hpp"
+#include "comm/control/wait_clock.hpp"
 #include "comm/nccl/last_resort.hpp"
 #include "device/cuda/cuda_configured.hpp"
 #include "tessera/base/error.hpp"
@@ -30,7 +31,6 @@ namespace tessera::nccl {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 
 // NCCL's own thread launches a group within some ten microseconds, and connects to peers within
 // milliseconds to seconds. A sleep takes 50 microseconds longer than requested, which every small
@@ -200,10 +200,10 @@ void NcclComm::finish() noexcept {
   const std::scoped_lock lock{ending_, calls_};
   if (comm_ == nullptr) { return; }
   ncclResult_t result = ncclCommFinalize(comm_);
-  const auto end = Clock::now() + kFarewell;
+  Patience patience{kFarewell};
   while (result == ncclSuccess || result == ncclInProgress) {
     if (ncclCommGetAsyncError(comm_, &result) != ncclSuccess || result != ncclInProgress) { break; }
-    if (Clock::now() > end) { return; }
+    if (patience.over()) { return; }
     std::this_thread::sleep_for(1ms);
   }
   if (result != ncclSuccess) { return; }
@@ -267,14 +267,15 @@ void NcclComm::settle(std::string_view call) {
 
 void NcclComm::settle(std::string_view call, std::chrono::milliseconds patience,
                       const std::function<bool()>& excused) {
-  auto begin = Clock::now();
+  WaitClock clock{patience};
+  auto begin = clock.now();
   for (;;) {
     const ncclResult_t result = state();
     if (result != ncclInProgress) { return check(result, comm_, call); }
     control_->check_alive();
-    const auto waited = Clock::now() - begin;
+    const auto waited = clock.now() - begin;
     if (waited > patience) {
-      begin = Clock::now();
+      begin = clock.now();
       if (excused()) { continue; }
       throw CommError{fmt::format(
           "{} of NCCL's communicator {} has not ended within {} ms: ranks cannot reach each other; "
@@ -336,8 +337,8 @@ void* NcclComm::register_window(void* data, std::size_t bytes) {
 ncclResult_t NcclComm::deregister_locked(void* handle, Registration how) noexcept {
   if (how == Registration::buffer) { return ncclCommDeregister(comm_, handle); }
   ncclResult_t result = deregister_window(comm_, handle);
-  const auto end = Clock::now() + kFarewell;
-  while (result == ncclInProgress && Clock::now() < end) {
+  Patience patience{kFarewell};
+  while (result == ncclInProgress && !patience.over()) {
     if (ncclCommGetAsyncError(comm_, &result) != ncclSuccess) { break; }
     std::this_thread::yield();
   }

@@ -7,8 +7,10 @@
 #include <new>
 #include <utility>
 
+#include "base/process_limits.hpp"
 #include "comm/control/aborted.hpp"
 #include "comm/control/failure_texts.hpp"
+#include "comm/control/wait_clock.hpp"
 #include "comm/nccl/last_resort.hpp"
 #include "tessera/base/error.hpp"
 
@@ -35,16 +37,15 @@ std::string hangs_text(const std::string& rank, const std::exception_ptr& error,
 }  // namespace
 
 void fail_after_control(TcpControlPlane& control, const std::string& fault) {
-  const auto end = std::chrono::steady_clock::now() + kControlFirst;
-  while (!control.failed() && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(kTick);
-  }
+  Patience patience{kControlFirst};
+  while (!control.failed() && !patience.over()) { std::this_thread::sleep_for(kTick); }
   control.fail(fault, control.rank());
 }
 
 NcclWatchdog::NcclWatchdog(std::shared_ptr<TcpControlPlane> control, int ordinal, Channels channels)
     : control_{std::move(control)}, ordinal_{ordinal}, channels_{std::move(channels)} {
-  thread_ = std::thread{[this] { watch(); }};  // first: if it fails, nothing may call this object
+  // First: if it fails, nothing may call this object.
+  thread_ = start_thread("the thread that watches NCCL", [this] { watch(); });
   control_->name_calls_by([this] { return call_under_way(); });
 }
 

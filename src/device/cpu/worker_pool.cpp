@@ -8,6 +8,7 @@
 #include <string>
 #include <system_error>
 
+#include "base/process_limits.hpp"
 #include "device/cpu/thread_name.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/math.hpp"
@@ -91,10 +92,8 @@ WorkerPool::WorkerPool(int threads, std::string_view name) {
       helpers_.emplace_back([this] { work(); });
     } catch (const std::system_error& error) {
       stop();
-      throw DeviceError(
-          fmt::format("thread {} of {} of \"{}\" cannot be started: {}; lower the number of "
-                      "threads or of ranks, or raise the limit of processes (ulimit -u)",
-                      helper + 1, threads, name, error.what()));
+      throw DeviceError(fmt::format("thread {} of {} of \"{}\" cannot be started: {}", helper + 1,
+                                    threads, name, no_thread_text(error)));
     } catch (...) {
       stop();
       throw;

@@ -3,6 +3,7 @@
 #include <exception>
 #include <system_error>
 
+#include "base/process_limits.hpp"
 #include "device/cpu/cpu_stream.hpp"
 #include "device/cpu/thread_name.hpp"
 #include "tessera/base/error.hpp"
@@ -23,10 +24,8 @@ WorkerStream::WorkerStream(std::string_view name) {
   try {
     thread_ = std::thread([this] { work(); });
   } catch (const std::system_error& error) {
-    throw DeviceError(
-        fmt::format("the thread of stream \"{}\" cannot be started: {}; lower the number of ranks "
-                    "or raise the limit of processes (ulimit -u)",
-                    name, error.what()));
+    throw DeviceError(fmt::format("the thread of stream \"{}\" cannot be started: {}", name,
+                                  no_thread_text(error)));
   }
   name_thread(thread_, name);
 }

@@ -45,12 +45,10 @@ Sharding::Sharding(const Mesh& mesh, Strategy strategy, Purpose purpose)
 }
 
 Channel Sharding::along_pipe(const std::vector<int>& places) const {
-  const MeshShape& shape = mesh_.shape();
-  const MeshGroups groups = shape.along({"pipe"});
-  const GroupOf group_of = [&](int rank) {
-    const int place = shape.index("pipe", rank);
-    const bool among = std::ranges::find(places, place) != places.end();
-    return among ? groups.group_of(rank) : groups.count() + rank;
+  const MeshGroups pipe = mesh_.shape().along({"pipe"});
+  const GroupOf group_of = [&, groups = pipe.groups()](int rank) {
+    const bool among = std::ranges::find(places, pipe.index_of(rank)) != places.end();
+    return among ? groups[static_cast<std::size_t>(rank)] : pipe.count() + rank;
   };
   return mesh_.world().split(mesh_.world().reduce_channel(), group_of,
                              fmt::format("pipe {} reduce", fmt::join(places, ",")));

@@ -6,6 +6,7 @@
 #include "comm/batch_text.hpp"
 #include "comm/control/aborted.hpp"
 #include "comm/control/failure_texts.hpp"
+#include "comm/control/wait_clock.hpp"
 #include "comm/control/wait_graph.hpp"
 #include "tessera/base/error.hpp"
 
@@ -122,8 +123,7 @@ std::shared_ptr<Meeting> LocalRanks::join(const Visit& visit) {
   }
 
   const auto over = [&] { return meeting->open_ || failure_->failed() || withdrawn(visit); };
-  const bool in_time =
-      meeting->changed_.wait_until(lock, std::chrono::steady_clock::now() + deadline_, over);
+  const bool in_time = WaitClock{deadline_}.wait_for(meeting->changed_, lock, deadline_, over);
   // An open meeting wins over everything: peers are already reading this rank's buffers.
   if (meeting->open_) { return meeting; }
   if (!in_time) { fail_locked(late_locked(*meeting, visit), me); }

@@ -9,14 +9,13 @@
 #include "comm/control/aborted.hpp"
 #include "comm/control/failure_message.hpp"
 #include "comm/control/failure_texts.hpp"
+#include "comm/control/wait_clock.hpp"
 #include "comm/control/wait_graph.hpp"
 #include "comm/mpi/mpi_tags.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // When a rank is checked for the end of its run. Before that, waiting costs nothing extra.
 constexpr std::chrono::milliseconds kStill{300};
@@ -47,7 +46,7 @@ class MpiControlPlane::Deserters {
 
   void something_moved() noexcept { looks_ = 0; }
   /// A rank that ended its run a while ago and still owes a message. Nothing has moved for `still`.
-  [[nodiscard]] std::optional<int> find(Clock::duration still) {
+  [[nodiscard]] std::optional<int> find(WaitClock::Duration still) {
     if (still < kStill) { return {}; }
     const std::optional<int> peer = at_end();
     if (!peer || ++looks_ < kLooks) { return {}; }
@@ -79,14 +78,12 @@ class MpiControlPlane::Deserters {
 
 class MpiControlPlane::Stillness {
  public:
-  explicit Stillness(std::chrono::milliseconds patience) noexcept : patience_{patience} {}
+  explicit Stillness(std::chrono::milliseconds patience)
+      : patience_{patience}, clock_{patience}, moved_{clock_.now()}, looked_{moved_} {}
 
-  void look() noexcept {
-    const Clock::time_point before = std::exchange(looked_, Clock::now());
-    if (looked_ - before > std::max(patience_ / 2, kTurn)) { something_moved(); }
-  }
+  void look() noexcept { looked_ = clock_.now(); }
   void something_moved() noexcept {
-    looked_ = moved_ = Clock::now();
+    looked_ = moved_ = clock_.now();
     looks_ = 0;
   }
   /// Pauses between two looks at what has arrived.
@@ -102,12 +99,11 @@ class MpiControlPlane::Stillness {
   /// Whether there were only a few looks so far, none after a sleep.
   [[nodiscard]] bool begins() const noexcept { return looks_ < kYields; }
   /// The time up to the last look.
-  [[nodiscard]] Clock::duration so_far() const noexcept { return looked_ - moved_; }
+  [[nodiscard]] WaitClock::Duration so_far() const noexcept { return looked_ - moved_; }
   [[nodiscard]] bool too_long() const noexcept { return so_far() > patience_; }
-  /// The time up to now, for a report.
+  /// The same for a report.
   [[nodiscard]] std::chrono::milliseconds waited() const noexcept {
-    const Clock::duration all = Clock::now() - moved_;
-    return std::min(std::chrono::duration_cast<std::chrono::milliseconds>(all), patience_);
+    return std::min(std::chrono::duration_cast<std::chrono::milliseconds>(so_far()), patience_);
   }
 
  private:
@@ -117,8 +113,9 @@ class MpiControlPlane::Stillness {
   static constexpr std::chrono::microseconds kSleep{20};
 
   const std::chrono::milliseconds patience_;
-  Clock::time_point moved_ = Clock::now();
-  Clock::time_point looked_ = moved_;
+  WaitClock clock_;
+  WaitClock::Time moved_;
+  WaitClock::Time looked_;
   int looks_ = 0;
 };
 
@@ -141,7 +138,7 @@ void MpiControlPlane::wait(MpiRequests& requests, const MpiWait& why) {
       deserters.something_moved();
       continue;
     }
-    still.look();  // look again: this process may have been stopped in between
+    still.look();
     if (still.too_long() || another_waits_) { report_late(why, requests.peers(), still); }
     if (const auto peer = why.at_end() ? std::nullopt : deserters.find(still.so_far())) {
       fail_and_throw(why.ended(*peer), rank());
@@ -208,9 +205,9 @@ bool MpiControlPlane::begin_report(const LateReport& report) {
 }
 
 void MpiControlPlane::hear_others_that_wait() noexcept {
-  const auto end = Clock::now() + kTurn;
+  Patience patience{kTurn};
   try {
-    while (!failed() && Clock::now() < end) {
+    while (!failed() && !patience.over()) {
       listen();
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }

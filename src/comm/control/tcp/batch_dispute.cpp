@@ -57,7 +57,7 @@ void BatchDispute::on_code(int rank, Frame& frame) {
 
 /// Asks the ranks that have not sent their batch, and tells all ranks the difference once all have,
 /// or after a while.
-void BatchDispute::settle(Clock::time_point now, const Say& say) {
+void BatchDispute::settle(WaitClock::Time now, const Say& say) {
   if (!dispute_ || dispute_->told || now < dispute_->ask_at) { return; }
   Dispute& dispute = *dispute_;
   if (!dispute.since) { dispute.since = now; }

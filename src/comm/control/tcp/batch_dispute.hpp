@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -13,6 +12,7 @@
 #include "comm/control/tcp/call_ledger.hpp"
 #include "comm/control/tcp/frame.hpp"
 #include "comm/control/tcp/rank_groups.hpp"
+#include "comm/control/wait_clock.hpp"
 
 namespace tessera {
 
@@ -32,7 +32,7 @@ class BatchDispute {
   using Say = std::function<void(int rank, const Frame& frame)>;
   /// Sends the messages that are due at `now`. The coordinator calls it repeatedly while the
   /// dispute is open.
-  void settle(std::chrono::steady_clock::time_point now, const Say& say);
+  void settle(WaitClock::Time now, const Say& say);
 
   /// Returns the ranks that have not issued batch `sequence` of `channel`, or nothing if that is no
   /// channel.
@@ -43,13 +43,12 @@ class BatchDispute {
   [[nodiscard]] HeldUp behind(const CallSeries& channel) const;
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Dispute {
     CallSeries channel;
     std::uint64_t sequence;
     std::vector<std::optional<std::string>> codes;  // by index in its group
-    std::optional<Clock::time_point> since = {};    // when it was first settled
-    Clock::time_point ask_at = {};
+    std::optional<WaitClock::Time> since = {};      // when it was first settled
+    WaitClock::Time ask_at = {};
     bool told = false;
   };
 

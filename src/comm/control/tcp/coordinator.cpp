@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/process_limits.hpp"
 #include "comm/control/failure_texts.hpp"
 #include "comm/control/tcp/listening.hpp"
 #include "comm/control/tcp/messages.hpp"
@@ -58,14 +59,15 @@ Coordinator::Coordinator(JobIdentity job, const RankNames& names, Socket listene
                          std::chrono::milliseconds patience)
     : job_{std::move(job)},
       names_{names},
-      join_end_{Clock::now() + patience},
+      clock_{patience},
+      join_end_{clock_.now() + patience},
       listener_{std::move(listener)},
       talk_{job_.size, names,
             [this](const std::vector<int>& ranks, const Frame& frame) { say_to(ranks, frame); }} {
   std::tie(wake_reader_, wake_writer_) = socket_pair();
-  lines_.emplace_back(std::move(own), FrameReader{kHelloBytes});
+  add_line(std::move(own));
   append(last_words_, told_by(0, ""));
-  thread_ = std::thread{[this] { serve(); }};
+  thread_ = start_thread("the thread that passes on messages of ranks", [this] { serve(); });
 }
 
 Coordinator::~Coordinator() {
@@ -89,11 +91,11 @@ void Coordinator::end_without_memory() noexcept {
     std::string& out = line.out.bytes();
     if (out.capacity() - out.size() >= last_words_.size()) { out += last_words_; }
   }
-  const auto end = Clock::now() + kCoordinatorLastWords;
+  Patience patience{kCoordinatorLastWords};
   const auto has_words = [](const Line& line) { return !line.closing && !line.out.empty(); };
   for (;;) {
     for (Line& line : lines_) { write(line); }
-    if (std::none_of(lines_.begin(), lines_.end(), has_words) || Clock::now() > end) { return; }
+    if (std::none_of(lines_.begin(), lines_.end(), has_words) || patience.over()) { return; }
     std::this_thread::sleep_for(5ms);
   }
 }
@@ -101,10 +103,10 @@ void Coordinator::end_without_memory() noexcept {
 void Coordinator::serve_all() {
   while (!stop_) { serve_once(timeout_ms()); }
   // Messages of ranks are passed on, and pending ones sent, before the end.
-  const auto end = Clock::now() + kCoordinatorLastWords;
+  Patience patience{kCoordinatorLastWords};
   serve_once(0);
   const auto has_words = [](const Line& line) { return !line.out.empty(); };
-  while (std::any_of(lines_.begin(), lines_.end(), has_words) && Clock::now() < end) {
+  while (std::any_of(lines_.begin(), lines_.end(), has_words) && !patience.over()) {
     serve_once(kCoordinatorTickMs);
   }
 }
@@ -134,7 +136,7 @@ void Coordinator::serve_once(int timeout_ms) {
 }
 
 void Coordinator::look_at_time() {
-  const auto now = Clock::now();
+  const WaitClock::Time now = clock_.now();
   for (Line& line : lines_) {
     if (line.rank < 0 && now > line.since + kHelloTime) { line.closing = true; }
   }
@@ -166,8 +168,14 @@ void Coordinator::let_in() {
     }
     std::string host = peer_host(socket);
     make_room_for(host);
-    lines_.emplace_back(std::move(socket), FrameReader{kHelloBytes}).host = std::move(host);
+    add_line(std::move(socket)).host = std::move(host);
   }
+}
+
+Coordinator::Line& Coordinator::add_line(Socket socket) {
+  Line& line = lines_.emplace_back(std::move(socket), FrameReader{kHelloBytes});
+  line.since = clock_.now();
+  return line;
 }
 
 void Coordinator::make_room_for(const std::string& host) {

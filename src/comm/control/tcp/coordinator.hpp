@@ -13,6 +13,7 @@
 #include "comm/control/tcp/frame.hpp"
 #include "comm/control/tcp/job_talk.hpp"
 #include "comm/control/tcp/socket.hpp"
+#include "comm/control/wait_clock.hpp"
 
 namespace tessera {
 
@@ -46,15 +47,13 @@ class Coordinator {
   Coordinator& operator=(const Coordinator&) = delete;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   struct Line {
     Line(Socket socket_, FrameReader in_) : socket{std::move(socket_)}, in{std::move(in_)} {}
 
     Socket socket;
     FrameReader in;
     Outbox out = {};
-    Clock::time_point since = Clock::now();
+    WaitClock::Time since = {};
     int rank = -1;  // -1 before it has identified itself
     std::string who = {};
     std::string host = {};  // the host that it connects from
@@ -68,6 +67,7 @@ class Coordinator {
   [[nodiscard]] int timeout_ms() const;
   void look_at_time();
   void let_in();
+  Line& add_line(Socket socket);
   void make_room_for(const std::string& host);
   bool close_first_stranger(const std::string* host);
   void read(Line& line);
@@ -89,7 +89,8 @@ class Coordinator {
 
   const JobIdentity job_;
   const RankNames& names_;
-  const Clock::time_point join_end_;
+  WaitClock clock_;
+  const WaitClock::Time join_end_;
   Socket listener_;
   Socket wake_reader_;
   Socket wake_writer_;

@@ -54,7 +54,7 @@ void JobTalk::on_text(int rank, Frame& frame) {
   tell_(groups_.members(frame.call.group), meetings_.take(frame.call, frame.sequence));
 }
 
-void JobTalk::settle(std::chrono::steady_clock::time_point now) {
+void JobTalk::settle(WaitClock::Time now) {
   dispute_.settle(now, [this](int rank, const Frame& frame) { tell_({rank}, frame); });
 }
 

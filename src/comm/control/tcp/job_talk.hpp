@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,6 +10,7 @@
 #include "comm/control/tcp/frame.hpp"
 #include "comm/control/tcp/rank_groups.hpp"
 #include "comm/control/tcp/text_meetings.hpp"
+#include "comm/control/wait_clock.hpp"
 
 namespace tessera {
 
@@ -32,7 +32,7 @@ class JobTalk {
   [[nodiscard]] bool disputes() const noexcept { return dispute_.open(); }
   /// Asks ranks that differ for their batches, and tells all ranks the difference once it is due at
   /// `now`. Call it after `hear`, and repeatedly while ranks differ.
-  void settle(std::chrono::steady_clock::time_point now);
+  void settle(WaitClock::Time now);
   /// All ranks of the job, in ascending order.
   [[nodiscard]] const std::vector<int>& everyone() const { return groups_.members(kAllRanks); }
 

@@ -20,7 +20,6 @@ namespace tessera {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 
 // The texts of all ranks arrive in one frame.
 constexpr std::size_t kMostFrameBytes = UINT32_MAX;
@@ -47,21 +46,10 @@ Frame hello(const JobPlace& place) {
   return frame;
 }
 
-/// Waits until `socket` is readable; returns false at `end`.
-bool wait_to_read(const Socket& socket, Clock::time_point end) {
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-    if (left <= 0) { return false; }
-    pollfd watched{socket.handle(), POLLIN, 0};
-    const int ready = ::poll(&watched, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
-    if (ready > 0) { return true; }
-  }
-}
-
 /// Identifies this process, and waits for the coordinator's welcome until `end`. Returns false,
 /// with the reason in `why`, if this attempt failed and another may succeed.
-bool enter(const JobPlace& place, CoordinatorConnection& connection, Clock::time_point end,
-           std::string& why) {
+bool enter(const JobPlace& place, CoordinatorConnection& connection, WaitClock& clock,
+           WaitClock::Time end, std::string& why) {
   connection.in = FrameReader{kMostFrameBytes};
   Outbox out;
   append(out.bytes(), hello(place));
@@ -70,7 +58,7 @@ bool enter(const JobPlace& place, CoordinatorConnection& connection, Clock::time
   std::array<char, 4096> buffer;
   Frame frame;
   while (!connection.in.next(frame)) {
-    if (!wait_to_read(connection.socket, end)) {
+    if (!wait_for(connection.socket, POLLIN, clock, end)) {
       why = "the program that listens there does not answer";
       return false;
     }
@@ -98,7 +86,8 @@ CoordinatorConnection join_own_coordinator(const JobPlace& place, const RankName
                                                           std::move(theirs), patience),
                             std::move(mine), FrameReader{kMostFrameBytes}};
   std::string why;
-  if (!enter(place, own, Clock::now() + patience + kGrace, why)) { throw CommError{why}; }
+  WaitClock clock{patience + kGrace};
+  if (!enter(place, own, clock, clock.now() + patience + kGrace, why)) { throw CommError{why}; }
   return own;
 }
 
@@ -107,16 +96,18 @@ CoordinatorConnection join_own_coordinator(const JobPlace& place, const RankName
 CoordinatorConnection join_job(const JobPlace& place, const RankNames& names,
                                std::chrono::milliseconds patience) {
   if (place.rank == 0) { return join_own_coordinator(place, names, patience); }
-  const auto end = Clock::now() + patience;
+  WaitClock clock{patience};
+  const WaitClock::Time end = clock.now() + patience;
   CoordinatorConnection connection{nullptr, {}, FrameReader{kMostFrameBytes}};
   for (;;) {
     std::string why = "no answer";
-    const bool entered = connect_to(place.meet, end, why, [&](Socket socket, std::string& problem) {
+    const auto take = [&](Socket socket, std::string& problem) {
       connection.socket = std::move(socket);
-      return enter(place, connection, end + kGrace, problem);
-    });
+      return enter(place, connection, clock, end + kGrace, problem);
+    };
+    const bool entered = connect_to(place.meet, clock, end, why, take);
     if (entered) { return connection; }
-    if (Clock::now() + kRetry > end) {
+    if (clock.now() + kRetry > end) {
       throw CommError{fmt::format(
           "rank {} did not find rank 0 at {} within {} ms ({}); check whether rank 0 runs and "
           "listens there: MASTER_ADDR and MASTER_PORT must name the same address on all machines",

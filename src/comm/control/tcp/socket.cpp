@@ -21,8 +21,6 @@
 namespace tessera {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // One of several addresses may silently drop what is sent to it.
 constexpr std::chrono::milliseconds kAttempt{3000};
 
@@ -48,20 +46,8 @@ void tune(const Socket& socket) noexcept {
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * silence);
 }
 
-/// Waits for `events`; returns false at `end`. Events that are already pending are seen after `end`
-/// too: a thread that was kept from running reports the result of its attempt.
-bool wait_for(const Socket& socket, short events, Clock::time_point end) noexcept {
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-    pollfd watched{socket.handle(), events, 0};
-    const auto wait = static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
-    const int ready = ::poll(&watched, 1, wait);
-    if (ready > 0) { return true; }
-    if (left <= 0 || (ready < 0 && errno != EINTR)) { return false; }
-  }
-}
-
-Socket connect_one(const addrinfo& address, Clock::time_point end, std::string& why) {
+Socket connect_one(const addrinfo& address, WaitClock& clock, WaitClock::Time end,
+                   std::string& why) {
   Socket socket{::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!socket) {
     why = system_error();
@@ -72,7 +58,7 @@ Socket connect_one(const addrinfo& address, Clock::time_point end, std::string& 
     why = system_error();
     return {};
   }
-  if (!wait_for(socket, POLLOUT, std::min(end, Clock::now() + kAttempt))) {
+  if (!wait_for(socket, POLLOUT, clock, std::min(end, clock.now() + kAttempt))) {
     why = "no answer";
     return {};
   }
@@ -104,6 +90,19 @@ bool is_own_end(const Socket& socket) noexcept {
 }
 
 }  // namespace
+
+// Events that are already pending are seen after `end` too: a thread that was kept from running
+// reports the result of its attempt.
+bool wait_for(const Socket& socket, short events, WaitClock& clock, WaitClock::Time end) noexcept {
+  for (;;) {
+    const auto left = std::min(end - clock.now(), clock.tick());
+    pollfd watched{socket.handle(), events, 0};
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+    const int ready = ::poll(&watched, 1, static_cast<int>(std::max<std::int64_t>(wait, 0)));
+    if (ready > 0) { return true; }
+    if (left.count() <= 0 || (ready < 0 && errno != EINTR)) { return false; }
+  }
+}
 
 Socket::~Socket() {
   if (handle_ >= 0) { ::close(handle_); }
@@ -169,12 +168,12 @@ std::string peer_host(const Socket& socket) {
   return host_text(generic, bytes);
 }
 
-bool connect_to(const HostPort& place, Clock::time_point end, std::string& why,
+bool connect_to(const HostPort& place, WaitClock& clock, WaitClock::Time end, std::string& why,
                 const TakeConnection& take) {
   const Addresses addresses = resolve(place, why);
   AddressProblems tried;
   for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
-    Socket socket = connect_one(*each, end, why);
+    Socket socket = connect_one(*each, clock, end, why);
     if (socket && is_own_end(socket)) {
       why = "no program listens there";
     } else if (socket && take(std::move(socket), why)) {
@@ -186,9 +185,9 @@ bool connect_to(const HostPort& place, Clock::time_point end, std::string& why,
   return false;
 }
 
-Socket connect_to(const HostPort& place, Clock::time_point end, std::string& why) {
+Socket connect_to(const HostPort& place, WaitClock& clock, WaitClock::Time end, std::string& why) {
   Socket connection;
-  (void)connect_to(place, end, why, [&](Socket socket, std::string& /*why*/) {
+  (void)connect_to(place, clock, end, why, [&](Socket socket, std::string& /*why*/) {
     connection = std::move(socket);
     return true;
   });

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm/control/tcp/addresses.hpp"
+#include "comm/control/wait_clock.hpp"
 
 namespace tessera {
 
@@ -66,12 +67,15 @@ class Outbox {
 [[nodiscard]] std::string peer_host(const Socket& socket);
 /// Returns whether a connection is the right one; if not, sets `why` to the reason.
 using TakeConnection = std::function<bool(Socket connection, std::string& why)>;
+/// Waits until there is one of `events` (POLLIN, POLLOUT); returns false at `end`.
+[[nodiscard]] bool wait_for(const Socket& socket, short events, WaitClock& clock,
+                            WaitClock::Time end) noexcept;
 /// Tries each address of `place` once, until `take` accepts a connection or `end` passes. Returns
 /// false, with the result of each address in `why`, if none was accepted.
-[[nodiscard]] bool connect_to(const HostPort& place, std::chrono::steady_clock::time_point end,
+[[nodiscard]] bool connect_to(const HostPort& place, WaitClock& clock, WaitClock::Time end,
                               std::string& why, const TakeConnection& take);
 /// Returns the first connection, or an empty socket if there is none.
-[[nodiscard]] Socket connect_to(const HostPort& place, std::chrono::steady_clock::time_point end,
+[[nodiscard]] Socket connect_to(const HostPort& place, WaitClock& clock, WaitClock::Time end,
                                 std::string& why);
 /// Returns the two ends of a connection within this process.
 [[nodiscard]] std::pair<Socket, Socket> socket_pair();

@@ -9,7 +9,9 @@
 #include <tuple>
 #include <utility>
 
+#include "base/process_limits.hpp"
 #include "comm/control/tcp/messages.hpp"
+#include "comm/control/wait_clock.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -51,7 +53,7 @@ TcpControlPlane::TcpControlPlane(const JobPlace& place, std::chrono::millisecond
   append(last_words_, failure);
   no_memory_ = kNoMemory;
   out_.bytes().reserve(kWordsBytes);
-  thread_ = std::thread{[this] { serve(); }};
+  thread_ = start_thread("the thread that hears other ranks", [this] { serve(); });
 }
 
 TcpControlPlane::~TcpControlPlane() {
@@ -68,9 +70,9 @@ void TcpControlPlane::serve() {
     hear();
   } catch (const std::exception&) { end_without_memory(); }
   // The connection is lost, or this rank leaves: its last messages must arrive.
-  const auto end = Clock::now() + kLastWords;
+  Patience patience{kLastWords};
   std::unique_lock lock{mutex_};
-  while (!out_.empty() && Clock::now() < end) {
+  while (!out_.empty() && !patience.over()) {
     send_waiting();
     if (!out_.empty()) { changed_.wait_for(lock, 5ms); }
   }
@@ -276,7 +278,7 @@ std::vector<std::string> TcpControlPlane::exchange(const CallSeries& call, std::
   const std::chrono::milliseconds patience = at_end ? end_deadline() : deadline();
   const auto key = std::pair{call, sequence};
   std::optional<int> ended;
-  const bool in_time = changed_.wait_until(lock, Clock::now() + patience, [&] {
+  const bool in_time = WaitClock{patience}.wait_for(changed_, lock, patience, [&] {
     if (!at_end) { ended = ended_without_locked(call, sequence); }
     return failed() || ended || texts_.contains(key);
   });
@@ -294,7 +296,7 @@ std::vector<std::string> TcpControlPlane::exchange(const CallSeries& call, std::
   if (!answer.silent && answer.missing.empty() && answer.by.guilty.empty()) {
     // All have made the call but must not go on: they are about to be told how their batches
     // differ.
-    (void)changed_.wait_for(lock, kAnswer, [&] { return failed(); });
+    (void)WaitClock{kAnswer}.wait_for(changed_, lock, kAnswer, [&] { return failed(); });
     failure().check(rank());
     answer = unanswered();
   }
@@ -327,7 +329,8 @@ TcpControlPlane::Answer TcpControlPlane::ask_locked(std::unique_lock<std::mutex>
   frame.call = call;
   frame.sequence = sequence;
   say(frame);
-  (void)changed_.wait_for(lock, kAnswer, [&] { return failed() || answers_.contains(key); });
+  (void)WaitClock{kAnswer}.wait_for(changed_, lock, kAnswer,
+                                    [&] { return failed() || answers_.contains(key); });
   if (auto answer = answers_.extract(key)) { return std::move(answer.mapped()); }
   failure().check(rank());
   return unanswered();

@@ -76,8 +76,6 @@ class TcpControlPlane final : public ControlPlane {
   void name_calls_by(std::function<std::string()> under_way);
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   /// The coordinator's answer to the question which ranks are late.
   struct Answer {
     std::vector<int> missing;  // missing in the call
