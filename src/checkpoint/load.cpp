@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/enumerator.hpp"
 #include "checkpoint/collective_failure.hpp"
 #include "checkpoint/load_plan.hpp"
 #include "checkpoint/load_source.hpp"
@@ -96,6 +97,7 @@ LoadReport load(ShardedModel& model, const std::filesystem::path& path,
                 const CheckpointExtras& extras, const LoadOptions& options) {
   World& world = model.world();
   engine::TrainingState state{model};
+  require_enumerator("load: what", options.what, What::weights);
   const bool everything = options.what == What::everything;
   expects(!everything || state.has_optimizer(),
           "load: the model has no optimizer; call optimize_with before loading the whole state");

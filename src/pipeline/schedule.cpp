@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/enumerator.hpp"
 #include "pipeline/progress.hpp"
 #include "tessera/base/error.hpp"
 
@@ -78,6 +79,7 @@ void check_complete(const Schedule& schedule) {
   for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
     const int rank = static_cast<int>(r);
     for (const Action& action : schedule.ranks[r]) {
+      require_enumerator("Action::work", action.work, Work::backward_weight);
       if (action.stage < 0 || action.stage >= schedule.stages() || action.micro_batch < 0 ||
           action.micro_batch >= schedule.micro_batches) {
         refuse(schedule,

@@ -357,6 +357,19 @@ TEST(Load, ComesAfterOptimizeWithUnlessWeightsAloneAreLoaded) {
   });
 }
 
+TEST(Save, RefusesABufferWithoutAnAddress) {
+  const TemporaryFolder folder;
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World&, ToyTrainer& trainer) {
+    trainer.step();
+    const CheckpointExtras extras{
+        .buffers = {{.name = "mask", .shape = {3}, .values = {nullptr, 3, DType::fp32}}}};
+    EXPECT_THAT(
+        message_of<ContractError>([&] { (void)save(trainer.model(), folder / "a", extras); }),
+        HasSubstr("buffer 'mask' has 3 elements, but no address"));
+    (void)save(trainer.model(), folder / "a");  // as if the call had not been made
+  });
+}
+
 TEST(Save, RefusesNamesThatAreNotUnique) {
   const TemporaryFolder folder;
   std::atomic<int> told = 0;

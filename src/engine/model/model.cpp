@@ -8,6 +8,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/enumerator.hpp"
 #include "engine/model/agreement.hpp"
 #include "engine/model/initialise.hpp"
 #include "engine/rules/moment_rules.hpp"
@@ -275,6 +276,13 @@ void Model::close(UseKind kind, std::size_t unit, int micro_batch, bool unwindin
 }
 
 void Model::watch(std::size_t unit, int micro_batch, ConstView output) {
+  if (output.elems < 0 || (output.elems > 0 && output.data == nullptr)) {
+    throw ContractError{
+        fmt::format("watch of unit '{}': the output is {} elements at {}; give the address of the "
+                    "first and their number, 0 or more",
+                    plans()[unit].name, output.elems, output.data)};
+  }
+  require_enumerator("watch: the dtype", output.dtype, DType::fp64);
   if (!evaluating_) { training_->watch(unit, micro_batch, output); }
 }
 
@@ -400,6 +408,7 @@ Tensor Model::gradient(std::size_t unit, std::string_view name) const {
 void Model::export_state(StateTensor what, const StateSink& sink) {
   rethrow_failure();
   expects(is_materialized(), "export_state: call materialize first");
+  require_enumerator("export_state: what", what, StateTensor::gradients);
   expects(sink != nullptr, "export_state: the sink is empty; pass a function");
   expects(!evaluating_, "export_state: the model is being evaluated; end the Evaluation first");
   if (what == StateTensor::parameters) {
