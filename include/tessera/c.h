@@ -543,7 +543,7 @@ typedef struct tessera_step_report {
 } tessera_step_report;
 
 /** Collective: averages the gradients, clips them and updates the parameters. `loss` is the device
- * address of this rank's mean loss, or NULL. */
+ * address of this rank's mean loss. `loss` may be NULL. All ranks give one, or none. */
 tessera_status tessera_step(tessera_model* model, const double* loss);
 /** Writes the device address of the factor by which the trainer multiplies the gradient of its
  * loss; NULL, which means 1, before tessera_optimize_with. */

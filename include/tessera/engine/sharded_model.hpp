@@ -133,12 +133,14 @@ class ShardedModel {
 
   /// *Collective.* Averages the accumulated gradients, clips them and updates the parameters.
   /// `loss`, if given, is the device address of this rank's mean loss over its micro-batches, for
-  /// the report. On a mesh with `pipe` the ranks of one place give it, and the others null. Along
-  /// `tensor`, where all ranks have the same loss, the first rank's is used. Throws ContractError
-  /// unless exactly `accumulate` micro-batches have been run, and in the first step if the loss is
-  /// scaled but `loss_scale` has not been called since `optimize_with`. A mistake that
-  /// ModelOptions::checks finds at the end of a micro-batch is a ContractError here, or in the
-  /// first forward scope of the next micro-batch.
+  /// the report. All ranks give it, or none; on a mesh with `pipe` all ranks of one place give it,
+  /// and the others null. Along `tensor`, where all ranks have the same loss, the first rank's is
+  /// used. Ranks that do otherwise get a ContractError in the first step, and later a CommError, or
+  /// on meshes with `tensor` or `pipe`, where a rank gives it in every step or in none, a
+  /// ContractError. Throws ContractError unless exactly `accumulate` micro-batches have been run,
+  /// and in the first step if the loss is scaled but `loss_scale` has not been called since
+  /// `optimize_with`. A mistake that ModelOptions::checks finds at the end of a micro-batch is a
+  /// ContractError here, or in the first forward scope of the next micro-batch.
   ///
   /// If the gradient is not finite on some rank, no rank updates anything, and a dynamic loss scale
   /// falls. Throws NumericError, the same on all ranks, once this has happened at least `max_skips`

@@ -340,6 +340,7 @@ void Model::step(const double* loss) {
                     training_->ended(), options_.accumulate)};
   }
   require_no_graph(world_, options_);
+  step.check(loss);
   sums_->add();
   update_order_ = step.run(loss, declaration_.order());
   sums_->next_step();

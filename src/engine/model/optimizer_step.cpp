@@ -141,13 +141,13 @@ void OptimizerStep::clear_sums() {
 
 // Labels are compared across ranks, so a rate that differs is rejected there. The optimizer's own
 // rate was compared with the optimizer.
-std::string OptimizerStep::with_rate(const char* label) const {
+std::string OptimizerStep::with_rate(const std::string& label) const {
   const float agreed = std::visit([](const auto& rule) { return rule.lr; }, optimizer_);
   if (learning_rate_ == agreed) { return label; }
   return fmt::format("{} at learning rate {}", label, learning_rate_);
 }
 
-void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
+void OptimizerStep::reduce_scalars(const double* loss, const std::string& label) {
   const Stream compute = world_.compute_stream();
   auto* sums = static_cast<double*>(sums_.data());
   const auto count = static_cast<std::size_t>(finish_.norms) + 1;

@@ -36,7 +36,7 @@ class OptimizerStep {
   /// *Collective.* Gradients and parameters have settled on the compute stream. `loss`: device
   /// memory or null. The batch's label states the learning rate if it differs from the optimizer's
   /// own, so that ranks with different rates get an error.
-  void reduce_scalars(const double* loss, const char* label);
+  void reduce_scalars(const double* loss, const std::string& label);
   /// Updates what this rank holds, with the scalars of `reduce_scalars`. Offloaded units update
   /// beside the compute stream, in the order of `units`.
   void update(const std::vector<std::size_t>& units);
@@ -83,7 +83,7 @@ class OptimizerStep {
   void plan_norms(const Setup& setup);
   void add_norms(double* sums);
   void clear_sums();
-  [[nodiscard]] std::string with_rate(const char* label) const;
+  [[nodiscard]] std::string with_rate(const std::string& label) const;
 
   World& world_;
   LiveUnits& units_;

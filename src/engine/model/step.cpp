@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <utility>
 
 #include "engine/model/agreement.hpp"
@@ -46,11 +47,16 @@ Step::Step(World& world, Journal& journal, LiveUnits& units, const OptimizerStep
       optimizer_{world, units, setup},
       search_{world, setup.model.max_skips,
               setup.group.in_stages() ? passes : std::vector<std::size_t>{}},
+      givers_{world, setup.model},
       in_stages_{setup.group.in_stages()} {}
 
-std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
+void Step::check(const double* loss) {
   require_loss_scale_known();
   require_slots_free();
+  change_ = givers_.check(loss != nullptr);
+}
+
+std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
   units_.gradients().settle();
   GatherLane& gather = units_.parameters().lane();
   gather.settle();
@@ -61,7 +67,8 @@ std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
   // would not join the comparison. Places along pipe have orders of their own; there the gathers'
   // labels show a difference.
   const bool new_order = order.take_changed() && !in_stages_;
-  optimizer_.reduce_scalars(loss, new_order ? "step in a new order of units" : "step");
+  const std::string label = new_order ? "step in a new order of units" : "step";
+  optimizer_.reduce_scalars(loss, label + change_);
   if (new_order) { check_order_across_ranks(order); }
   if (search_.needs_outcome()) { search_.learn(optimizer_.scalars()); }
   stuck_check_due_ = search_.end_step();
@@ -80,6 +87,7 @@ std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
 void Step::continue_after(std::int64_t step, const kernels::StepScalars& scalars) {
   optimizer_.continue_after(scalars);
   search_.continue_after(scalars.skipped_in_a_row);
+  givers_.forget();
   journal_.continue_after(step);
   made_ = 0;
   stuck_check_due_ = false;

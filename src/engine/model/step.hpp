@@ -1,9 +1,14 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/model/loss_givers.hpp"
 #include "engine/model/non_finite_search.hpp"
 #include "engine/model/optimizer_step.hpp"
 #include "engine/plan/use_order.hpp"
@@ -24,9 +29,12 @@ class Step {
   Step(World& world, Journal& journal, LiveUnits& units, const OptimizerStep::Setup& setup,
        const std::vector<std::size_t>& passes);
 
-  /// *Collective.* All micro-batches have ended. `loss`: device memory or null. `order`: the order
-  /// in which units were opened; it is compared across ranks when it is new. Returns the order in
-  /// which units are updated.
+  /// *Collective.* Throws ContractError, before anything changes, if a step with this `loss` would
+  /// report or compute something else than the trainer means.
+  void check(const double* loss);
+  /// *Collective.* All micro-batches have ended, and `check` has passed. `loss`: device memory or
+  /// null. `order`: the order in which units were opened; it is compared across ranks when it is
+  /// new. Returns the order in which units are updated.
   std::vector<std::size_t> run(const double* loss, UseOrder& order);
   /// Throws NumericError, once, if too many steps in a row, including the last one, were skipped.
   /// Within a graph it is thrown later: the outcome is known when the graph has run.
@@ -61,6 +69,8 @@ class Step {
   const ModelOptions& options_;
   OptimizerStep optimizer_;
   NonFiniteSearch search_;
+  LossGivers givers_;
+  std::string change_;  // of the losses given, for the label of the step
   bool in_stages_;
   std::int64_t made_ = 0;
   bool loss_scale_asked_ = false;
