@@ -550,6 +550,13 @@ tessera_status tessera_step(tessera_model* model, const double* loss);
 tessera_status tessera_loss_scale(tessera_model* model, const float** scale);
 /** Sets the learning rate of the next and all later steps, the same on all ranks. */
 tessera_status tessera_set_learning_rate(tessera_model* model, float lr);
+/** Leaves a trained parameter as it is until tessera_unfreeze: no step between moves its value or
+ * its optimizer state, and tessera_has_gradient writes 0. All ranks freeze the same.
+ * TESSERA_CONTRACT_ERROR for a parameter that was declared frozen, and while a step is under way in
+ * which its gradient was handed out. */
+tessera_status tessera_freeze(tessera_model* model, tessera_unit unit, const char* name);
+/** Trains a parameter again that tessera_freeze has frozen. TESSERA_CONTRACT_ERROR as there. */
+tessera_status tessera_unfreeze(tessera_model* model, tessera_unit unit, const char* name);
 /** Waits for the last step and writes its report. The caller sets report->size. */
 tessera_status tessera_report(tessera_model* model, tessera_step_report* report);
 /** Writes the report of the step before the last, without waiting for the last. The caller sets

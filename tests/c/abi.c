@@ -344,6 +344,8 @@ IS_FUNCTION(tessera_export_state, tessera_status,
 IS_FUNCTION(tessera_save_options_init, tessera_status, (tessera_save_options*, size_t));
 IS_FUNCTION(tessera_save, tessera_status,
             (tessera_model*, const char*, const tessera_save_options*));
+IS_FUNCTION(tessera_freeze, tessera_status, (tessera_model*, tessera_unit, const char*));
+IS_FUNCTION(tessera_unfreeze, tessera_status, (tessera_model*, tessera_unit, const char*));
 IS_FUNCTION(tessera_newest_checkpoint, tessera_status, (const char*, char*, size_t, int64_t*));
 IS_FUNCTION(tessera_load_options_init, tessera_status, (tessera_load_options*, size_t));
 IS_FUNCTION(tessera_load, tessera_status,

@@ -125,6 +125,19 @@ class ShardedModel {
   /// has no other use.
   [[nodiscard]] Evaluation evaluate();
 
+  /// Leaves a trained parameter as it is until `unfreeze`. In the steps between, scopes hand out no
+  /// gradient of it (BackwardScope::has_grad is false), and neither moments nor weight decay move
+  /// it. Its value and its optimizer state are kept as they are, take the same memory, and are in
+  /// checkpoints; its training later goes on from there. Updates count in Adam's corrections of
+  /// its moments while it is frozen too. That it is frozen is not in checkpoints, and a load does
+  /// not change it. An alias stands for its owner. All ranks freeze the same: `step` compares, at
+  /// no further communication, and throws CommError if they differ. Throws ContractError before
+  /// `materialize`, in a model for inference, for a parameter that was declared frozen, and while a
+  /// step is under way in which its gradient was handed out.
+  void freeze(Unit unit, std::string_view parameter);
+  /// Trains a parameter again that `freeze` has frozen. Throws ContractError as `freeze`.
+  void unfreeze(Unit unit, std::string_view parameter);
+
   /// Sets the learning rate of the next and all later steps; groups use their multiple of it. All
   /// ranks give the same rate: `step` compares the rates, at no further communication, and throws
   /// CommError that names two ranks and their rates if they differ. Throws ContractError before

@@ -286,6 +286,29 @@ void Model::watch(std::size_t unit, int micro_batch, ConstView output) {
   if (!evaluating_) { training_->watch(unit, micro_batch, output); }
 }
 
+void Model::set_frozen(const char* call, std::size_t unit, std::string_view name, bool frozen) {
+  rethrow_failure();
+  require_training(call);
+  if (!is_materialized()) { throw ContractError{fmt::format("{}: call materialize first", call)}; }
+  const ParameterRef at = find(unit, name);
+  const UnitPlan& owner = plans()[at.unit];
+  const ParameterInfo& info = owner.infos[at.parameter];
+  if (!info.trainable) {
+    throw ContractError{fmt::format(
+        "{}: '{}' was declared frozen, without memory to train it; declare it trainable", call,
+        info.full_name())};
+  }
+  if (owner.frozen[at.parameter] == frozen) { return; }
+  const LiveUnit& live = (*units_)[at.unit];
+  if (training_->begun() > 0 && live.trains() && live.gradients().is_taken(at.parameter)) {
+    throw ContractError{
+        fmt::format("{}: this step already has a gradient of '{}'; call it between steps", call,
+                    info.full_name())};
+  }
+  declaration_.set_frozen(at, frozen);
+  if (step_) { step_->plan_runs(at.unit); }
+}
+
 void Model::begin_evaluation() {
   rethrow_failure();
   expects(is_materialized(), "evaluate: call materialize first");
@@ -377,13 +400,13 @@ ConstTensor Model::parameter(std::size_t unit, std::string_view name) const {
 
 bool Model::has_gradient(std::size_t unit, std::string_view name) const {
   const auto [owner, index] = find(unit, name);
-  return plans()[owner].infos[index].trainable;
+  return plans()[owner].infos[index].trainable && !plans()[owner].frozen[index];
 }
 
 ParameterRef Model::trained(std::size_t unit, std::string_view name) const {
   const ParameterRef found = find(unit, name);
   const ParameterInfo& info = plans()[found.unit].infos[found.parameter];
-  if (info.trainable) { return found; }
+  if (info.trainable && !plans()[found.unit].frozen[found.parameter]) { return found; }
   throw ContractError{
       fmt::format("'{}' is frozen and has no gradient; check has_grad first", info.full_name())};
 }

@@ -42,6 +42,8 @@ class OptimizerStep {
   void update(const std::vector<std::size_t>& units);
 
   void set_learning_rate(float lr);
+  /// The frozen parameters of a unit have changed. Waits for updates in flight.
+  void plan_runs(std::size_t unit);
   /// The outcome of an update. Waits until it is known, which is before parameters are updated.
   struct Outcome {
     const kernels::StepScalars& scalars;
@@ -56,7 +58,7 @@ class OptimizerStep {
   [[nodiscard]] const Optimizer& rule() const noexcept { return optimizer_; }
   /// The number of states per element, and their format (fp32 for a user's optimizer).
   [[nodiscard]] int states() const noexcept { return state_count(optimizer_); }
-  [[nodiscard]] MomentFormat moments() const noexcept { return moments_; }
+  [[nodiscard]] MomentFormat moments() const noexcept { return options_.moments; }
   /// Device memory.
   [[nodiscard]] const float* loss_scale() const noexcept;
   [[nodiscard]] std::size_t persistent_bytes() const noexcept { return device_state_.bytes(); }
@@ -90,7 +92,8 @@ class OptimizerStep {
   kernels::FinishStep finish_;
   Optimizer optimizer_;  // without its rate:
   float learning_rate_;
-  MomentFormat moments_ = MomentFormat::fp32;
+  OptimizerOptions options_;
+  ParameterRules rules_;
   Arena device_state_;
   Arena host_state_;  // of offloaded units
   std::vector<NormTerms> norms_;

@@ -48,6 +48,7 @@ Step::Step(World& world, Journal& journal, LiveUnits& units, const OptimizerStep
       search_{world, setup.model.max_skips,
               setup.group.in_stages() ? passes : std::vector<std::size_t>{}},
       givers_{world, setup.model},
+      frozen_{describe_frozen(units.plans())},
       in_stages_{setup.group.in_stages()} {}
 
 void Step::check(const double* loss) {
@@ -68,7 +69,7 @@ std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
   // labels show a difference.
   const bool new_order = order.take_changed() && !in_stages_;
   const std::string label = new_order ? "step in a new order of units" : "step";
-  optimizer_.reduce_scalars(loss, label + change_);
+  optimizer_.reduce_scalars(loss, label + change_ + frozen_);
   if (new_order) { check_order_across_ranks(order); }
   if (search_.needs_outcome()) { search_.learn(optimizer_.scalars()); }
   stuck_check_due_ = search_.end_step();
@@ -82,6 +83,11 @@ std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
   journal_.next_step();
   ++made_;
   return units;
+}
+
+void Step::plan_runs(std::size_t unit) {
+  optimizer_.plan_runs(unit);
+  frozen_ = describe_frozen(units_.plans());
 }
 
 void Step::continue_after(std::int64_t step, const kernels::StepScalars& scalars) {

@@ -41,6 +41,8 @@ class Step {
   void check_if_stuck();
 
   void set_learning_rate(float lr) { optimizer_.set_learning_rate(lr); }
+  /// The frozen parameters of a unit have changed.
+  void plan_runs(std::size_t unit);
   /// Returns the loss scale in device memory, and notes that the trainer asked for it.
   [[nodiscard]] const float* tell_loss_scale() noexcept;
   /// The current loss scale, on the host. Waits.
@@ -70,7 +72,8 @@ class Step {
   OptimizerStep optimizer_;
   NonFiniteSearch search_;
   LossGivers givers_;
-  std::string change_;  // of the losses given, for the label of the step
+  std::string change_;  // of the losses given, and
+  std::string frozen_;  // the parameters frozen for now: for the label of the step
   bool in_stages_;
   std::int64_t made_ = 0;
   bool loss_scale_asked_ = false;

@@ -150,7 +150,7 @@ void TrainingPass::require_one_at_most() const {
 
 bool TrainingPass::has_gradients(std::size_t index) const {
   return std::ranges::any_of(owners_and(index),
-                             [this](std::size_t one) { return unit(one).plan().trainable(); });
+                             [this](std::size_t one) { return unit(one).plan().trains_now(); });
 }
 
 void TrainingPass::require_none_later(UseKind kind, std::size_t index, int micro_batch) const {
