@@ -364,6 +364,7 @@ void Model::step(const double* loss) {
   }
   require_no_graph(world_, options_);
   step.check(loss);
+  step.note_without_backward(training_->without_backward());
   sums_->add();
   update_order_ = step.run(loss, declaration_.order());
   sums_->next_step();

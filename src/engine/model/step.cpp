@@ -33,7 +33,8 @@ StepReport report_of(std::int64_t step, const OptimizerStep::Outcome& outcome) {
           .loss_scale = scalars.used_loss_scale,
           .next_loss_scale = scalars.loss_scale,
           .skipped = scalars.apply == 0,
-          .skipped_in_a_row = scalars.skipped_in_a_row};
+          .skipped_in_a_row = scalars.skipped_in_a_row,
+          .without_backward = {}};
 }
 
 }  // namespace
@@ -169,13 +170,17 @@ std::string Step::describe_origin() {
 
 StepReport Step::report() const {
   world_.compute_stream().wait();
-  return report_of(journal_.step(), optimizer_.last());
+  StepReport report = report_of(journal_.step(), optimizer_.last());
+  report.without_backward = without_backward_[static_cast<std::size_t>((made_ + 1) % 2)];
+  return report;
 }
 
 StepReport Step::previous_report() const {
   const OptimizerStep::Outcome outcome = optimizer_.before_last();
   world_.compute_stream().rethrow();  // what ended the stream may have ended the wait
-  return report_of(journal_.step() - 1, outcome);
+  StepReport report = report_of(journal_.step() - 1, outcome);
+  report.without_backward = without_backward_[static_cast<std::size_t>(made_ % 2)];
+  return report;
 }
 
 }  // namespace tessera::engine

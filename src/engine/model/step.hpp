@@ -32,6 +32,10 @@ class Step {
   /// *Collective.* Throws ContractError, before anything changes, if a step with this `loss` would
   /// report or compute something else than the trainer means.
   void check(const double* loss);
+  /// The units whose missing gradients count as zeros in the step that `run` makes next.
+  void note_without_backward(std::vector<std::string> units) {
+    without_backward_[static_cast<std::size_t>(made_ % 2)] = std::move(units);
+  }
   /// *Collective.* All micro-batches have ended, and `check` has passed. `loss`: device memory or
   /// null. `order`: the order in which units were opened; it is compared across ranks when it is
   /// new. Returns the order in which units are updated.
@@ -76,6 +80,7 @@ class Step {
   std::string frozen_;  // the parameters frozen for now: for the label of the step
   bool in_stages_;
   std::int64_t made_ = 0;
+  std::array<std::vector<std::string>, 2> without_backward_;  // by step, in turn
   bool loss_scale_asked_ = false;
   bool stuck_check_due_ = false;  // set after a step that may be the last of too many skipped
 };
