@@ -18,6 +18,7 @@
 #include "checkpoint/tensor_writer.hpp"
 #include "engine/model/training_state.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
 
 namespace tessera {
@@ -60,7 +61,7 @@ void compare_sums(const Manifest& manifest, const std::vector<bool>& summed,
     throw FormatError{
         fmt::format("{}/{}: tensor '{}': bytes {} to {} of the file are damaged: their checksum is "
                     "not that of {}; resume from an earlier checkpoint",
-                    path, tensor.file, tensor.name, tensor.first_byte + first,
+                    path, shown(tensor.file), shown(tensor.name), tensor.first_byte + first,
                     tensor.first_byte + end - 1, kManifestName)};
   }
 }

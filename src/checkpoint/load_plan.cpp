@@ -11,6 +11,7 @@
 #include "checkpoint/state_names.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/moment_format.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 namespace {
@@ -26,7 +27,7 @@ std::string some_of(const std::vector<std::string>& names) {
   const std::size_t count = std::min(names.size(), kMostNamed);
   std::string text;
   for (std::size_t i = 0; i < count; ++i) {
-    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", names[i]);
+    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", shown(names[i]));
   }
   return names.size() > count ? fmt::format("{} and {} more", text, names.size() - count) : text;
 }
@@ -90,7 +91,7 @@ class Planner {
       refuse(
           fmt::format("the checkpoint is of optimizer '{}', but the model is trained by '{}'; "
                       "train with the checkpoint's optimizer, or load only the weights",
-                      theirs, state_.optimizer_name()));
+                      shown(theirs), state_.optimizer_name()));
     }
   }
 
@@ -104,9 +105,10 @@ class Planner {
     const std::int64_t elems = parameter.shape.elems();
     const Shape shape = scales ? Shape{(elems + kMomentBlock - 1) / kMomentBlock} : parameter.shape;
     if (tensor.shape != shape) {
-      refuse(fmt::format(
-          "{}: tensor '{}' has shape {}, but the model's parameter '{}' has shape {}", tensor.file,
-          tensor.name, tensor.shape.to_string(), parameter.full_name(), shape.to_string()));
+      refuse(
+          fmt::format("{}: tensor '{}' has shape {}, but the model's parameter '{}' has shape {}",
+                      shown(tensor.file), shown(tensor.name), tensor.shape.to_string(),
+                      parameter.full_name(), shape.to_string()));
     }
     const std::uint64_t size = elems == 0 || shape.elems() == 0
                                    ? 1
@@ -117,7 +119,7 @@ class Planner {
       throw FormatError{
           fmt::format("{}/{}: tensor '{}' is a {} of dtype {} in chunks of {} bytes, which "
                       "checkpoints of format {} never have; the manifest is damaged",
-                      path_, kManifestName, tensor.name, tensor.role, tensor.dtype,
+                      path_, kManifestName, shown(tensor.name), tensor.role, shown(tensor.dtype),
                       tensor.chunk_bytes, kCheckpointFormat)};
     }
     return found->second;
@@ -194,7 +196,7 @@ class Planner {
     if (theirs == "U8" && !scales) {
       throw FormatError{
           fmt::format("{}/{}: the 8-bit moment '{}' has no scales; the checkpoint is damaged",
-                      path_, kManifestName, at(*moment).name)};
+                      path_, kManifestName, shown(at(*moment).name))};
     }
     if (theirs == own) {
       return {.how = How::copy, .from = source(info.kind == StateKind::scales ? *scales : *moment)};

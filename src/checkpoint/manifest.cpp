@@ -9,13 +9,13 @@
 #include <tuple>
 #include <utility>
 
-#include "base/shown.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/json_string.hpp"
 #include "checkpoint/parsed_json.hpp"
 #include "checkpoint/safetensors_header.hpp"
 #include "checkpoint/weights_index.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -14,6 +14,7 @@
 #include "checkpoint/safetensors_header.hpp"
 #include "checkpoint/weights_index.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 namespace {
@@ -61,14 +62,14 @@ TensorsByFile by_file(const Manifest& manifest) {
       throw FormatError(
           fmt::format("{}: header: tensor '{}' is missing; the file belongs to another checkpoint, "
                       "or is damaged",
-                      path, tensor->name));
+                      path, shown(tensor->name)));
     }
     if (entry->second.shape != tensor->shape || entry->second.dtype != tensor->dtype ||
         entry->second.first_byte != tensor->first_byte) {
       throw FormatError(fmt::format(
           "{}: header: tensor '{}' is {} {} at byte {}, but the manifest has {} {} at byte {}; the "
           "file belongs to another checkpoint, or is damaged",
-          path, tensor->name, entry->second.dtype, entry->second.shape.to_string(),
+          path, shown(tensor->name), shown(entry->second.dtype), entry->second.shape.to_string(),
           entry->second.first_byte, tensor->dtype, tensor->shape.to_string(), tensor->first_byte));
     }
   }
@@ -203,8 +204,8 @@ void CheckpointReader::refuse_block(const ManifestTensor& tensor, std::size_t bl
   throw FormatError(
       fmt::format("{}: bytes {} to {}: tensor '{}' ({}) is damaged: the checksum of these bytes is "
                   "{:016x}, expected {:016x}; use another checkpoint",
-                  (folder_ / tensor.file).string(), at, end - 1, tensor.name, tensor.role, found,
-                  tensor.sums[block]));
+                  (folder_ / tensor.file).string(), at, end - 1, shown(tensor.name), tensor.role,
+                  found, tensor.sums[block]));
 }
 
 /// `buffer` has room for whole chunks.

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 #include "tessera/nn/shard.hpp"
@@ -76,21 +77,14 @@ void check_layers(const SafetensorsReader& reader, const std::string& prefix, st
         "--init: {} holds no tensor '{}', not after '{}' either, but {} others{}; give a file with "
         "GPT-2's names",
         path, layer_name("", 0), kPrefix, reader.entries().size(),
-        reader.entries().empty() ? ""
-                                 : fmt::format(", '{}' first", reader.entries().begin()->first)));
+        reader.entries().empty()
+            ? ""
+            : fmt::format(", '{}' first", shown(reader.entries().begin()->first))));
   }
   throw FormatError(
       fmt::format("--init: {} holds {} layers and the model has {}; give the sizes "
                   "that the file was written with",
                   path, layers, wanted));
-}
-
-/// "'a', 'b' and 7 more".
-std::string some_names(const std::vector<std::string>& names) {
-  const std::size_t shown = std::min(names.size(), kMostTensorsNamed);
-  const std::string more =
-      names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : "";
-  return fmt::format("'{}'{}", fmt::join(std::span{names}.first(shown), "', '"), more);
 }
 
 std::int64_t count_not_finite(SafetensorsReader& reader, const std::string& name) {
@@ -203,9 +197,19 @@ void tell_of_init(const std::string& path, const InitFile& file) {
   tell_if_not_finite(path, file.tensors);
 }
 
-WeightName weight_name_after(const std::string& prefix) {
-  return
-      [prefix](const ParameterInfo& parameter) { return prefix + nn::gpt2_weight_name(parameter); };
+std::string some_names(const std::vector<std::string>& names) {
+  const std::size_t count = std::min(names.size(), kMostTensorsNamed);
+  std::vector<std::string> some;
+  for (const std::string& name : std::span{names}.first(count)) { some.push_back(shown(name)); }
+  const std::string more =
+      names.size() > count ? fmt::format(" and {} more", names.size() - count) : "";
+  return fmt::format("'{}'{}", fmt::join(some, "', '"), more);
+}
+
+WeightName weight_name_in(const InitNames& names) {
+  return [names](const ParameterInfo& parameter) {
+    return name_in(names, nn::gpt2_weight_name(parameter));
+  };
 }
 
 std::string fingerprint_of_weights(const std::string& path) {

@@ -38,8 +38,11 @@ void verify_init(const std::string& path);
 /// tensors that are ignored, values that are not finite.
 void tell_of_init(const std::string& path, const InitFile& file);
 
-/// Maps a parameter's name to its name in a file whose names begin with `prefix`.
-[[nodiscard]] WeightName weight_name_after(const std::string& prefix);
+/// "'a', 'b' and 7 more": names of others, as a terminal may show them.
+[[nodiscard]] std::string some_names(const std::vector<std::string>& names);
+
+/// Maps a parameter's name to its name in a file that uses `names`.
+[[nodiscard]] WeightName weight_name_in(const InitNames& names);
 
 /// Each process of a job reads its own copy of --init. ConfigError that names the ranks unless all
 /// `fingerprints`, by rank, are equal: otherwise copies of the weights would differ from the first

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <exception>
 #include <optional>
@@ -36,7 +35,7 @@ void tell_of_bytes(const char* option, const std::string& path) {
   const std::vector<std::string> skipped = skipped_by_open_bytes(path);
   if (skipped.empty()) { return; }
   tell(fmt::format("note: {}: {} of the entries of {} {} left out: {}\n", option, skipped.size(),
-                   path, skipped.size() == 1 ? "is" : "are", fmt::join(skipped, ", ")));
+                   path, skipped.size() == 1 ? "is" : "are", some_names(skipped)));
 }
 
 std::shared_ptr<const TokenSource> open_as_bytes(const char* option, const std::string& path) {
