@@ -39,7 +39,7 @@ SampleResult run_sampling(const Job& job, const nn::Generation& generation) {
   SampleResult result;
   run_on_ranks(job.settings, [&](World& world) {
     auto gpt = sampling_gpt(world, job.settings, job.model.config, job.settings.strategy);
-    gpt.materialize(weights_from(job.settings.init, weight_name_after(job.init_prefix)));
+    gpt.materialize(weights_from(job.settings.init, weight_name_in(job.init_names)));
     const auto begin = Clock::now();
     Texts texts = nn::generate(gpt.module(), world, generation);
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();

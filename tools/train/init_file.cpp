@@ -31,6 +31,8 @@ constexpr std::streamoff kBlock = std::streamoff{1} << 20;
 constexpr std::streamoff kBlocks = 256;  // blocks of a larger file: seconds even on a slow disk
 constexpr std::size_t kMostTensorsNamed = 4;
 constexpr std::string_view kPrefix = "transformer.";  // in models that were saved with a head
+constexpr std::string_view kTable = "wte.weight";
+constexpr std::string_view kHead = "lm_head.weight";  // never with the prefix
 constexpr std::int64_t kBlockElems = std::int64_t{1} << 18;
 
 /// The names of the model's tensors, as its ranks request them.
@@ -60,9 +62,17 @@ std::string layer_name(std::string_view prefix, std::int64_t layer) {
   return fmt::format("{}h.{}.ln_1.weight", prefix, layer);
 }
 
-std::string prefix_in(const SafetensorsReader& reader) {
-  const bool plain = reader.entries().contains(layer_name("", 0));
-  return !plain && reader.entries().contains(layer_name(kPrefix, 0)) ? std::string{kPrefix} : "";
+std::string name_in(const InitNames& names, const std::string& name) {
+  return names.table_is_head && name == kTable ? std::string{kHead} : names.prefix + name;
+}
+
+// A program that writes a tied tensor once may write it under either name.
+InitNames names_in(const SafetensorsReader& reader) {
+  const auto has = [&](const std::string& name) { return reader.entries().contains(name); };
+  InitNames names;
+  if (!has(layer_name("", 0)) && has(layer_name(kPrefix, 0))) { names.prefix = kPrefix; }
+  names.table_is_head = !has(name_in(names, std::string{kTable})) && has(std::string{kHead});
+  return names;
 }
 
 // When the ranks read their parts they find missing tensors and wrong shapes, but not a file of a
@@ -162,10 +172,10 @@ InitPath find_init(const std::string& asked) {
 InitFile examine_init(const std::string& path, const nn::GPTConfig& config) {
   const SafetensorsReader reader = reader_of(path);
   InitFile file;
-  file.prefix = prefix_in(reader);
-  check_layers(reader, file.prefix, config.layers);
+  file.names = names_in(reader);
+  check_layers(reader, file.names.prefix, config.layers);
   std::set<std::string> wanted;
-  for (const std::string& name : names_of(config)) { wanted.insert(file.prefix + name); }
+  for (const std::string& name : names_of(config)) { wanted.insert(name_in(file.names, name)); }
   for (const auto& [name, entry] : reader.entries()) {
     (wanted.contains(name) ? file.tensors : file.extra).push_back(name);
   }
@@ -184,9 +194,13 @@ void verify_init(const std::string& path) {
 }
 
 void tell_of_init(const std::string& path, const InitFile& file) {
-  if (!file.prefix.empty()) {
+  if (!file.names.prefix.empty()) {
     tell(fmt::format("note: --init: reading the names in {} without their prefix '{}'\n", path,
-                     file.prefix));
+                     file.names.prefix));
+  }
+  if (file.names.table_is_head) {
+    tell(fmt::format("note: --init: {} has no '{}'; reading '{}', which GPT-2 ties to it\n", path,
+                     file.names.prefix + std::string{kTable}, kHead));
   }
   if (!file.extra.empty()) {
     tell(fmt::format(

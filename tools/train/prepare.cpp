@@ -181,7 +181,7 @@ Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
     job.settings.init = init_path.path;
     init = examine_init(init_path.path, job.model.config);
   }
-  job.init_prefix = init.prefix;
+  job.init_names = init.names;
   if (!has_rank0()) { return job; }
   job.outputs = open_outputs(settings);
   refuse_other_run(job);
