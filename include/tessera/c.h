@@ -61,7 +61,8 @@ const char* tessera_last_error(void);
 /** Returns "ok", "contract error", ..., or "unknown status". */
 const char* tessera_status_name(tessera_status status);
 /** Makes `message` this thread's last error and returns `status`, or TESSERA_ERROR if `status` is
- * TESSERA_OK or unknown. A callback returns the result for a failure of its own. */
+ * TESSERA_OK or unknown. A callback returns the result for a failure of its own. `message` may be
+ * NULL. */
 tessera_status tessera_fail(tessera_status status, const char* message);
 /** Returns from the enclosing function, which returns a tessera_status, if `call` has failed. */
 #define TESSERA_TRY(call)                                      \
@@ -191,7 +192,7 @@ tessera_status tessera_run_ranks(int32_t ranks, tessera_rank_fn body, void* user
  * exit. `options` may be NULL for the defaults. */
 tessera_status tessera_run(tessera_rank_fn body, void* user, const tessera_world_options* options);
 
-/** Writes this rank's number, from 0, and the number of ranks. Each result may be NULL. */
+/** Writes this rank's number, from 0, and the number of ranks. `rank` and `size` may be NULL. */
 tessera_status tessera_world_place(tessera_world* world, int32_t* rank, int32_t* size);
 /** Writes 0 on a rank that only counts (tessera_plan): its memory must not be touched, and the
  * trainer skips its computation. Writes 1 on all others. */
@@ -236,7 +237,9 @@ tessera_status tessera_unregister_memory(tessera_registration* registration);
  * address. TESSERA_OUT_OF_MEMORY if the budget or the device has no room. */
 tessera_status tessera_allocate(tessera_world* world, tessera_category category, uint64_t bytes,
                                 const char* name, void** address);
-/** Frees memory that tessera_allocate of this rank returned; NULL does nothing. */
+/** Frees memory that tessera_allocate of this rank returned. `address` may be NULL: nothing
+ * happens.
+ */
 tessera_status tessera_free(tessera_world* world, void* address);
 
 /** The job and the rank that tessera_plan simulates. */
@@ -251,7 +254,8 @@ typedef struct tessera_plan_options {
 /** Sets `options` to the defaults. `size` is sizeof *options. */
 tessera_status tessera_plan_options_init(tessera_plan_options* options, size_t size);
 /** Counts to the byte what `body` would hold as one rank of a job: runs it on this thread, on a
- * device that only counts. A body that makes one step allocates all that a run ever allocates. */
+ * device that only counts. A body that makes one step allocates all that a run ever allocates.
+ * `options` may be NULL for the defaults. */
 tessera_status tessera_plan(const tessera_plan_options* options, tessera_rank_fn body, void* user,
                             tessera_memory_report* report);
 

@@ -23,7 +23,7 @@ tessera_load_options load_defaults() {
 }
 
 CheckpointExtras extras_of(Call call, const tessera_save_options& from) {
-  if (from.value_count > 0) { call.require(from.values, "values"); }
+  call.require_array(from.values, "values", from.value_count);
   CheckpointExtras extras;
   for (std::size_t i = 0; i < from.value_count; ++i) {
     call.require(from.values[i].name, "the name of a value");
