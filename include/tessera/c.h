@@ -619,11 +619,15 @@ typedef struct tessera_load_options {
   void* name_user;         /**< passed to `name` */
   tessera_value_fn value;  /**< called with each value once the model is loaded; may be NULL */
   void* value_user;        /**< passed to `value` */
+  int32_t
+      allow_partial; /**< flag: weights that only the model or only the files have are allowed */
+  int32_t reserved;  /**< 0 */
 } tessera_load_options;
 /** Sets `options` to the defaults. `size` is sizeof *options. */
 tessera_status tessera_load_options_init(tessera_load_options* options, size_t size);
 /** Collective: fills the model from the checkpoint at `path`, on any number of ranks and under any
- * strategy. `options` may be NULL. */
+ * strategy. TESSERA_FORMAT_ERROR that names them if weights of the model are not in the files, or
+ * the reverse, unless allow_partial is set. `options` may be NULL. */
 tessera_status tessera_load(tessera_model* model, const char* path,
                             const tessera_load_options* options);
 

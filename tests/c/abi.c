@@ -173,7 +173,7 @@ AT(tessera_save_options, name, 24);
 AT(tessera_save_options, name_user, 32);
 AT(tessera_save_options, shard_bytes, 40);
 
-SIZE(tessera_load_options, 48);
+SIZE(tessera_load_options, 56);
 AT(tessera_load_options, size, 0);
 AT(tessera_load_options, weights_only, 8);
 AT(tessera_load_options, convert_moments, 12);
@@ -181,6 +181,8 @@ AT(tessera_load_options, name, 16);
 AT(tessera_load_options, name_user, 24);
 AT(tessera_load_options, value, 32);
 AT(tessera_load_options, value_user, 40);
+AT(tessera_load_options, allow_partial, 48);
+AT(tessera_load_options, reserved, 52);
 
 SIZE(DLDevice, 8);
 AT(DLDevice, device_type, 0);
