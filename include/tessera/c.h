@@ -61,7 +61,8 @@ const char* tessera_last_error(void);
 /** Returns "ok", "contract error", ..., or "unknown status". */
 const char* tessera_status_name(tessera_status status);
 /** Makes `message` this thread's last error and returns `status`, or TESSERA_ERROR if `status` is
- * TESSERA_OK or unknown. A callback returns the result for a failure of its own. */
+ * TESSERA_OK or unknown. A callback returns the result for a failure of its own. `message` may be
+ * NULL. */
 tessera_status tessera_fail(tessera_status status, const char* message);
 /** Returns from the enclosing function, which returns a tessera_status, if `call` has failed. */
 #define TESSERA_TRY(call)                                      \
@@ -191,7 +192,7 @@ tessera_status tessera_run_ranks(int32_t ranks, tessera_rank_fn body, void* user
  * exit. `options` may be NULL for the defaults. */
 tessera_status tessera_run(tessera_rank_fn body, void* user, const tessera_world_options* options);
 
-/** Writes this rank's number, from 0, and the number of ranks. Each result may be NULL. */
+/** Writes this rank's number, from 0, and the number of ranks. `rank` and `size` may be NULL. */
 tessera_status tessera_world_place(tessera_world* world, int32_t* rank, int32_t* size);
 /** Writes 0 on a rank that only counts (tessera_plan): its memory must not be touched, and the
  * trainer skips its computation. Writes 1 on all others. */
@@ -236,7 +237,9 @@ tessera_status tessera_unregister_memory(tessera_registration* registration);
  * address. TESSERA_OUT_OF_MEMORY if the budget or the device has no room. */
 tessera_status tessera_allocate(tessera_world* world, tessera_category category, uint64_t bytes,
                                 const char* name, void** address);
-/** Frees memory that tessera_allocate of this rank returned; NULL does nothing. */
+/** Frees memory that tessera_allocate of this rank returned. `address` may be NULL: nothing
+ * happens.
+ */
 tessera_status tessera_free(tessera_world* world, void* address);
 
 /** The job and the rank that tessera_plan simulates. */
@@ -251,7 +254,8 @@ typedef struct tessera_plan_options {
 /** Sets `options` to the defaults. `size` is sizeof *options. */
 tessera_status tessera_plan_options_init(tessera_plan_options* options, size_t size);
 /** Counts to the byte what `body` would hold as one rank of a job: runs it on this thread, on a
- * device that only counts. A body that makes one step allocates all that a run ever allocates. */
+ * device that only counts. A body that makes one step allocates all that a run ever allocates.
+ * `options` may be NULL for the defaults. */
 tessera_status tessera_plan(const tessera_plan_options* options, tessera_rank_fn body, void* user,
                             tessera_memory_report* report);
 
@@ -543,13 +547,20 @@ typedef struct tessera_step_report {
 } tessera_step_report;
 
 /** Collective: averages the gradients, clips them and updates the parameters. `loss` is the device
- * address of this rank's mean loss, or NULL. */
+ * address of this rank's mean loss. `loss` may be NULL. All ranks give one, or none. */
 tessera_status tessera_step(tessera_model* model, const double* loss);
 /** Writes the device address of the factor by which the trainer multiplies the gradient of its
  * loss; NULL, which means 1, before tessera_optimize_with. */
 tessera_status tessera_loss_scale(tessera_model* model, const float** scale);
 /** Sets the learning rate of the next and all later steps, the same on all ranks. */
 tessera_status tessera_set_learning_rate(tessera_model* model, float lr);
+/** Leaves a trained parameter as it is until tessera_unfreeze: no step between moves its value or
+ * its optimizer state, and tessera_has_gradient writes 0. All ranks freeze the same.
+ * TESSERA_CONTRACT_ERROR for a parameter that was declared frozen, and while a step is under way in
+ * which its gradient was handed out. */
+tessera_status tessera_freeze(tessera_model* model, tessera_unit unit, const char* name);
+/** Trains a parameter again that tessera_freeze has frozen. TESSERA_CONTRACT_ERROR as there. */
+tessera_status tessera_unfreeze(tessera_model* model, tessera_unit unit, const char* name);
 /** Waits for the last step and writes its report. The caller sets report->size. */
 tessera_status tessera_report(tessera_model* model, tessera_step_report* report);
 /** Writes the report of the step before the last, without waiting for the last. The caller sets
@@ -608,11 +619,15 @@ typedef struct tessera_load_options {
   void* name_user;         /**< passed to `name` */
   tessera_value_fn value;  /**< called with each value once the model is loaded; may be NULL */
   void* value_user;        /**< passed to `value` */
+  int32_t
+      allow_partial; /**< flag: weights that only the model or only the files have are allowed */
+  int32_t reserved;  /**< 0 */
 } tessera_load_options;
 /** Sets `options` to the defaults. `size` is sizeof *options. */
 tessera_status tessera_load_options_init(tessera_load_options* options, size_t size);
 /** Collective: fills the model from the checkpoint at `path`, on any number of ranks and under any
- * strategy. `options` may be NULL. */
+ * strategy. TESSERA_FORMAT_ERROR that names them if weights of the model are not in the files, or
+ * the reverse, unless allow_partial is set. `options` may be NULL. */
 tessera_status tessera_load(tessera_model* model, const char* path,
                             const tessera_load_options* options);
 

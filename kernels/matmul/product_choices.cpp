@@ -6,8 +6,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/shown.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "base/shown.hpp"
 #include "kernels/matmul/product_choices.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera::kernels {
 namespace {

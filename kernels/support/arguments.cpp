@@ -75,6 +75,10 @@ void Arguments::given(const char* name, const void* data, std::int64_t elems) co
 }
 
 void Arguments::dtype(const Array& array) const {
+  if (size_of(array.values.dtype) == 0) {
+    throw ContractError{fmt::format("{}: the dtype of {} is {}, which is no enumerator", function_,
+                                    array.name, static_cast<int>(array.values.dtype))};
+  }
   if (array.values.dtype != DType::fp64) { return; }
   throw ContractError{
       fmt::format("{}: {} is fp64; give fp32, bf16 or fp16", function_, array.name)};

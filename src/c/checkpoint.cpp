@@ -1,10 +1,14 @@
 #include "tessera/checkpoint/checkpoint.hpp"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "c/callbacks.hpp"
 #include "c/objects.hpp"
 #include "c/structs.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera::c {
 namespace {
@@ -23,7 +27,7 @@ tessera_load_options load_defaults() {
 }
 
 CheckpointExtras extras_of(Call call, const tessera_save_options& from) {
-  if (from.value_count > 0) { call.require(from.values, "values"); }
+  call.require_array(from.values, "values", from.value_count);
   CheckpointExtras extras;
   for (std::size_t i = 0; i < from.value_count; ++i) {
     call.require(from.values[i].name, "the name of a value");
@@ -34,6 +38,29 @@ CheckpointExtras extras_of(Call call, const tessera_save_options& from) {
     }
   }
   return extras;
+}
+
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr std::size_t most = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), most); ++i) {
+    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", shown(names[i]));
+  }
+  return names.size() > most ? fmt::format("{} and {} more", text, names.size() - most) : text;
+}
+
+/// Weights that keep their values, or that go nowhere, train another model than the caller means.
+void require_all(const std::string& path, const LoadReport& report) {
+  if (report.missing.empty() && report.unexpected.empty()) { return; }
+  const std::string missing = report.missing.empty() ? ""
+                                                     : fmt::format(" does not have the model's {};",
+                                                                   some_of(report.missing));
+  const std::string unexpected =
+      report.unexpected.empty()
+          ? ""
+          : fmt::format(" has {}, which the model has not;", some_of(report.unexpected));
+  throw FormatError{fmt::format("{}{}{} check the names (`name`), or set `allow_partial`", path,
+                                missing, unexpected)};
 }
 
 }  // namespace
@@ -89,12 +116,18 @@ tessera_status tessera_load(tessera_model* model, const char* path,
     call.require(path, "path");
     const tessera_load_options from =
         given_or(call, "tessera_load_options", options, load_defaults());
+    require_zero(call, "tessera_load_options", from.reserved);
+    const bool allows_partial = flag(call, "allow_partial", from.allow_partial);
+    if (allows_partial && !flag(call, "weights_only", from.weights_only)) {
+      call.refuse("`allow_partial` has no effect without `weights_only`");
+    }
     using What = tessera::LoadOptions::What;
     const tessera::LoadOptions how{
         .name = weight_name(call, from.name, from.name_user),
         .what = flag(call, "weights_only", from.weights_only) ? What::weights : What::everything,
         .convert_moments = flag(call, "convert_moments", from.convert_moments)};
     const tessera::LoadReport report = tessera::load(found->sharded(), path, {}, how);
+    if (!allows_partial) { require_all(path, report); }
     if (from.value == nullptr) { return; }
     for (const auto& [name, text] : report.values) {
       rethrow_from_callback(from.value(name.c_str(), text.c_str(), from.value_user),

@@ -121,6 +121,10 @@ void Call::refuse_null(const char* name) const {
   refuse(fmt::format("{} is NULL", name));
 }
 
+void Call::refuse_count(const char* name, std::uint64_t count) const {
+  refuse(fmt::format("{} has {} elements, more than fit in memory; check the count", name, count));
+}
+
 }  // namespace tessera::c
 
 using namespace tessera::c;

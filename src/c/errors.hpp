@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <string>
@@ -31,9 +32,17 @@ class Call {
   void require(T* argument, const char* name) const {
     if (argument == nullptr) { refuse_null(name); }
   }
+  /// Throws ContractError if there cannot be `count` elements at `argument`, named `name`: it is
+  /// null, though there are some, or no memory has as many.
+  template <class T>
+  void require_array(const T* argument, const char* name, std::uint64_t count) const {
+    if (count > 0) { require(argument, name); }
+    if (count > static_cast<std::uint64_t>(PTRDIFF_MAX) / sizeof(T)) { refuse_count(name, count); }
+  }
 
  private:
   [[noreturn]] void refuse_null(const char* name) const;
+  [[noreturn]] void refuse_count(const char* name, std::uint64_t count) const;
 
   const char* name_;
 };

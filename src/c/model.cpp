@@ -93,7 +93,7 @@ tessera_status tessera_add_unit(tessera_model* model, const char* name,
     const auto found = find<OpenModel>(call, model);
     call.require(name, "name");
     call.require(unit, "unit");
-    if (count > 0) { call.require(parameters, "parameters"); }
+    call.require_array(parameters, "parameters", count);
     std::vector<tessera::ParameterSpec> specs;
     for (std::size_t i = 0; i < count; ++i) {
       specs.push_back(parameter_spec(call, parameters[i]));
@@ -107,7 +107,7 @@ tessera_status tessera_declare_order(tessera_model* model, const tessera_unit* u
                                      size_t count) {
   return guarded(__func__, [&](Call call) {
     const auto found = find<OpenModel>(call, model);
-    if (count > 0) { call.require(units, "units"); }
+    call.require_array(units, "units", count);
     std::vector<tessera::Unit> order;
     for (std::size_t i = 0; i < count; ++i) { order.push_back(found->unit_of(call, units[i])); }
     found->sharded().declare_order(order);
@@ -148,7 +148,11 @@ tessera_status tessera_fill_normal(uint64_t seed, uint32_t id, int64_t first, in
                                    float stddev, float* out) {
   return guarded(__func__, [&](Call call) {
     if (count < 0 || first < 0) { call.refuse("`first` and `count` must be 0 or more"); }
-    if (count > 0) { call.require(out, "out"); }
+    if (first > INT64_MAX - count) {
+      call.refuse(
+          fmt::format("there is no element {} + {}: check `first` and `count`", first, count));
+    }
+    call.require_array(out, "out", static_cast<std::uint64_t>(count));
     tessera::init::fill_normal(seed, id, first, stddev, {out, static_cast<std::size_t>(count)});
   });
 }

@@ -234,7 +234,7 @@ OptimizerChoice optimizer_choice(Call call, const tessera_optimizer_options* giv
       return decays(std::string{name}.c_str(), shape.dims().data(), shape.rank(), user) != 0;
     };
   }
-  if (from.group_count > 0) { call.require(from.groups, "groups"); }
+  call.require_array(from.groups, "groups", from.group_count);
   for (std::size_t i = 0; i < from.group_count; ++i) {
     to.groups.push_back(group_of(call, from.groups[i]));
   }

@@ -128,6 +128,8 @@ tessera_status tessera_watch(tessera_scope* scope, const void* data, int64_t ele
     const auto* const forward = std::get_if<tessera::ForwardScope>(&open->scope);
     if (forward == nullptr) { call.refuse("only a forward scope has an output to watch"); }
     if (elems < 0) { call.refuse("`elems` must be 0 or more"); }
+    // No type has more than 8 bytes.
+    call.require_array(static_cast<const double*>(data), "data", static_cast<std::uint64_t>(elems));
     forward->watch({data, elems, dtype_of(call, "dtype", dtype)});
   });
 }

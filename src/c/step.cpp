@@ -52,6 +52,22 @@ tessera_status tessera_set_learning_rate(tessera_model* model, float lr) {
                  [&](Call call) { find<OpenModel>(call, model)->sharded().set_learning_rate(lr); });
 }
 
+tessera_status tessera_freeze(tessera_model* model, tessera_unit unit, const char* name) {
+  return guarded(__func__, [&](Call call) {
+    const auto found = find<OpenModel>(call, model);
+    call.require(name, "name");
+    found->sharded().freeze(found->unit_of(call, unit), name);
+  });
+}
+
+tessera_status tessera_unfreeze(tessera_model* model, tessera_unit unit, const char* name) {
+  return guarded(__func__, [&](Call call) {
+    const auto found = find<OpenModel>(call, model);
+    call.require(name, "name");
+    found->sharded().unfreeze(found->unit_of(call, unit), name);
+  });
+}
+
 tessera_status tessera_report(tessera_model* model, tessera_step_report* report) {
   return guarded(__func__, [&](Call call) {
     const auto found = find<OpenModel>(call, model);

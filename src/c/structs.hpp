@@ -22,6 +22,10 @@ template <>
 inline constexpr std::size_t kFirstSize<tessera_world_options> =
     offsetof(tessera_world_options, products);
 
+template <>
+inline constexpr std::size_t kFirstSize<tessera_load_options> =
+    offsetof(tessera_load_options, allow_partial);
+
 /// Throws ContractError for a struct size that does not fit this library.
 template <class Struct>
 void require_size(Call call, const char* name, std::size_t size) {

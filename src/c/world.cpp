@@ -117,6 +117,7 @@ tessera_status tessera_plan(const tessera_plan_options* options, tessera_rank_fn
                             tessera_memory_report* report) {
   return guarded(__func__, [&](Call call) {
     call.require(report, "report");
+    require_size<tessera_memory_report>(call, "tessera_memory_report", report->size);
     const tessera_plan_options from =
         given_or(call, "tessera_plan_options", options, plan_defaults());
     require_zero(call, "tessera_plan_options", from.reserved);

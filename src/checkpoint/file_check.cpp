@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/shown.hpp"
 #include "checkpoint/safetensors_header.hpp"
 #include "checkpoint/weights_index.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 namespace {
@@ -86,8 +86,9 @@ bool fill_file(const std::vector<const ManifestTensor*>& tensors, std::uint64_t 
       throw FormatError(fmt::format(
           "{}: header: tensor '{}' is {} {} at byte {}, but the manifest has {} {} at byte {}; the "
           "file belongs to another checkpoint, or is damaged",
-          file.path, shown(tensor->name), entry->second.dtype, entry->second.shape.to_string(),
-          entry->second.first_byte, tensor->dtype, tensor->shape.to_string(), tensor->first_byte));
+          file.path, shown(tensor->name), shown(entry->second.dtype),
+          entry->second.shape.to_string(), entry->second.first_byte, tensor->dtype,
+          tensor->shape.to_string(), tensor->first_byte));
     }
   }
   const auto at = std::ranges::mismatch(expected, found).in1;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/enumerator.hpp"
 #include "checkpoint/collective_failure.hpp"
 #include "checkpoint/load_plan.hpp"
 #include "checkpoint/load_source.hpp"
@@ -17,6 +18,7 @@
 #include "checkpoint/tensor_writer.hpp"
 #include "engine/model/training_state.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
 
 namespace tessera {
@@ -57,7 +59,7 @@ void compare_sums(const Manifest& manifest, const std::vector<bool>& summed,
     throw FormatError{
         fmt::format("{}/{}: tensor '{}': bytes {} to {} of the file are damaged: their checksum is "
                     "not that of {}; resume from an earlier checkpoint",
-                    path, tensor.file, tensor.name, tensor.first_byte + first,
+                    path, shown(tensor.file), shown(tensor.name), tensor.first_byte + first,
                     tensor.first_byte + end - 1, kManifestName)};
   }
 }
@@ -107,6 +109,7 @@ LoadReport load(ShardedModel& model, const std::filesystem::path& path,
                 const CheckpointExtras& extras, const LoadOptions& options) {
   World& world = model.world();
   engine::TrainingState state{model, "load"};
+  require_enumerator("load: what", options.what, What::weights);
   const bool everything = options.what == What::everything;
   expects(!everything || state.has_optimizer(),
           "load: the model has no optimizer; call optimize_with before loading the whole state");

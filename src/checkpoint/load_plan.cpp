@@ -7,11 +7,11 @@
 #include <set>
 #include <utility>
 
-#include "base/shown.hpp"
 #include "checkpoint/manifest_state.hpp"
 #include "checkpoint/state_names.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/moment_format.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 namespace {
@@ -27,7 +27,7 @@ std::string some_of(const std::vector<std::string>& names) {
   const std::size_t count = std::min(names.size(), kMostNamed);
   std::string text;
   for (std::size_t i = 0; i < count; ++i) {
-    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", names[i]);
+    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", shown(names[i]));
   }
   return names.size() > count ? fmt::format("{} and {} more", text, names.size() - count) : text;
 }
@@ -75,7 +75,7 @@ class Planner {
       refuse(
           fmt::format("the checkpoint is of optimizer '{}', but the model is trained by '{}'; "
                       "train with the checkpoint's optimizer, or load only the weights",
-                      theirs, state_.optimizer_name()));
+                      shown(theirs), state_.optimizer_name()));
     }
   }
 
@@ -89,14 +89,15 @@ class Planner {
     const std::int64_t elems = parameter.shape.elems();
     const Shape shape = scales ? Shape{(elems + kMomentBlock - 1) / kMomentBlock} : parameter.shape;
     if (tensor.shape != shape) {
-      refuse(fmt::format(
-          "{}: tensor '{}' has shape {}, but the model's parameter '{}' has shape {}", tensor.file,
-          tensor.name, tensor.shape.to_string(), parameter.full_name(), shape.to_string()));
+      refuse(
+          fmt::format("{}: tensor '{}' has shape {}, but the model's parameter '{}' has shape {}",
+                      shown(tensor.file), shown(tensor.name), tensor.shape.to_string(),
+                      parameter.full_name(), shape.to_string()));
     }
     if (!may_be(tensor.role, tensor.dtype)) {  // in files of other programs
       throw FormatError{
           fmt::format("{}: tensor '{}' is {}; weights are F32, BF16 or F16, convert the file",
-                      tensor.file, shown(tensor.name), shown(tensor.dtype))};
+                      shown(tensor.file), shown(tensor.name), shown(tensor.dtype))};
     }
     return found->second;
   }

@@ -7,6 +7,7 @@
 #include "checkpoint/collective_failure.hpp"
 #include "checkpoint/saved_extras.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 namespace {
@@ -45,13 +46,13 @@ void require_extras(const Manifest& manifest, const CheckpointExtras& extras,
   for (const CheckpointBuffer& buffer : extras.buffers) {
     const std::size_t at = find_extra(manifest, buffer.name);
     if (at == manifest.tensors.size()) {
-      refuse(fmt::format("the checkpoint has no buffer '{}'", buffer.name));
+      refuse(fmt::format("the checkpoint has no buffer '{}'", shown(buffer.name)));
     }
     const ManifestTensor& tensor = manifest.tensors[at];
     if (tensor.shape != buffer.shape || tensor.dtype != buffer.values.dtype) {
       refuse(fmt::format("buffer '{}' is {} {} in the checkpoint, but {} {} in the program",
-                         buffer.name, tensor.dtype, tensor.shape.to_string(), buffer.values.dtype,
-                         buffer.shape.to_string()));
+                         shown(buffer.name), shown(tensor.dtype), tensor.shape.to_string(),
+                         buffer.values.dtype, buffer.shape.to_string()));
     }
   }
   for (const ManifestTensor& tensor : manifest.tensors) {
@@ -59,7 +60,7 @@ void require_extras(const Manifest& manifest, const CheckpointExtras& extras,
         extras.buffers, [&](const CheckpointBuffer& buffer) { return buffer.name == tensor.name; });
     if (tensor.role == "extra" && !known) {
       refuse(fmt::format("the checkpoint has a buffer '{}', which the program does not load",
-                         tensor.name));
+                         shown(tensor.name)));
     }
   }
 }

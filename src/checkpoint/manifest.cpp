@@ -9,7 +9,6 @@
 #include <tuple>
 #include <utility>
 
-#include "base/shown.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/json_string.hpp"
 #include "checkpoint/manifest_contents.hpp"
@@ -18,6 +17,7 @@
 #include "checkpoint/state_names.hpp"
 #include "checkpoint/weights_index.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -7,12 +7,12 @@
 #include <optional>
 #include <utility>
 
-#include "base/shown.hpp"
 #include "checkpoint/manifest_state.hpp"
 #include "checkpoint/weights_index.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/math.hpp"
 #include "tessera/base/moment_format.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 namespace {

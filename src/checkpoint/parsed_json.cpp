@@ -5,8 +5,8 @@
 #include <set>
 #include <vector>
 
-#include "base/shown.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 

@@ -14,6 +14,7 @@
 #include "checkpoint/parsed_json.hpp"
 #include "checkpoint/readable_file.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 namespace {
@@ -106,7 +107,7 @@ TensorSums sums_of(const CheckpointPart& part, const ManifestTensor& tensor,
     if (!divides_no_chunk(tensor, range)) {
       throw FormatError(
           fmt::format("{}: the range at byte {} splits a chunk of tensor '{}'; the part is damaged",
-                      file.path().string(), range.first_byte, tensor.name));
+                      file.path().string(), range.first_byte, shown(tensor.name)));
     }
     add_range(sums, tensor, range, file);
   }
@@ -122,7 +123,7 @@ void verify_tensor(const CheckpointPart& part, const ManifestTensor& tensor,
     const std::uint64_t end = std::min(first + kChecksumBlock, tensor.first_byte + tensor.bytes);
     throw FormatError(fmt::format(
         "{}: bytes {} to {}: tensor '{}' ({}) is damaged in this part; use another checkpoint",
-        file.path().string(), first, end - 1, tensor.name, tensor.role));
+        file.path().string(), first, end - 1, shown(tensor.name), tensor.role));
   }
 }
 

@@ -8,7 +8,7 @@
 #include <set>
 #include <string_view>
 
-#include "base/shown.hpp"
+#include "tessera/base/shown.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

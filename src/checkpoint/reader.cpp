@@ -15,6 +15,7 @@
 #include "checkpoint/readable_file.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 namespace {
@@ -101,8 +102,8 @@ void CheckpointReader::refuse_block(const ManifestTensor& tensor, std::size_t bl
   throw FormatError(
       fmt::format("{}: bytes {} to {}: tensor '{}' ({}) is damaged: the checksum of these bytes is "
                   "{:016x}, expected {:016x}; use another checkpoint",
-                  (folder_ / tensor.file).string(), at, end - 1, tensor.name, tensor.role, found,
-                  tensor.sums[block]));
+                  (folder_ / tensor.file).string(), at, end - 1, shown(tensor.name), tensor.role,
+                  found, tensor.sums[block]));
 }
 
 /// `buffer` has room for whole chunks.

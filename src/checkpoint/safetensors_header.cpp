@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/shown.hpp"
 #include "checkpoint/json_string.hpp"
 #include "checkpoint/parsed_json.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/math.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 namespace {

@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "base/kept_path.hpp"
-#include "base/shown.hpp"
 #include "checkpoint/readable_file.hpp"
 #include "checkpoint/safetensors_header.hpp"
 #include "checkpoint/weights_index.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/half.hpp"
+#include "tessera/base/shown.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 
 namespace tessera {

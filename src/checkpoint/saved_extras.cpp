@@ -35,6 +35,11 @@ CheckpointLayout layout_of_extras(const std::vector<CheckpointBuffer>& buffers) 
           "checkpoint: buffer '{}' has {} elements, but its shape {} has {}", buffer.name,
           buffer.values.elems, buffer.shape.to_string(), buffer.shape.elems())};
     }
+    if (buffer.values.data == nullptr && buffer.values.elems > 0) {
+      throw ContractError{fmt::format(
+          "checkpoint: buffer '{}' has {} elements, but no address; give that of the first",
+          buffer.name, buffer.values.elems)};
+    }
     set.tensors.push_back({.name = buffer.name,
                            .dtype = buffer.values.dtype,
                            .shape = buffer.shape,

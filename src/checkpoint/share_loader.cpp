@@ -1,17 +1,22 @@
 #include "checkpoint/share_loader.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <tuple>
 #include <utility>
 
+#include "base/overflow.hpp"
 #include "checkpoint/file_pages.hpp"
 #include "checkpoint/moment_conversion.hpp"
 #include "checkpoint/state_names.hpp"
 #include "kernels/support/convert.hpp"
 #include "kernels/support/master_parts.hpp"
+#include "tessera/base/error.hpp"
 #include "tessera/base/math.hpp"
 #include "tessera/base/moment_format.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 namespace {
@@ -50,6 +55,18 @@ std::span<T> array_at(void* data, std::int64_t elems) {
 template <class T>
 std::span<const T> array_at(const void* data, std::int64_t elems) {
   return {static_cast<const T*>(data), static_cast<std::size_t>(elems)};
+}
+
+/// Values that a file has and the model's dtype has not would be infinite.
+void require_range(const std::string& tensor, std::span<const float> values, DType to,
+                   std::int64_t first) {
+  Overflows beyond;
+  beyond.add(values, to, first);
+  if (beyond.count == 0) { return; }
+  throw ConfigError{
+      fmt::format("tensor '{}': {}, in which the model keeps it, and would be infinite; load it "
+                  "into a model that keeps it in bf16 or fp32 (`compute`)",
+                  shown(tensor), beyond.text(to))};
 }
 
 }  // namespace
@@ -359,6 +376,11 @@ const void* ShareLoader::encode(const Part& part, const float* values) {
       break;
   }
   const bool moment = target.kind == StateKind::moment;
+  if (target.format == StateFormat::bf16 || target.format == StateFormat::fp16) {
+    require_range(source_.manifest().tensors[part.recipe->from.tensor].name,
+                  array_at<float>(values, elems),
+                  target.format == StateFormat::bf16 ? DType::bf16 : DType::fp16, part.from_first);
+  }
   const auto part_kind = moment ? kernels::MasterPart::value : kernels::MasterPart::parameter;
   switch (target.format) {
     case StateFormat::bf16:

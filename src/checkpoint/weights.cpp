@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 
 namespace tessera {
@@ -98,12 +99,13 @@ void check_entry(const SafetensorsReader& reader, const ParameterInfo& parameter
   if (found == reader.entries().end()) {
     throw FormatError(fmt::format(
         "{}: there is no tensor '{}' for parameter '{}'; check that the file is of this model",
-        reader.path().string(), tensor, parameter.full_name()));
+        reader.path().string(), shown(tensor), shown(parameter.full_name())));
   }
   if (found->second.shape != parameter.shape) {
     throw FormatError(fmt::format("{}: byte {}: tensor '{}' has shape {}, but the model expects {}",
-                                  found->second.file.string(), found->second.first_byte, tensor,
-                                  found->second.shape.to_string(), parameter.shape.to_string()));
+                                  found->second.file.string(), found->second.first_byte,
+                                  shown(tensor), found->second.shape.to_string(),
+                                  parameter.shape.to_string()));
   }
 }
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <set>
 
-#include "base/shown.hpp"
 #include "checkpoint/json_string.hpp"
 #include "checkpoint/parsed_json.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 

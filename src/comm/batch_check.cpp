@@ -43,8 +43,16 @@ bool overlap(ConstView a, ConstView b) {
 }
 
 void check_view(ConstView view, const char* name, const Place& place) {
+  if (size_of(view.dtype) == 0) {
+    place.refuse(
+        fmt::format("{} has dtype {}, which is no enumerator", name, static_cast<int>(view.dtype)));
+  }
   if (view.elems < 0) {
     place.refuse(fmt::format("{} has {} elements; a count cannot be negative", name, view.elems));
+  }
+  constexpr std::int64_t most = std::int64_t{1} << 60;  // no address space has more bytes
+  if (view.elems > most) {
+    place.refuse(fmt::format("{} has {} elements, more than fit in memory", name, view.elems));
   }
   if (view.elems > 0 && view.data == nullptr) {
     place.refuse(fmt::format("{} is null but has {} elements", name, view.elems));

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "base/enumerator.hpp"
 #include "data/permutation.hpp"
 #include "tessera/base/error.hpp"
 
@@ -17,6 +18,8 @@ void check_positive(const char* name, std::int64_t value) {
 
 std::int64_t count_steps(const SamplerOptions& options) {
   const std::int64_t global = global_batch(options);
+  require_enumerator("SamplerOptions: shuffle", options.shuffle, Shuffle::on);
+  require_enumerator("SamplerOptions: last", options.last, LastBatch::wrap);
   expects(options.rank >= 0 && options.rank < options.ranks, "DistributedSampler: no such rank");
   expects(options.windows >= 0, "DistributedSampler: windows must not be negative");
   if (options.last == LastBatch::wrap && options.windows > 0) {

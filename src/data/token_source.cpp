@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <cstdint>
+#include <string>
 #include <system_error>
 #include <vector>
 
 #include "data/data_file.hpp"
+#include "data/token_file.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -64,29 +66,41 @@ class ByteTokens final : public TokenSource {
   std::int64_t size_ = 0;
 };
 
-class Uint16Tokens final : public TokenSource {
+class FileTokens final : public TokenSource {
  public:
-  Uint16Tokens(DataFile file, std::int64_t header_bytes)
-      : file_{std::move(file)}, header_bytes_{header_bytes} {}
+  FileTokens(DataFile file, TokenFileLayout layout) : file_{std::move(file)}, layout_{layout} {}
 
-  std::int64_t size() const noexcept override { return (file_.size() - header_bytes_) / 2; }
+  std::int64_t size() const noexcept override {
+    return (file_.size() - layout_.header_bytes) / layout_.token_bytes;
+  }
   std::string name() const override { return file_.path().string(); }
 
   void read(std::int64_t first, std::span<std::int32_t> out) const override {
     expects(first >= 0 && first <= size() && std::ssize(out) <= size() - first,
             "TokenSource: the tokens are outside the data");
-    const std::span<std::byte> raw = raw_tail(out, 2);
-    file_.read(header_bytes_ + 2 * first, raw);
+    const auto width = static_cast<std::size_t>(layout_.token_bytes);
+    const std::span<std::byte> raw = raw_tail(out, width);
+    file_.read(layout_.header_bytes + layout_.token_bytes * first, raw);
     for (std::size_t i = 0; i < out.size(); ++i) {
-      const auto low = std::to_integer<std::int32_t>(raw[2 * i]);
-      const auto high = std::to_integer<std::int32_t>(raw[2 * i + 1]);
-      out[i] = low | (high << 8);
+      std::uint32_t token = 0;
+      for (std::size_t b = 0; b < width; ++b) {
+        token |= std::to_integer<std::uint32_t>(raw[i * width + b]) << (8 * b);
+      }
+      out[i] = checked(token, first + static_cast<std::int64_t>(i));
     }
   }
 
  private:
+  [[nodiscard]] std::int32_t checked(std::uint32_t token, std::int64_t place) const {
+    if (token <= INT32_MAX) { return static_cast<std::int32_t>(token); }
+    throw FormatError(
+        fmt::format("{}: byte {}: token {} is beyond 2^31 - 1: no vocabulary is that "
+                    "large, so the tokens have another type than uint32",
+                    name(), layout_.header_bytes + layout_.token_bytes * place, token));
+  }
+
   DataFile file_;
-  std::int64_t header_bytes_;
+  TokenFileLayout layout_;
 };
 
 [[noreturn]] void refuse_empty(const fs::path& path) {
@@ -127,41 +141,6 @@ std::vector<fs::path> text_files(const fs::path& folder) {
   return paths;
 }
 
-std::int64_t int32_at(std::span<const std::byte> bytes, std::size_t index) {
-  std::uint32_t value = 0;
-  for (std::size_t b = 0; b < 4; ++b) {
-    value |= std::to_integer<std::uint32_t>(bytes[4 * index + b]) << (8 * b);
-  }
-  return static_cast<std::int32_t>(value);
-}
-
-constexpr std::int64_t kHeaderBytes = 256 * 4;
-constexpr std::int64_t kMagic = 20240520;
-constexpr std::int64_t kVersion = 1;
-
-// Size of the header at the start of `file`: 0 if the file is raw.
-std::int64_t checked_header_bytes(const DataFile& file) {
-  const std::string path = file.path().string();
-  std::array<std::byte, 12> start{};
-  const auto have = static_cast<std::size_t>(std::min<std::int64_t>(file.size(), 12));
-  file.read(0, std::span{start}.first(have));
-  if (have < 4 || int32_at(start, 0) != kMagic) { return 0; }
-  if (file.size() < kHeaderBytes) {
-    throw FormatError(fmt::format("{}: ends at byte {}, inside the header of {} bytes", path,
-                                  file.size(), kHeaderBytes));
-  }
-  if (int32_at(start, 1) != kVersion) {
-    throw FormatError(fmt::format("{}: byte 4: the header has version {}, expected {}", path,
-                                  int32_at(start, 1), kVersion));
-  }
-  const std::int64_t held = (file.size() - kHeaderBytes) / 2;
-  if (int32_at(start, 2) != held) {
-    throw FormatError(fmt::format("{}: byte 8: the header says {} tokens, but the file has {}",
-                                  path, int32_at(start, 2), held));
-  }
-  return kHeaderBytes;
-}
-
 }  // namespace
 
 std::shared_ptr<const TokenSource> open_bytes(const fs::path& path) {
@@ -181,17 +160,35 @@ std::shared_ptr<const TokenSource> open_bytes(const fs::path& path) {
   return std::make_shared<ByteTokens>(path, std::move(files));
 }
 
-std::shared_ptr<const TokenSource> open_tokens(const fs::path& path) {
+std::vector<std::string> skipped_by_open_bytes(const fs::path& path) {
+  std::vector<std::string> names;
+  std::error_code failed;
+  for (fs::directory_iterator entry{path, failed}, end; !failed && entry != end;
+       entry.increment(failed)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with('.') && !is_text_file(*entry)) { names.push_back(name); }
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+std::shared_ptr<const TokenSource> open_tokens(const fs::path& path, TokenFormat token_format) {
   DataFile file{path, KeepOpen::yes};
   if (file.size() == 0) { refuse_empty(path); }
-  const std::int64_t header_bytes = checked_header_bytes(file);
-  if (file.size() % 2 != 0) {
-    throw FormatError(
-        fmt::format("{}: half a token at byte {}: a file of uint16 tokens must have an even size",
-                    path.string(), file.size() - 1));
+  const TokenFileLayout layout = token_file_layout(file, token_format);
+  const std::int64_t over = (file.size() - layout.header_bytes) % layout.token_bytes;
+  if (over != 0) {
+    throw FormatError(fmt::format("{}: a part of a token at byte {}: the tokens have {} bytes each",
+                                  path.string(), file.size() - over, layout.token_bytes));
   }
-  if (file.size() == header_bytes) { refuse_empty(path); }
-  return std::make_shared<Uint16Tokens>(std::move(file), header_bytes);
+  if (file.size() == layout.header_bytes) { refuse_empty(path); }
+  return std::make_shared<FileTokens>(std::move(file), layout);
+}
+
+std::string container_of_data(const fs::path& path) {
+  std::error_code failed;
+  if (!fs::is_regular_file(path, failed)) { return {}; }
+  return container_of(DataFile{path, KeepOpen::no});
 }
 
 void check_tokens(const TokenSource& source, std::int64_t vocab) {

@@ -4,16 +4,34 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <utility>
 
+#include "base/enumerator.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
 
+namespace {
+
+/// Sums beyond 64 bits would count a holder of everything as one of nothing.
+void require_countable(std::size_t total, Category category, std::size_t bytes,
+                       std::string_view name) {
+  require_enumerator("the category", category, Category::unattributed);
+  if (bytes <= std::numeric_limits<std::size_t>::max() - total) { return; }
+  throw OutOfMemory(fmt::format(
+      "no room for {} ({}, {} bytes): with the {} that this rank counts already that is more than "
+      "64 bits can count; check the size",
+      name, to_string(category), bytes, format_bytes(total)));
+}
+
+}  // namespace
+
 void MemoryTracker::check_room(Category category, std::size_t bytes, std::string_view name) const {
-  if (!budget_bytes_) { return; }
   const std::size_t live = report_.live.total();
+  require_countable(live, category, bytes, name);
+  if (!budget_bytes_) { return; }
   if (live <= *budget_bytes_ && bytes <= *budget_bytes_ - live) { return; }
   throw OutOfMemory(fmt::format(
       "no room for {} ({}, {}) in {}{}{}: the budget is {} and this rank holds {}; raise the "
@@ -93,6 +111,7 @@ void MemoryTracker::remove(Category category, std::size_t bytes, std::string_vie
 
 void MemoryTracker::use(Category category, std::size_t bytes, std::string_view name) {
   const std::lock_guard lock{mutex_};
+  require_countable(report_.in_use.total(), category, bytes, name);
   record(trace::Kind::use, category, bytes, name);
   report_.in_use[category] += bytes;
   update_peaks();

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/enumerator.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -140,6 +141,8 @@ void validate(const Optimizer& optimizer) {
 }
 
 void validate(const OptimizerOptions& options, const Optimizer& optimizer) {
+  require_enumerator("`moments`", options.moments, MomentFormat::int8);
+  require_enumerator("`rounding`", options.rounding, Rounding::stochastic);
   check_not_negative("`clip_norm`", options.clip_norm);
   expects(options.decays != nullptr, "optimize_with: the decay rule is empty; pass a function");
   for (const ParameterGroup& group : options.groups) { check_group(group); }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/enumerator.hpp"
 #include "pipeline/progress.hpp"
 #include "tessera/base/error.hpp"
 
@@ -103,6 +104,7 @@ class MadePairs {
 
 /// Throws unless `rank` may make `action` at all.
 void check_action(const Schedule& schedule, int rank, const Action& action) {
+  require_enumerator("Action::work", action.work, Work::backward_weight);
   if (action.stage < 0 || action.stage >= schedule.stages() || action.micro_batch < 0 ||
       action.micro_batch >= schedule.micro_batches) {
     refuse(schedule,
@@ -113,10 +115,6 @@ void check_action(const Schedule& schedule, int rank, const Action& action) {
   if (owner != rank) {
     refuse(schedule, fmt::format("rank {} makes the {}, which is on rank {}", rank,
                                  to_string(action), owner));
-  }
-  if (action.work > Work::backward_weight) {
-    refuse(schedule, fmt::format("rank {} has an action of unknown kind, number {}", rank,
-                                 static_cast<int>(action.work)));
   }
 }
 

@@ -11,8 +11,8 @@
 #include <optional>
 #include <utility>
 
-#include "base/shown.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tessera/profile/machine_profile.hpp"
 
 namespace tessera {

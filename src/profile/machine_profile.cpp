@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "base/shown.hpp"
 #include "profile/machine_profile_error.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 

@@ -5,11 +5,13 @@
 #include <torch/library.h>
 
 #include <cstddef>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "tessera/base/error.hpp"
 #include "torch/passes.hpp"
+#include "torch/written_memory.hpp"
 
 namespace tessera::torch {
 
@@ -22,19 +24,58 @@ constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 thread_local int guards = 0;
 thread_local const char* draw_refusal = nullptr;
 
-void note(const at::Tensor& tensor, bool writes, std::vector<Use>& uses) {
-  if (Place* const place = Place::of(tensor)) { uses.push_back({place, writes}); }
+// Those of the guards of this thread, from the outermost.
+std::vector<WrittenMemory*>& noting() {
+  thread_local std::vector<WrittenMemory*> all;
+  return all;
 }
 
-void note(const c10::IValue& value, bool writes, std::vector<Use>& uses) {
+template <class Visit>
+void for_each_tensor(const c10::IValue& value, const Visit& visit) {
   if (value.isTensor()) {
-    note(value.toTensor(), writes, uses);
+    visit(value.toTensor());
   } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) { note(tensor, writes, uses); }
+    for (const at::Tensor& tensor : value.toTensorVector()) { visit(tensor); }
   } else if (value.isList()) {  // of optional tensors, among others
     for (const c10::IValue& element : value.toListRef()) {
-      if (element.isTensor()) { note(element.toTensor(), writes, uses); }
+      if (element.isTensor()) { visit(element.toTensor()); }
     }
+  }
+}
+
+// Operators of batch and instance norms write their running statistics, and do not say so.
+bool is_written(const c10::Argument& argument) {
+  const c10::AliasInfo* const alias = argument.alias_info();
+  if (alias != nullptr && alias->isWrite()) { return true; }
+  const std::string_view name = argument.name();
+  return name == "running_mean" || name == "running_var";
+}
+
+// Shows the operator's arguments to whatever notes them, and returns its uses of places.
+std::vector<Use> uses_of(const c10::OperatorHandle& op, const ::torch::jit::Stack& stack) {
+  const auto& arguments = op.schema().arguments();
+  std::vector<Use> uses;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const bool writes = is_written(arguments[i]);
+    for_each_tensor(stack[stack.size() - arguments.size() + i], [&](const at::Tensor& tensor) {
+      if (Place* const place = Place::of(tensor)) {
+        uses.push_back({place, writes});
+      } else {
+        for (WrittenMemory* const memory : noting()) { memory->argument(tensor, writes); }
+      }
+    });
+  }
+  return uses;
+}
+
+void note_results(const c10::OperatorHandle& op, const ::torch::jit::Stack& stack) {
+  if (noting().empty()) { return; }
+  const std::size_t count = op.schema().returns().size();
+  for (std::size_t i = stack.size() - count; i < stack.size(); ++i) {
+    for_each_tensor(stack[i], [](const at::Tensor& tensor) {
+      if (Place::of(tensor) != nullptr) { return; }
+      for (WrittenMemory* const memory : noting()) { memory->result(tensor); }
+    });
   }
 }
 
@@ -58,22 +99,17 @@ void refuse_draws(const c10::OperatorHandle& op, const ::torch::jit::Stack& stac
 
 void run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   ::torch::jit::Stack* stack) {
-  const auto& arguments = op.schema().arguments();
-  std::vector<Use> uses;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const c10::AliasInfo* const alias = arguments[i].alias_info();
-    note((*stack)[stack->size() - arguments.size() + i], alias != nullptr && alias->isWrite(),
-         uses);
-  }
+  const std::vector<Use> uses = uses_of(op, *stack);
   if (!uses.empty()) { Passes::use(uses, op.schema().name()); }
   if (draw_refusal != nullptr) {
     refuse_draws(op, *stack);
-    return op.redispatchBoxed(keys & c10::DispatchKeySet{c10::DispatchKeySet::FULL_AFTER, kKey},
-                              stack);
+    op.redispatchBoxed(keys & c10::DispatchKeySet{c10::DispatchKeySet::FULL_AFTER, kKey}, stack);
+  } else {
+    // Operators called by this one work on the same tensors.
+    const c10::impl::ExcludeDispatchKeyGuard within{kKey};
+    op.callBoxed(stack);
   }
-  // Operators called by this one work on the same tensors.
-  const c10::impl::ExcludeDispatchKeyGuard within{kKey};
-  op.callBoxed(stack);
+  note_results(op, *stack);
 }
 
 }  // namespace
@@ -98,6 +134,17 @@ NoDraws::NoDraws(const char* why) : before_{std::exchange(draw_refusal, why)} {}
 
 NoDraws::~NoDraws() {
   draw_refusal = before_;
+}
+
+NotedWrites::NotedWrites(WrittenMemory& memory)
+    : included_before_{c10::impl::tls_is_dispatch_key_included(kKey)} {
+  noting().push_back(&memory);
+  c10::impl::tls_set_dispatch_key_included(kKey, true);
+}
+
+NotedWrites::~NotedWrites() {
+  c10::impl::tls_set_dispatch_key_included(kKey, included_before_);
+  noting().pop_back();
 }
 
 }  // namespace tessera::torch

@@ -2,6 +2,8 @@
 
 namespace tessera::torch {
 
+class WrittenMemory;
+
 /// While one lives, each operator of libtorch on this thread that reads or writes a Place is first
 /// shown to the Passes of that place. Autograd's threads do the same for a backward pass begun by
 /// this thread. Guards nest.
@@ -39,6 +41,19 @@ class NoDraws {
  private:
   Interception interception_;
   const char* before_;
+};
+
+/// While one lives, the arguments and results of operators on this thread are shown to `memory`.
+/// Guards nest: each sees what happens within it.
+class NotedWrites {
+ public:
+  explicit NotedWrites(WrittenMemory& memory);
+  ~NotedWrites();
+  NotedWrites(const NotedWrites&) = delete;
+  NotedWrites& operator=(const NotedWrites&) = delete;
+
+ private:
+  bool included_before_;
 };
 
 }  // namespace tessera::torch

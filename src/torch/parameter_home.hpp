@@ -80,6 +80,9 @@ class ParameterHome {
   [[nodiscard]] const std::string& in_unit() const noexcept { return in_unit_; }
   [[nodiscard]] std::size_t unit() const noexcept { return unit_; }
   [[nodiscard]] bool trainable() const noexcept { return trainable_; }
+  /// Whether a backward pass of this step trains it; else the step leaves it as it is.
+  [[nodiscard]] bool trained() const noexcept { return trained_; }
+  void set_trained(bool trained) noexcept { trained_ = trained; }
   [[nodiscard]] Passes& passes() const noexcept { return *passes_; }
 
  private:
@@ -89,6 +92,7 @@ class ParameterHome {
   std::size_t unit_;
   Passes* passes_;
   bool trainable_;
+  bool trained_ = false;
   Place parameter_{*this, false};
   Place gradient_{*this, true};
   at::Tensor gradient_tensor_;

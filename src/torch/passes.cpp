@@ -244,7 +244,7 @@ void Passes::open(std::size_t index) {
   ++unit.backwards;
   for (ParameterHome* const home : unit.homes) {
     home->open((*unit.backward)[home->in_unit()].data());
-    if (home->trainable()) {
+    if (home->trained()) {
       const Tensor gradient = unit.backward->grad(home->in_unit());
       home->open_gradient(gradient.data(), gradient.dtype());
     }
@@ -346,10 +346,25 @@ void Passes::expect_from(std::span<const at::Tensor> outputs) {
       return;
     }
     expected_.insert(&leaf);
+    train(place->home());
     LiveUnit& unit = units_[place->home().unit()];
     ++unit.expected;
     unit.reached = true;
   });
+}
+
+void Passes::train(ParameterHome& home) {
+  if (home.trained()) { return; }
+  model_.unfreeze(units_[home.unit()].unit, home.in_unit());
+  home.set_trained(true);
+}
+
+void Passes::freeze_untrained() {
+  for (ParameterHome& home : homes_) {
+    if (!home.trainable()) { continue; }
+    if (!home.trained()) { model_.freeze(units_[home.unit()].unit, home.in_unit()); }
+    home.set_trained(false);
+  }
 }
 
 void Passes::backward(const at::Tensor& loss, const at::Tensor& scale) {
@@ -378,6 +393,9 @@ void Passes::backward(const at::Tensor& loss, const at::Tensor& scale) {
   close_everything();
   phase_ = Phase::backward;
   current_passes = this;
+  for (ParameterHome& home : homes_) {
+    if (home.trainable() && home.tensor().requires_grad()) { train(home); }
+  }
   expect_from({&loss, 1});
   ::torch::autograd::backward({loss}, {scale.to(loss.scalar_type()).expand_as(loss)});
   for (std::size_t i = 0; i < units_.size(); ++i) {

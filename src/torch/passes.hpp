@@ -62,6 +62,9 @@ class Passes {
   [[nodiscard]] bool evaluating() const noexcept { return evaluation_ != nullptr; }
   /// Runs autograd from `loss` times `scale`; `scale` is on the loss's device.
   void backward(const at::Tensor& loss, const at::Tensor& scale);
+  /// Called before a step's update: parameters that all of its backward passes found frozen
+  /// (set_requires_grad(false)) are left as they are.
+  void freeze_untrained();
   /// Called between steps: autograd rejects earlier graphs.
   void parameters_changed();
 
@@ -112,6 +115,7 @@ class Passes {
   void forget_scopes() noexcept;
   [[nodiscard]] bool contains(std::size_t outer, std::size_t inner) const;
   void expect_from(std::span<const at::Tensor> outputs);
+  void train(ParameterHome& home);
   void gradient_comes(ParameterHome& home);
   void gradient_added(ParameterHome& home, const ::torch::autograd::Node& accumulator);
   void end_gradients(std::size_t index);

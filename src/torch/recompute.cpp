@@ -21,6 +21,7 @@
 #include "tessera/base/shape.hpp"
 #include "torch/intercept.hpp"
 #include "torch/passes.hpp"
+#include "torch/written_memory.hpp"
 
 namespace tessera::torch {
 
@@ -124,6 +125,17 @@ std::vector<Shaped> shaped(const Tensors& tensors) {
   return all;
 }
 
+// While one lives, memory that a first run wrote has the values from before that run, so that the
+// second run reads what the first did, and its gradients what the second left. Afterwards the
+// memory is as before: written once.
+struct Rewound {
+  WrittenMemory again;
+  explicit Rewound(const WrittenMemory& first) { again.rewind_to(first); }
+  ~Rewound() { again.restore(); }
+  Rewound(const Rewound&) = delete;
+  Rewound& operator=(const Rewound&) = delete;
+};
+
 // The function that runs twice, and what the second run needs to know of the first.
 struct Region : ::torch::CustomClassHolder {
   TensorFunction work;
@@ -133,10 +145,12 @@ struct Region : ::torch::CustomClassHolder {
   Passes* passes = nullptr;  // null if no unit was used
   std::weak_ptr<const bool> passes_alive = {};
   std::vector<std::size_t> units = {};
-  bool asks = false;  // whether a tensor that only requests a gradient follows the inputs
+  WrittenMemory written = {};  // by the first run
+  bool asks = false;           // whether a tensor that only requests a gradient follows the inputs
 
   Tensors run_first(const Tensors& given);
-  Tensors run_again(const Tensors& given);
+  /// `again` notes the memory that this run writes.
+  Tensors run_again(const Tensors& given, WrittenMemory& again);
   void require_same(const Tensors& again) const;
 };
 
@@ -153,6 +167,7 @@ Tensors Region::run_first(const Tensors& given) {
   const std::vector<std::uint32_t> before = versions(given);
   InRegion region{current};
   Tensors result;
+  std::optional<NotedWrites> noted{std::in_place, written};
   if (current != nullptr && current->world().process().ranks > 1) {
     const NoDraws no_draws{
         "in a recomputed function, which must draw the same numbers again, but ranks that are "
@@ -164,6 +179,8 @@ Tensors Region::run_first(const Tensors& given) {
     result = work(given);
     if (!(RandomState{} == drawn_from)) { random.emplace(std::move(drawn_from)); }
   }
+  noted.reset();
+  written.forget_unshared();
   outputs = shaped(result);
   const std::vector<std::uint32_t> after = versions(given);
   for (std::size_t i = 0; i < given.size(); ++i) {
@@ -180,7 +197,7 @@ Tensors Region::run_first(const Tensors& given) {
   return result;
 }
 
-Tensors Region::run_again(const Tensors& given) {
+Tensors Region::run_again(const Tensors& given, WrittenMemory& again) {
   if (passes != nullptr && passes_alive.expired()) {
     throw ContractError{
         "a backward pass reaches a recomputed function whose sharded module has "
@@ -188,6 +205,7 @@ Tensors Region::run_again(const Tensors& given) {
   }
   const at::ThreadLocalStateGuard as_in_the_first_run{state};
   const CurrentPasses current{passes != nullptr ? passes : Passes::current()};
+  const NotedWrites noted{again};
   if (!random) { return work(given); }
   const RandomState now;
   random->restore();
@@ -240,7 +258,8 @@ class Recomputed : public ::torch::autograd::Function<Recomputed> {
     for (const at::Tensor& saved : context->get_saved_variables()) {
       inputs.push_back(saved.detach().set_requires_grad(saved.requires_grad()));
     }
-    const Tensors outputs = region.run_again(inputs);
+    Rewound rewound{region.written};
+    const Tensors outputs = region.run_again(inputs, rewound.again);
     region.require_same(outputs);
     Tensors roots;
     Tensors root_gradients;

@@ -136,6 +136,7 @@ void ShardedModule::step() {
         " backward passes; a step needs `accumulate` of them (model.backward(loss))"};
   }
   work_->backwards = 0;
+  work_->passes.freeze_untrained();
   work_->model.step(work_->loss_sum.data_ptr<double>());
   work_->loss_sum = at::zeros_like(work_->loss_sum);
   work_->passes.parameters_changed();

@@ -6,8 +6,8 @@
 #include <initializer_list>
 #include <system_error>
 
-#include "base/shown.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 namespace {

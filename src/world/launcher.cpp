@@ -9,8 +9,8 @@
 #include <system_error>
 
 #include "base/environment.hpp"
-#include "base/shown.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/enumerator.hpp"
 #include "comm/simulated/simulated_communicator.hpp"
 #include "tessera/base/error.hpp"
 #include "world/counting_guard.hpp"
@@ -13,6 +14,8 @@ namespace {
 constexpr int kMostRanks = 1 << 20;
 
 void check(const SimulatedRank& rank) {
+  require_enumerator("the simulated device", rank.backend.device, DeviceKind::meta);
+  require_enumerator("the simulated transport", rank.backend.comm, CommKind::nccl);
   if (rank.ranks < 1 || rank.ranks > kMostRanks) {
     throw ConfigError{
         fmt::format("a simulated job has 1 to {} ranks, not {}", kMostRanks, rank.ranks)};

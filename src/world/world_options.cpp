@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/enumerator.hpp"
 #include "tessera/base/error.hpp"
 #include "world/nccl_options.hpp"
 
@@ -140,6 +141,9 @@ void refuse_nccl_options(const NcclOptions& nccl) {
 }
 
 void validate(const WorldOptions& options) {
+  require_enumerator("`device`", options.device, DeviceKind::meta);
+  require_enumerator("`compute_stream`", options.compute_stream, ComputeStream::worker);
+  require_enumerator("`channel_priority`", options.channel_priority, StreamPriority::high);
   if (options.deadline.count() <= 0) {
     throw ConfigError{
         fmt::format("`deadline` is {} ms: choose a time above 0", options.deadline.count())};

@@ -1,4 +1,4 @@
-#include "base/shown.hpp"
+#include "tessera/base/shown.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +7,14 @@ namespace {
 
 TEST(Shown, HasNoControlCharacters) {
   EXPECT_EQ(shown(std::string_view{"wte\x1b[2J\r\n\0 \x7F\xC3\xA4", 14}), "wte?[2J??? ?\xC3\xA4");
+}
+
+TEST(Shown, HasNoControlCharactersOfTwoBytesEither) {
+  EXPECT_EQ(shown("a\xC2\x9B\x33Jb\xC2\xA0"), "a??3Jb\xC2\xA0");
+}
+
+TEST(Shown, WhatIsPrintableKeepsNewlinesAndTabs) {
+  EXPECT_EQ(printable("a\n\tb\x1b[2J\a\r"), "a\n\tb?[2J??");
 }
 
 TEST(Shown, LongTextsAreCutBetweenCharacters) {

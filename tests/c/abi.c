@@ -173,7 +173,7 @@ AT(tessera_save_options, name, 24);
 AT(tessera_save_options, name_user, 32);
 AT(tessera_save_options, shard_bytes, 40);
 
-SIZE(tessera_load_options, 48);
+SIZE(tessera_load_options, 56);
 AT(tessera_load_options, size, 0);
 AT(tessera_load_options, weights_only, 8);
 AT(tessera_load_options, convert_moments, 12);
@@ -181,6 +181,8 @@ AT(tessera_load_options, name, 16);
 AT(tessera_load_options, name_user, 24);
 AT(tessera_load_options, value, 32);
 AT(tessera_load_options, value_user, 40);
+AT(tessera_load_options, allow_partial, 48);
+AT(tessera_load_options, reserved, 52);
 
 SIZE(DLDevice, 8);
 AT(DLDevice, device_type, 0);
@@ -344,6 +346,8 @@ IS_FUNCTION(tessera_export_state, tessera_status,
 IS_FUNCTION(tessera_save_options_init, tessera_status, (tessera_save_options*, size_t));
 IS_FUNCTION(tessera_save, tessera_status,
             (tessera_model*, const char*, const tessera_save_options*));
+IS_FUNCTION(tessera_freeze, tessera_status, (tessera_model*, tessera_unit, const char*));
+IS_FUNCTION(tessera_unfreeze, tessera_status, (tessera_model*, tessera_unit, const char*));
 IS_FUNCTION(tessera_newest_checkpoint, tessera_status, (const char*, char*, size_t, int64_t*));
 IS_FUNCTION(tessera_load_options_init, tessera_status, (tessera_load_options*, size_t));
 IS_FUNCTION(tessera_load, tessera_status,

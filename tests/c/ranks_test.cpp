@@ -324,6 +324,77 @@ TEST(CCheckpoints, HoldTheStateAndTheTrainersValues) {
                 TESSERA_FORMAT_ERROR, "/nowhere");
 }
 
+// A C program gets no list of them: it would train on with weights that nobody loaded.
+TEST(CCheckpoints, WeightsThatOnlyOneSideHasAreAnErrorUnlessAllowed) {
+  const test::TemporaryFolder folder;
+  EXPECT_DONE(run_ranks(2, [&](tessera_world* world) -> tessera_status {
+    const Line line{world};
+    TESSERA_TRY(line.step());
+    TESSERA_TRY(tessera_save(line.model, folder.path().c_str(), nullptr));
+    const std::string path = (folder.path() / "step-00000001").string();
+    for (const auto& [other, text] :
+         {std::pair{"more", "does not have the model's 'line.more'; has 'line.b'"},
+          std::pair{"b", ""}}) {
+      tessera_model* model = nullptr;
+      tessera_unit unit = 0;
+      const tessera_parameter_spec specs[] = {vector_of("w", 5), vector_of(other, 1)};
+      TESSERA_TRY(tessera_model_create(world, nullptr, &model));
+      TESSERA_TRY(tessera_add_unit(model, "line", specs, 2, nullptr, &unit));
+      TESSERA_TRY(tessera_materialize_constant(model, 1.0F));
+      tessera_load_options options;
+      TESSERA_TRY(tessera_load_options_init(&options, sizeof options));
+      options.weights_only = 1;
+      const tessera_status status = tessera_load(model, path.c_str(), &options);
+      if (*text == '\0') {
+        EXPECT_DONE(status);
+      } else {
+        expect_failed(status, TESSERA_FORMAT_ERROR, text);
+      }
+      options.allow_partial = 1;
+      EXPECT_DONE(tessera_load(model, path.c_str(), &options));
+      EXPECT_EQ(weight_of(model, unit), 0.5F);
+      options.weights_only = 0;
+      expect_failed(tessera_load(model, path.c_str(), &options), TESSERA_CONTRACT_ERROR,
+                    "`allow_partial` has no effect without `weights_only`");
+    }
+    return TESSERA_OK;
+  }));
+}
+
+TEST(CSteps, LeaveAFrozenParameterAsItIs) {
+  EXPECT_DONE(run_ranks(2, [](tessera_world* world) -> tessera_status {
+    const Line line{world};
+    const auto step = [&](bool with_w) -> tessera_status {
+      tessera_scope* scope = nullptr;
+      TESSERA_TRY(tessera_forward(line.model, line.unit, &scope));
+      TESSERA_TRY(tessera_close(scope));
+      TESSERA_TRY(tessera_backward(line.model, line.unit, &scope));
+      std::int32_t has = -1;
+      TESSERA_TRY(tessera_has_gradient(scope, "w", &has));
+      EXPECT_EQ(has, with_w ? 1 : 0);
+      void* gradient = nullptr;
+      TESSERA_TRY(tessera_gradient(scope, "b", TESSERA_FP32, &gradient));
+      *static_cast<float*>(gradient) += 1.0F;
+      if (with_w) {
+        TESSERA_TRY(tessera_gradient(scope, "w", TESSERA_FP32, &gradient));
+        for (int i = 0; i < 5; ++i) { static_cast<float*>(gradient)[i] += 1.0F; }
+      }
+      TESSERA_TRY(tessera_close(scope));
+      return tessera_step(line.model, nullptr);
+    };
+    TESSERA_TRY(step(true));
+    TESSERA_TRY(tessera_freeze(line.model, line.unit, "w"));
+    TESSERA_TRY(step(false));
+    EXPECT_EQ(weight_of(line.model, line.unit), 0.5F);
+    TESSERA_TRY(tessera_unfreeze(line.model, line.unit, "w"));
+    TESSERA_TRY(step(true));
+    EXPECT_EQ(weight_of(line.model, line.unit), 0.0F);
+    expect_failed(tessera_freeze(line.model, line.unit, "nothing"), TESSERA_CONTRACT_ERROR,
+                  "has no parameter 'nothing'");
+    return TESSERA_OK;
+  }));
+}
+
 TEST(CReports, DescribeStepsAndScales) {
   EXPECT_DONE(run_ranks(2, [](tessera_world* world) -> tessera_status {
     const Line line{world};

@@ -292,6 +292,29 @@ TEST(Load, OfForeignWeightsRoundsThemAndStartsMastersFromThem) {
   }
 }
 
+TEST(Load, RefusesWeightsBeyondTheModelsDtypeByNameAndCount) {
+  const TemporaryFolder folder;
+  const auto saved = train_and_save(ToyJob{}.under(Strategy::ddp), 2, folder / "run");
+  std::filesystem::create_directories(folder / "theirs");
+  SafetensorsReader from{saved / "model.safetensors"};
+  std::vector<SafetensorsWriter::Declared> declared;
+  for (const auto& [name, entry] : from.entries()) {
+    declared.push_back({name, entry.shape, "F32"});
+  }
+  SafetensorsWriter writer{folder / "theirs/model.safetensors", declared};
+  for (const auto& tensor : declared) {
+    std::vector<float> values(static_cast<std::size_t>(tensor.shape.elems()), 1.0F);
+    if (tensor.name == "block.0.weight") { values[5] = values[2] = 1e6F; }
+    writer.write(tensor.name, values);
+  }
+  writer.finish();
+  ToyJob job = ToyJob{}.under(Strategy::zero3);
+  job.options.compute = DType::fp16;
+  EXPECT_THAT(refusal<ConfigError>(job, folder / "theirs", {.what = LoadOptions::What::weights}),
+              AllOf(HasSubstr("'block.0.weight': 2 of its values, the first 1000000 at element 2"),
+                    HasSubstr("range of fp16")));
+}
+
 CustomOptimizer one_state() {
   return {.name = "sign of two means",
           .states = 3,
@@ -495,6 +518,19 @@ TEST(Save, RefusesValuesThatDifferBetweenRanks) {
   });
   EXPECT_EQ(told, 16);
   EXPECT_EQ(newest_checkpoint(folder / "run").step, 1);
+}
+
+TEST(Save, RefusesABufferWithoutAnAddress) {
+  const TemporaryFolder folder;
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World&, ToyTrainer& trainer) {
+    trainer.step();
+    const CheckpointExtras extras{
+        .buffers = {{.name = "mask", .shape = {3}, .values = {nullptr, 3, DType::fp32}}}};
+    EXPECT_THAT(
+        message_of<ContractError>([&] { (void)save(trainer.model(), folder / "a", extras); }),
+        HasSubstr("buffer 'mask' has 3 elements, but no address"));
+    (void)save(trainer.model(), folder / "a");  // as if the call had not been made
+  });
 }
 
 TEST(Save, RefusesNamesThatAreNotUnique) {

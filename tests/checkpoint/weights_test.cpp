@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -133,6 +134,32 @@ TEST(Weights, ADuplicateNameFailsOnEveryRank) {
   });
   EXPECT_EQ(refused, 2);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+// The masters would be right and every product with the parameter infinite.
+TEST(Weights, ValuesBeyondTheParametersDtypeAreRefusedByNameAndCount) {
+  const auto all_ones_but = [](float large) {
+    return [=](const ParameterInfo& parameter, std::int64_t first, std::span<float> out) {
+      std::ranges::fill(out, 1.0F);
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const auto element = first + static_cast<std::int64_t>(i);
+        if (parameter.name == "bias" && element % 4 == 3) { out[i] = large; }
+      }
+    };
+  };
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
+    for (const auto& [compute, large] :
+         {std::pair{DType::fp16, -70'000.0F}, {DType::bf16, 3.4e38F}}) {
+      run_ranks(1, [&, compute = compute, large = large](World& world) {
+        ShardedModel model{world, {.strategy = strategy, .compute = compute}};
+        declare(model);
+        EXPECT_THAT(message_of<ConfigError>([&] { model.materialize(all_ones_but(large)); }),
+                    AllOf(HasSubstr("'h.0.bias': 3 of its values, the first "),
+                          HasSubstr("at element 3"), HasSubstr(std::string{to_string(compute)})));
+        model.materialize(all_ones_but(60'000.0F));  // still only declared
+      });
+    }
+  }
 }
 
 ParameterInfo parameter(std::string name, Shape shape) {

@@ -186,7 +186,9 @@ TEST_F(CheckpointCommand, ExportWritesTheWeightsInTheRequestedDtype) {
   for (const auto& [dtype, expected] :
        std::map<std::string, std::string>{{"", "BF16"}, {"fp32", "F32"}, {"fp16", "F16"}}) {
     std::vector<std::string> arguments{"export", path("run"), "--to", path("w.safetensors")};
-    if (!dtype.empty()) { arguments.insert(arguments.end(), {"--dtype", dtype}); }
+    if (!dtype.empty()) {
+      arguments.insert(arguments.end(), {"--dtype", dtype, "--allow-infinities"});
+    }
     const Outcome outcome = checkpoint(arguments);
     ASSERT_EQ(outcome.status, 0) << outcome.err;
     SafetensorsReader reader{path("w.safetensors")};
@@ -202,6 +204,115 @@ TEST_F(CheckpointCommand, ExportWritesTheWeightsInTheRequestedDtype) {
       EXPECT_TRUE(values[i] == rounded || (std::isnan(values[i]) && std::isnan(rounded))) << i;
     }
   }
+}
+
+// A reader of the file would compute infinities where the training had numbers.
+TEST_F(CheckpointCommand, ExportRefusesValuesBeyondTheDtypeUnlessAskedToWriteInfinities) {
+  write("large",
+        {{"model",
+          "big",
+          "weight",
+          "F32",
+          {4},
+          256,
+          test::bytes_of_values(std::vector<float>{1.0F, -70'000.0F, 65'519.0F, 1e9F})},
+         {"model",
+          "inf",
+          "weight",
+          "F32",
+          {1},
+          256,
+          test::bytes_of_values(std::vector<float>{std::numeric_limits<float>::infinity()})},
+         {"model",
+          "huge",
+          "weight",
+          "F32",
+          {1},
+          256,
+          test::bytes_of_values(std::vector<float>{3.4e38F})}},
+        1);
+  std::vector<std::string> arguments{"export",  path("large"), "--to", path("w.safetensors"),
+                                     "--dtype", "fp16"};
+  refused(arguments, {"--dtype", "'big'", "2 of its values, the first -70000 at element 1",
+                      "range of fp16", "--allow-infinities"});
+  EXPECT_FALSE(fs::exists(path("w.safetensors")));
+  std::vector<std::string> to_folder = arguments;
+  to_folder[3] = path("folder");
+  refused(to_folder, {"'big'"});
+  EXPECT_FALSE(fs::exists(path("folder")));
+  arguments.push_back("--allow-infinities");
+  const Outcome outcome = checkpoint(arguments);
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("warning"), HasSubstr("'big': 2 of its values"),
+                                 HasSubstr("'huge': 1 of its values"), Not(HasSubstr("'inf'"))));
+  arguments[5] = "bf16";
+  EXPECT_THAT(checkpoint(arguments).err, AllOf(HasSubstr("'huge'"), Not(HasSubstr("'big'"))));
+  refused({"export", path("large"), "--to", path("w.safetensors"), "--allow-infinities"},
+          {"--allow-infinities has no effect without --dtype"});
+}
+
+// Names come from files that others wrote. A terminal obeys escape sequences; a line of 100,000
+// bytes hides what went wrong.
+TEST_F(CheckpointCommand, NamesOfAnyBytesReachTheTerminalShown) {
+  const std::string evil = "\x1b]0;title\a\x1b[2J\r\n" + std::string(100'000, 'x');
+  const auto with_names = [&](const std::string& folder, std::int64_t step, unsigned char seed) {
+    std::vector<StateTensor> tensors = small_state();
+    for (StateTensor& tensor : tensors) {
+      tensor.name = evil + tensor.name;
+      for (char& c : tensor.data) { c = static_cast<char>(static_cast<unsigned char>(c) ^ seed); }
+    }
+    Manifest manifest = write_checkpoint(path(folder), tensors, 1'000);
+    manifest.step = step;
+    manifest.values = {{evil, evil},      {"lr", evil},           {"mesh", evil},
+                       {"moments", evil}, {"data.content", evil}, {"data.epoch", evil}};
+    test::write_bytes(path(folder) + "/manifest.json", format_manifest(manifest));
+  };
+  with_names("evil/step-00000003", 3, 0);
+  with_names("evil/step-00000012", 12, 1);
+  const std::string one = path("evil/step-00000003");
+  const std::string other = path("evil/step-00000012");
+  const auto check = [&](const Outcome& outcome, const std::string& what) {
+    SCOPED_TRACE(what);
+    std::size_t line = 0;
+    for (const char c : outcome.out + "\n" + outcome.err) {
+      line = c == '\n' ? 0 : line + 1;
+      ASSERT_LT(line, 4'000U);
+      ASSERT_FALSE(c != '\n' && c != '\t' && static_cast<unsigned char>(c) < 0x20);
+    }
+  };
+  const auto all_of = [&](const std::string& state) {
+    check(checkpoint({"list", path("evil")}), "list " + state);
+    check(checkpoint({"inspect", one}), "inspect " + state);
+    check(checkpoint({"verify", one}), "verify " + state);
+    check(checkpoint({"diff", one, other}), "diff " + state);
+    check(checkpoint({"diff", one, path("run/step-00000003")}), "diff with another " + state);
+    check(checkpoint({"export", one, "--to", path("w.safetensors"), "--dtype", "fp16"}),
+          "export " + state);
+    check(checkpoint({"export", one, "--to", path("w.safetensors"), "--masters"}),
+          "export masters " + state);
+    const std::vector<std::string> sizes = {"--layers", "1", "--hidden", "8",
+                                            "--heads",  "2", "--seq",    "8"};
+    for (std::vector<std::string> run :
+         {std::vector<std::string>{"sample", "--count", "1", "--init", one},
+          {"train", "--data", path("text.txt"), "--steps", "1", "--resume-from", one},
+          {"train", "--data", path("text.txt"), "--steps", "1", "--init", one}}) {
+      const std::string command = run[0] + " " + run[run.size() - 2];
+      run.insert(run.end(), sizes.begin(), sizes.end());
+      check(tessera(run), command + " " + state);
+    }
+  };
+  all_of("whole");
+  for (const char* const file :
+       {"model.safetensors", "optimizer.safetensors", "extras.safetensors"}) {
+    const std::string bytes = read_bytes(one + "/" + file);
+    damage(std::string{"evil/step-00000003/"} + file);
+    all_of(std::string{file} + " damaged");
+    test::write_bytes(one + "/" + file, bytes);
+  }
+  std::string manifest = read_bytes(one + "/manifest.json");
+  manifest.replace(manifest.find("BF16"), 4, "U\x01Z9");
+  test::write_bytes(one + "/manifest.json", manifest);
+  all_of("with an unknown dtype");
 }
 
 TEST_F(CheckpointCommand, ExportDividesAFolderAndRefusesOneThatHasWeights) {

@@ -123,6 +123,28 @@ TEST_F(Input, WeightsWithAPrefixBeforeTheirNamesAreRead) {
   EXPECT_EQ(tessera(with_sizes({"sample", "--count", "3", "--init", path("prefixed")})).status, 0);
 }
 
+// safetensors.torch.save_model drops one of the names of a tied tensor: whichever comes later.
+TEST_F(Input, TiedWeightsAreReadUnderEitherName) {
+  const std::string plain = trained_weights();
+  ASSERT_EQ(started_from(plain).err, "");
+  const std::string losses = nlohmann::json(log("run.jsonl")[1].at("loss")).dump();
+  for (const std::string prefix : {"", "transformer."}) {
+    Tensors tensors{read_file(plain)};
+    tensors.put_before_names(prefix);
+    tensors.header["lm_head.weight"] = tensors.header.at(prefix + "wte.weight");
+    tensors.header.erase(prefix + "wte.weight");
+    write_file(path("tied"), tensors.file());
+    const Outcome outcome = started_from(path("tied"));
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_NE(outcome.err.find("has no '" + prefix + "wte.weight'; reading 'lm_head.weight'"),
+              std::string::npos)
+        << outcome.err;
+    EXPECT_EQ(outcome.err.find("left out"), std::string::npos) << outcome.err;
+    EXPECT_EQ(nlohmann::json(log("run.jsonl")[1].at("loss")).dump(), losses);
+    EXPECT_EQ(tessera(with_sizes({"sample", "--count", "3", "--init", path("tied")})).status, 0);
+  }
+}
+
 TEST_F(Input, WeightsUnderOtherNamesSayWhichTheyHave) {
   Tensors tensors{read_file(trained_weights())};
   tensors.put_before_names("net.");

@@ -531,6 +531,31 @@ std::vector<std::string> options_of(const std::vector<std::vector<const char*>>&
   return all;
 }
 
+// What is typed may come from a file or another program: no byte of it may reach the terminal as it
+// is, and no error may be pages long.
+TEST(CommandLineTest, ErrorsQuoteNoControlCharactersAndNoEndOfText) {
+  const std::string evil = "\x1b]0;title\a\r\n\x1b[2J" + std::string(5'000, 'x');
+  const auto check = [](const std::vector<const char*>& arguments) {
+    try {
+      (void)parse_command_line(arguments);
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      EXPECT_LT(text.size(), 1'500U) << text.substr(0, 200);
+      for (const char c : text) {
+        EXPECT_FALSE(static_cast<unsigned char>(c) < 0x20 || c == 0x7F) << text.substr(0, 200);
+      }
+    }
+  };
+  for (const char* const command : {"train", "compare", "plan", "scale", "sample"}) {
+    for (const OptionRow& row : option_table()) {
+      const std::string name{row.name};
+      if (applies_to(row, command)) { check({command, name.c_str(), evil.c_str()}); }
+    }
+    check({command, ("--" + evil).c_str()});
+  }
+  check({evil.c_str()});
+}
+
 TEST(JobOptionsTest, ComparesValuesNotSpelling) {
   EXPECT_NO_THROW(check_same_options(
       options_of({{"train", "--lr", "3e-4", "--strategy", "fsdp", "--log", "a", "--threads", "1"},

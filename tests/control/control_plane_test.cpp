@@ -62,6 +62,12 @@ TEST(ControlPlane, OneRankReportsAndTellsTheOthersOnce) {
   EXPECT_EQ(own.told_status(), 0);
 }
 
+TEST(ControlPlane, AnEndWithoutAReasonSaysSo) {
+  Recorded own{1};
+  own.abort("");
+  EXPECT_THAT(own.told, ElementsAre("the program ended the job and gave no reason"));
+}
+
 TEST(ControlPlane, AnotherRanksReportIsAnEchoAndIsNotRepeated) {
   Recorded own{1};
   own.fail("it", 0);

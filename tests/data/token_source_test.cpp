@@ -82,6 +82,9 @@ TEST(ByteSource, SkipsFilesThatAreNotText) {
   std::filesystem::create_symlink("text", folder / "zlink");
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   EXPECT_EQ(text_of(*open_bytes(folder.path())), "yesyes");
+  EXPECT_THAT(skipped_by_open_bytes(folder.path()),
+              testing::ElementsAre("dangling", "empty", "pipe", "sub", "text.dat", "text.u8"));
+  EXPECT_THAT(skipped_by_open_bytes(folder / "text"), testing::IsEmpty());
 }
 
 TEST(ByteSource, AnyRangeAcrossFilesIsReadAsOne) {
@@ -197,7 +200,7 @@ TEST(ByteSource, ReadingOutsideIsRefused) {
   EXPECT_THROW(source->read(INT64_MAX, tokens), ContractError);
 }
 
-TEST(Uint16Source, ReadsRawTokens) {
+TEST(TokenFile, ReadsPlainUint16) {
   const TemporaryFolder folder;
   const auto source =
       open_tokens(folder.write("t.bin", as_uint16({0, 1, 255, 256, 50256, 65535, 7})));
@@ -208,20 +211,20 @@ TEST(Uint16Source, ReadsRawTokens) {
   EXPECT_THROW(source->read(6, two), ContractError);
 }
 
-TEST(Uint16Source, PassesOverTheHeader) {
+TEST(TokenFile, PassesOverTheHeader) {
   const TemporaryFolder folder;
   const auto source =
       open_tokens(folder.write("t.bin", llmc_header(20240520, 1, 3) + as_uint16({9, 50256, 8})));
   EXPECT_EQ(all_of(*source), (std::vector<std::int32_t>{9, 50256, 8}));
 }
 
-TEST(Uint16Source, AFileTooSmallForAMagicNumberIsRaw) {
+TEST(TokenFile, TooSmallForAMagicNumberIsPlain) {
   const TemporaryFolder folder;
   EXPECT_EQ(all_of(*open_tokens(folder.write("t.bin", as_uint16({5})))),
             std::vector<std::int32_t>{5});
 }
 
-TEST(Uint16Source, RefusesSizesThatDoNotFitAndSaysWhere) {
+TEST(TokenFile, RefusesSizesThatDoNotFitAndSaysWhere) {
   const TemporaryFolder folder;
   const auto refusal = [&](const std::string& bytes) {
     const auto path = folder.write("t.bin", bytes);
@@ -230,7 +233,7 @@ TEST(Uint16Source, RefusesSizesThatDoNotFitAndSaysWhere) {
     return text;
   };
   const std::string tokens = as_uint16({1, 2, 3});
-  EXPECT_THAT(refusal("abc"), HasSubstr("half a token at byte 2"));
+  EXPECT_THAT(refusal("abc"), HasSubstr("a part of a token at byte 2"));
   EXPECT_THAT(refusal(llmc_header(20240520, 1, 4) + tokens),
               HasSubstr("byte 8: the header says 4"));
   EXPECT_THAT(refusal(llmc_header(20240520, 1, 2) + tokens), HasSubstr("the file has 3"));
@@ -241,7 +244,96 @@ TEST(Uint16Source, RefusesSizesThatDoNotFitAndSaysWhere) {
   EXPECT_THAT(refusal(llmc_header(20240520, 1, 3).substr(0, 600)), HasSubstr("ends at byte 600"));
 }
 
-TEST(Uint16Source, RefusesWhatHoldsNothing) {
+std::string as_uint32(const std::vector<std::uint32_t>& tokens) {
+  std::string bytes;
+  for (const std::uint32_t token : tokens) {
+    for (unsigned b = 0; b < 4; ++b) { bytes.push_back(static_cast<char>(token >> (8 * b))); }
+  }
+  return bytes;
+}
+
+TEST(TokenFile, ReadsUint32AfterLlmcsHeaderOfVersion7) {
+  const TemporaryFolder folder;
+  const std::vector<std::uint32_t> tokens{128'000, 9, 70'000, 65'535};
+  const auto source =
+      open_tokens(folder.write("t.bin", llmc_header(20240801, 7, 4) + as_uint32(tokens)));
+  EXPECT_EQ(all_of(*source), (std::vector<std::int32_t>{128'000, 9, 70'000, 65'535}));
+  std::vector<std::int32_t> two(2);
+  source->read(2, two);
+  EXPECT_EQ(two, (std::vector<std::int32_t>{70'000, 65'535}));
+}
+
+TEST(TokenFile, HasTheTypeThatIsAskedForWhateverItLooksLike) {
+  const TemporaryFolder folder;
+  const auto path = folder.write("t.bin", "PK\x03\x04");
+  EXPECT_EQ(all_of(*open_tokens(path, TokenFormat::uint16)),
+            (std::vector<std::int32_t>{0x4B50, 0x0403}));
+  EXPECT_EQ(all_of(*open_tokens(path, TokenFormat::uint32)),
+            (std::vector<std::int32_t>{0x04034B50}));
+  EXPECT_THAT(message_of<FormatError>([&] {
+                (void)open_tokens(folder.write("odd", as_uint16({1, 2, 3})), TokenFormat::uint32);
+              }),
+              HasSubstr("a part of a token at byte 4: the tokens have 4 bytes each"));
+  const auto large =
+      open_tokens(folder.write("large", as_uint32({5, 0x80000000})), TokenFormat::uint32);
+  EXPECT_THAT(message_of<FormatError>([&] { (void)all_of(*large); }),
+              HasSubstr("byte 4: token 2147483648 is beyond"));
+}
+
+// A run on the header or on half tokens would train on noise without a word.
+TEST(TokenFile, ThatShowsAContainerTextOrWiderIntegersIsRefusedByName) {
+  using namespace std::string_literals;
+  const std::string rest(100, '\x81');
+  const std::vector<std::uint32_t> ids(40, 77);
+  std::string wide;
+  for (int i = 0; i < 40; ++i) { wide += as_uint32({77, 0}); }
+  const std::vector<std::pair<std::string, const char*>> starts{
+      {"\x93NUMPY\x01\0v\0{'descr': '<i8', 'fortran_order': False, 'shape': (9,), }"s,
+       "a NumPy array"},
+      {"PK\x03\x04\x14\0"s, "a zip file"},
+      {"\x1F\x8B\x08\0"s, "a gzip file"},
+      {"\x28\xB5\x2F\xFD"s, "a zstd file"},
+      {"BZh91AY&"s, "a bzip2 file"},
+      {"\xFD"
+       "7zXZ\0"s,
+       "an xz file"},
+      {"PAR1\x15\0"s, "a Parquet file"},
+      {"ARROW1\0\0"s, "an Arrow file"},
+      {"\x89HDF\r\n\x1A\n"s, "an HDF5 file"},
+      {"\x80\x04\x95\x10"s, "a Python pickle"},
+      {"\x10\0\0\0\0\0\0\0{\"wte\":{}}    "s, "a safetensors file"},
+  };
+  const TemporaryFolder folder;
+  const auto refusal = [&](std::string bytes) {
+    bytes += bytes.size() % 2 == 1 ? "\x81" : "";
+    const auto path = folder.write("t.bin", bytes);
+    const std::string text = message_of<ConfigError>([&] { (void)open_tokens(path); });
+    EXPECT_THAT(text, AllOf(HasSubstr(path.string()), HasSubstr("`token_format`")));
+    return text;
+  };
+  for (const auto& [start, name] : starts) {
+    EXPECT_THAT(refusal(start + rest), HasSubstr(name));
+    EXPECT_THAT(container_of_data(folder.write("data", start + rest)), HasSubstr(name));
+  }
+  EXPECT_THAT(refusal("To be, or not to be, \xC3\xA4 that is the question:\n"), HasSubstr("text"));
+  EXPECT_THAT(refusal(as_uint32(ids)), HasSubstr("integers of 4 bytes"));
+  EXPECT_THAT(refusal(wide), HasSubstr("integers of 8 bytes"));
+  EXPECT_EQ(container_of_data(folder.write("data", "To be, or not to be, that is the question:")),
+            "");
+  EXPECT_EQ(container_of_data(folder.path()), "");
+}
+
+TEST(TokenFile, OfTokensIsReadWhateverItsFirstTokensAre) {
+  const TemporaryFolder folder;
+  std::vector<std::uint16_t> zeros(100, 0);
+  std::vector<std::uint16_t> small;
+  for (int i = 0; i < 100; ++i) { small.push_back(static_cast<std::uint16_t>(i % 3)); }
+  for (const auto& tokens : {zeros, small, std::vector<std::uint16_t>{8224}}) {
+    EXPECT_EQ(open_tokens(folder.write("t.bin", as_uint16(tokens)))->size(), std::ssize(tokens));
+  }
+}
+
+TEST(TokenFile, RefusesWhatHoldsNothing) {
   const TemporaryFolder folder;
   const auto refusal = [](const std::filesystem::path& path) {
     return message_of<ConfigError>([&] { (void)open_tokens(path); });

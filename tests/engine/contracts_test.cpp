@@ -46,6 +46,28 @@ struct Small {
   Unit other;
 };
 
+// A forgotten backward pass trains with zeros. The report names the unit; Checks::strict refuses.
+TEST(StepReport, NamesTheUnitsWhoseMissingGradientsCountedAsZeros) {
+  run_ranks(2, [](World& world) {
+    Small small{world, {.strategy = Strategy::zero2}};
+    (void)small.model.forward(small.unit);
+    (void)small.model.forward(small.other);
+    (void)small.model.backward(small.other);
+    small.model.step();
+    EXPECT_THAT(small.model.report().without_backward, ::testing::ElementsAre("fc"));
+    small.pass();
+    small.model.step();
+    EXPECT_THAT(small.model.report().without_backward, ::testing::IsEmpty());
+    EXPECT_THAT(small.model.previous_report().without_backward, ::testing::ElementsAre("fc"));
+    small.model.freeze(small.unit, "weight");  // its only trained parameter
+    (void)small.model.forward(small.unit);
+    (void)small.model.forward(small.other);
+    (void)small.model.backward(small.other);
+    small.model.step();
+    EXPECT_THAT(small.model.report().without_backward, ::testing::IsEmpty());
+  });
+}
+
 TEST(Declaration, RepeatedUnitsAndParametersAreNamed) {
   EXPECT_THAT(refusal<ContractError>(1,
                                      [](World& world) {

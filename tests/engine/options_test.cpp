@@ -7,6 +7,7 @@
 
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -70,6 +71,37 @@ TEST(OptionRules, AValueOutOfItsRangeIsNamedWithTheRange) {
       {{.strategy = Strategy::hybrid, .shard_group = -1}, "`shard_group` is -1"},
   };
   for (const auto& [options, text] : table) { EXPECT_THAT(text_of(options), StartsWith(text)); }
+}
+
+// A number that was converted without a check would choose nothing, or index a table beyond its
+// end.
+TEST(OptionRules, ANumberThatIsNoEnumeratorIsNamed) {
+  const auto with = [](auto member, int number) {
+    ModelOptions options;
+    using Enum = std::remove_reference_t<decltype(options.*member)>;
+    options.*member = static_cast<Enum>(number);
+    return refusal<ContractError>([&] { validate(options, 6); });
+  };
+  for (const int number : {9, 77, 255}) {
+    EXPECT_THAT(with(&ModelOptions::strategy, number), HasSubstr("`strategy` is"));
+    EXPECT_THAT(with(&ModelOptions::compute, number), HasSubstr("`compute` is"));
+    EXPECT_THAT(with(&ModelOptions::gradient, number), HasSubstr("`gradient` is"));
+    EXPECT_THAT(with(&ModelOptions::reduce, number), HasSubstr("`reduce` is"));
+    EXPECT_THAT(with(&ModelOptions::purpose, number), HasSubstr("`purpose` is"));
+    EXPECT_THAT(with(&ModelOptions::master_weights, number), HasSubstr("`master_weights` is"));
+    EXPECT_THAT(with(&ModelOptions::reshard, number), HasSubstr("`reshard` is"));
+    EXPECT_THAT(with(&ModelOptions::accumulate_mode, number), HasSubstr("`accumulate_mode` is"));
+    EXPECT_THAT(with(&ModelOptions::offload, number), HasSubstr("`offload` is"));
+    EXPECT_THAT(with(&ModelOptions::checks, number), HasSubstr("`checks` is"));
+    const auto optimizer = [&](auto member) {
+      OptimizerOptions update;
+      using Enum = std::remove_reference_t<decltype(update.*member)>;
+      update.*member = static_cast<Enum>(number);
+      return refusal<ContractError>([&] { validate(ModelOptions{}, AdamW{}, update); });
+    };
+    EXPECT_THAT(optimizer(&OptimizerOptions::moments), HasSubstr("`moments` is"));
+    EXPECT_THAT(optimizer(&OptimizerOptions::rounding), HasSubstr("`rounding` is"));
+  }
 }
 
 TEST(OptionRules, AnOptionWithoutEffectIsNamed) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdint>
 #include <limits>
 
 #include "support/groups.hpp"
@@ -235,7 +236,8 @@ TEST(Watch, ChecksNothingUnlessTheNextSkippedStepIsTheLast) {
     model.materialize(init::constant(1.0F));
     model.optimize_with(SGD{});
     for (int step = 0; step < 3; ++step) {
-      model.forward(unit).watch({nullptr, 1'000'000, DType::fp32});
+      const auto* const nowhere = reinterpret_cast<const void*>(std::uintptr_t{64});
+      model.forward(unit).watch({nowhere, 1'000'000, DType::fp32});
       model.backward(unit).grad("w")[0] = kNan;
       model.step();
     }
@@ -245,6 +247,21 @@ TEST(Watch, ChecksNothingUnlessTheNextSkippedStepIsTheLast) {
     (void)model.backward(unit);
     model.step();
     EXPECT_FALSE(model.report().skipped) << "an output alone skips nothing";
+  });
+}
+
+// The search for the first NaN would read it, steps later.
+TEST(Watch, RefusesAnOutputThatCannotBe) {
+  run_ranks(1, [](World& world) {
+    ShardedModel model{world};
+    const Unit unit = model.add_unit("a", {{"w", {5}}});
+    model.materialize(init::constant(1.0F));
+    const ForwardScope scope = model.forward(unit);
+    const float some = 1.0F;
+    EXPECT_THROW(scope.watch({nullptr, 10, DType::fp32}), ContractError);
+    EXPECT_THROW(scope.watch({&some, -1, DType::fp32}), ContractError);
+    EXPECT_THROW(scope.watch({&some, 1, static_cast<DType>(77)}), ContractError);
+    EXPECT_NO_THROW(scope.watch({nullptr, 0, DType::fp32}));
   });
 }
 

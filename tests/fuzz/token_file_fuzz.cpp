@@ -1,4 +1,4 @@
-// A file of tokens, raw or with llm.c's header, and the same bytes as text.
+// A file of tokens, without or with a header of llm.c's, and the same bytes as text.
 #include <algorithm>
 #include <vector>
 
@@ -17,7 +17,7 @@ void read_all(const TokenSource& source, std::int32_t most) {
   std::int32_t last = -1;
   source.read(source.size() - 1, {&last, 1});
   holds(last == all.back(), "a token is the same wherever a read begins");
-  holds(!refuses<ConfigError>([&] { check_tokens(source, most + 1); }),
+  holds(!refuses<ConfigError>([&] { check_tokens(source, std::int64_t{most} + 1); }),
         "no token is outside its width");
 }
 
@@ -28,8 +28,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace tessera;
   static fuzz::MemoryFile file;
   file.write(fuzz::text_of(data, size));
+  for (const TokenFormat format : {TokenFormat::detect, TokenFormat::uint32}) {
+    fuzz::refuses<FormatError, ConfigError>(
+        [&] { fuzz::read_all(*open_tokens(file.path(), format), INT32_MAX); });
+  }
   fuzz::refuses<FormatError, ConfigError>(
-      [&] { fuzz::read_all(*open_tokens(file.path()), 0xFFFF); });
+      [&] { fuzz::read_all(*open_tokens(file.path(), TokenFormat::uint16), 0xFFFF); });
   fuzz::refuses<FormatError, ConfigError>([&] { fuzz::read_all(*open_bytes(file.path()), 0xFF); });
   return 0;
 }

@@ -109,7 +109,7 @@ bool includes_private(const SourceLine& line) {
                         (target.rfind("tools/", 0) == 0 || target.rfind("bench/support/", 0) == 0);
   // `tessera checkpoint` reads the library's files.
   const bool of_format = line.file.rfind("tools/checkpoint/", 0) == 0 &&
-                         (target.rfind("checkpoint/", 0) == 0 || target == "base/shown.hpp" ||
+                         (target.rfind("checkpoint/", 0) == 0 || target == "base/overflow.hpp" ||
                           target == "kernels/support/master_parts.hpp");
   return !own && !of_tools && !of_format && target.rfind("tessera/", 0) != 0;
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <set>
 #include <string>
 #include <thread>
@@ -125,6 +126,25 @@ TEST(MemoryTracker, RefusesMemoryBeyondTheBudgetAndListsWhatIsHeld) {
   EXPECT_EQ(tracker.report().live.total(), 60U) << "nothing is counted";
   EXPECT_THROW(tracker.require_room(Category::gather, SIZE_MAX, "slots"), OutOfMemory);
   EXPECT_NO_THROW(tracker.add(Category::gather, 40, "slots"));
+}
+
+// A sum that wraps would count a holder of everything as one of nothing.
+TEST(MemoryTracker, RefusesSumsThat64BitsCannotCountAndCategoriesThatAreNone) {
+  MemoryTracker tracker;
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  const CountedMemory held = tracker.register_memory(Category::gradients, 8, "held");
+  EXPECT_THROW((void)tracker.register_memory(Category::activations, most, "huge"), OutOfMemory);
+  EXPECT_THROW((void)tracker.register_memory(Category::activations, most - 7, "huge"), OutOfMemory);
+  EXPECT_EQ(tracker.report().live.total(), 8U);
+  {
+    const CountedMemory all = tracker.register_memory(Category::activations, most - 8, "all");
+    EXPECT_THROW((void)tracker.occupy(Category::activations, 1, "one more"), OutOfMemory);
+    EXPECT_EQ(tracker.report().live.total(), most);
+  }
+  EXPECT_EQ(tracker.report().live.total(), 8U);
+  for (const auto none : {static_cast<Category>(kCategories), static_cast<Category>(255)}) {
+    EXPECT_THROW((void)tracker.register_memory(none, 8, "none"), ContractError);
+  }
 }
 
 TEST(MemoryTracker, RecordsCarryPhaseUnitAndStepAndSumToWhatIsInUse) {

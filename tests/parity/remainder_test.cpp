@@ -102,12 +102,14 @@ TEST_P(Remainders, TrainInGroupsAsFp32MastersInGroups) {
   EXPECT_EQ(difference(expected, run_toy(run)), "");
 }
 
-/// Special values that a master may have, for a bf16 parameter and an fp32 one next to it.
+/// Special values that a master may have, for a bf16 parameter and an fp32 one next to it. Finite
+/// ones whose bf16 parameter would be infinite are refused.
 std::vector<float> special_values() {
   std::vector<float> all;
   for (const std::uint32_t upper :
        {0x0000U, 0x0001U, 0x007FU, 0x0080U, 0x3F7FU, 0x3F80U, 0x7F7FU}) {
     for (const std::uint32_t lower : {0x0000U, 0x0001U, 0x7FFFU, 0x8000U, 0x8001U, 0xFFFFU}) {
+      if (upper == 0x7F7FU && lower >= 0x8000U) { continue; }
       for (const std::uint32_t sign : {0U, 0x8000U}) {
         all.push_back(std::bit_cast<float>((sign | upper) << 16U | lower));
       }

@@ -21,6 +21,7 @@ namespace torch_test {
 namespace {
 
 using tessera::AdamW;
+using tessera::CommError;
 using tessera::ConfigError;
 using tessera::ContractError;
 using tessera::DelayInjection;
@@ -714,6 +715,76 @@ TEST(TorchPasses, TwoModulesOfARankTrainAlternately) {
             << item.key();
       }
     });
+  }
+}
+
+// As PyTorch's optimizers skip a parameter without a gradient: neither moments nor decay move it,
+// and its state goes on where it stopped.
+TEST(TorchPasses, AParameterFrozenForSomeStepsKeepsItsValueAndState) {
+  struct Course {
+    std::vector<int> steps;
+    std::vector<int> frozen;  // steps in which block 1 is frozen
+    bool in_parts = false;    // only the second of a step's two backward passes finds it frozen
+  };
+  const auto weights_after = [](Strategy strategy, const Course& course) {
+    std::map<std::string, Tensor> weights;
+    run_ranks(2, [&](World& world) {
+      // Each block computes alone, so that its gradients do not depend on the others' weights.
+      const Net net = seeded(1, [] {
+        return net_of(3, [](NetImpl& n, const Tensor& x) {
+          const Tensor y = torch::cat({x, x.slice(1, 0, 1)}, 1);
+          Tensor sum = n.in(x).sum() + n.out(y).sum();
+          for (std::size_t i = 0; i < 3; ++i) { sum = sum + n.block(i).forward(y).pow(2).sum(); }
+          return sum;
+        });
+      });
+      auto model = shards::shard(net, world, {.model = {.strategy = strategy, .accumulate = 2}});
+      model.optimize_with(SGD{.lr = 0.01F, .weight_decay = 0.1F}, {.clip_norm = 0.0F});
+      for (const int step : course.steps) {
+        const bool freezes = std::ranges::find(course.frozen, step) != course.frozen.end();
+        for (int micro = 0; micro < 2; ++micro) {
+          for (Tensor& parameter : net->block(1).parameters()) {
+            parameter.set_requires_grad(!freezes || (course.in_parts && micro == 0));
+          }
+          model.backward(model(batch(step)));
+        }
+        model.step();
+      }
+      const auto found = model.state_dict();
+      if (world.rank() == 0) { weights = found; }
+    });
+    return weights;
+  };
+  const auto same = [](const Tensor& a, const Tensor& b) { return torch::equal(a, b); };
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3}) {
+    const auto some = weights_after(strategy, {{0, 1, 2, 3, 4}, {1, 2}});
+    const auto never = weights_after(strategy, {{0, 1, 2, 3, 4}, {}});
+    const auto shorter = weights_after(strategy, {{0, 3, 4}, {}});
+    const auto once = weights_after(strategy, {{0, 1, 2, 3, 4}, {1}});
+    const auto in_parts = weights_after(strategy, {{0, 1, 2, 3, 4}, {1}, /*in_parts=*/true});
+    for (const auto& [name, value] : some) {
+      const bool is_frozen = name.starts_with("blocks.1.");
+      EXPECT_TRUE(same(value, (is_frozen ? shorter : never).at(name))) << name;
+      EXPECT_FALSE(is_frozen && same(value, never.at(name))) << name;
+      // A parameter that one of the step's passes trains is trained.
+      EXPECT_FALSE(is_frozen && same(in_parts.at(name), once.at(name))) << name;
+    }
+  }
+}
+
+TEST(TorchPasses, RanksThatFreezeDifferentParametersAreTold) {
+  try {
+    run_ranks(2, [&](World& world) {
+      const Net net = seeded(1, [] { return net_of(2); });
+      auto model = shards::shard(net, world, {.model = {.strategy = Strategy::zero3}});
+      model.optimize_with(SGD{});
+      net->out->bias.set_requires_grad(world.rank() == 0);
+      model.backward(model(batch(0)).sum());
+      model.step();
+    });
+    ADD_FAILURE() << "not noticed";
+  } catch (const CommError& error) {
+    EXPECT_THAT(std::string{error.what()}, HasSubstr("1 frozen from"));
   }
 }
 

@@ -197,6 +197,64 @@ TEST(TorchRecompute, DrawsTheSameNumbersAgain) {
   }
 }
 
+// A block with every kind of tensor that a forward pass writes: statistics, whose operator does not
+// declare that it writes them; a counter; and a vector that the output depends on, as a spectral
+// norm's.
+struct WritingBlockImpl : ::torch::nn::Module {
+  ::torch::nn::Linear layer{register_module("layer", ::torch::nn::Linear(kWidth, kWidth))};
+  ::torch::nn::BatchNorm1d norm{register_module("norm", ::torch::nn::BatchNorm1d(kWidth))};
+  at::Tensor calls = register_buffer("calls", ::torch::zeros({1}, ::torch::kLong));
+  at::Tensor moving = register_buffer("moving", ::torch::ones({kWidth}));
+
+  at::Tensor forward(const at::Tensor& x) {
+    calls += 1;
+    {
+      const ::torch::NoGradGuard no_grad;
+      moving.mul_(0.5).add_(x.detach().abs().mean(0));
+    }
+    return norm(layer(x)) * moving.clone();
+  }
+};
+using WritingBlock = ::torch::nn::ModuleHolder<WritingBlockImpl>;
+
+TEST(TorchRecompute, OfAFunctionThatWritesBuffersWritesThemOnceAndReadsWhatTheFirstRunRead) {
+  const auto run_twice_nested = [](const Block& block, const at::Tensor& x) {
+    return run_recomputed([&](const at::Tensor& in) { return run_recomputed(block, in); }, x);
+  };
+  const auto all_of = [](const RunBlock& run, bool sharded) {
+    Tensors all;
+    run_ranks(1, [&](World& world) {
+      WritingBlock block = seeded(4, [] { return WritingBlock{}; });
+      const Block once = [&](const at::Tensor& x) { return block->forward(x); };
+      // Used twice in a pass, so that the second use has written before the first runs again.
+      const auto loss_of = [&](const at::Tensor& x) {
+        return run(once, run(once, x)).pow(2).sum();
+      };
+      const at::Tensor x = seeded(5, [] { return ::torch::randn({kRows, kWidth}); });
+      if (sharded) {
+        auto model = tessera::torch::shard(block, world);
+        model.backward(model.forward([&] { return loss_of(x); }));
+        for (const auto& [name, gradient] : model.export_gradients()) { all.push_back(gradient); }
+      } else {
+        loss_of(x).backward();
+        for (const auto& item : block->named_parameters()) { all.push_back(item.value().grad()); }
+      }
+      for (const at::Tensor& buffer : block->buffers()) { all.push_back(buffer.clone()); }
+    });
+    return all;
+  };
+  for (const bool sharded : {false, true}) {
+    const Tensors plain = all_of(&run_plainly, sharded);
+    for (const RunBlock& run : {RunBlock{&run_recomputed}, RunBlock{run_twice_nested}}) {
+      const Tensors again = all_of(run, sharded);
+      ASSERT_EQ(plain.size(), again.size());
+      for (std::size_t i = 0; i < plain.size(); ++i) {
+        EXPECT_TRUE(same_bits(plain[i], again[i])) << i << ", sharded " << sharded;
+      }
+    }
+  }
+}
+
 TEST(TorchRecompute, NamesUnsupportedUses) {
   const at::Tensor x = ::torch::ones({2, 3}).set_requires_grad(true);
   int runs = 0;

@@ -67,6 +67,9 @@ const std::vector<CheckpointOption>& action_options() {
        [](CheckpointSettings& s, const std::string& text) { s.to = given_path(text); }},
       {"--dtype", "D", "", "fp32, bf16 or fp16 (default: as they are)", "export",
        [](CheckpointSettings& s, const std::string& text) { s.dtype = dtype_named(text); }},
+      {"--allow-infinities", "", "",
+       "write finite values beyond the range of --dtype as infinities, instead of refusing them",
+       "export", [](CheckpointSettings& s, const std::string&) { s.allows_infinities = true; }},
       {"--masters", "", "", "write the fp32 master weights instead of the rounded ones", "export",
        [](CheckpointSettings& s, const std::string&) { s.masters = true; }},
       {"--shard-size", "SIZE", "", "most bytes of tensors in a file of a folder (default 5GB)",
@@ -136,6 +139,9 @@ void check_outputs(const CheckpointSettings& settings) {
   const bool needs_to = settings.what == "export" || settings.what == "merge";
   if (needs_to && settings.to.empty()) {
     throw ConfigError(fmt::format("tessera checkpoint {} needs --to", settings.what));
+  }
+  if (settings.allows_infinities && settings.dtype.empty()) {
+    throw ConfigError("--allow-infinities has no effect without --dtype");
   }
   const bool to_file = settings.what == "export" && settings.to.ends_with(".safetensors");
   if (needs_to && !to_file) { require_no_checkpoint("--to", settings.to); }

@@ -8,9 +8,9 @@
 #include <map>
 #include <set>
 
-#include "base/shown.hpp"
 #include "checkpoint/checksum.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tools/checkpoint/byte_progress.hpp"
 #include "tools/checkpoint/checkpoint_command.hpp"
 #include "tools/checkpoint/tensor_blocks.hpp"

@@ -7,15 +7,18 @@
 #include <system_error>
 #include <utility>
 
+#include "base/overflow.hpp"
 #include "checkpoint/layout.hpp"
 #include "kernels/support/master_parts.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 #include "tools/checkpoint/byte_progress.hpp"
 #include "tools/checkpoint/checkpoint_command.hpp"
 #include "tools/checkpoint/tensor_blocks.hpp"
 #include "tools/common/output_file.hpp"
+#include "tools/common/standard_streams.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -54,7 +57,7 @@ Exported exported(const CheckpointReader& reader, const ManifestTensor& weight,
   if (tensor.dtype.empty()) { tensor.dtype = weight.dtype; }
   if (!is_float(tensor.weight->dtype) && tensor.dtype != tensor.weight->dtype) {
     throw ConfigError(fmt::format("--dtype: weight '{}' is {}, which cannot be converted",
-                                  weight.name, weight.dtype));
+                                  shown(weight.name), shown(weight.dtype)));
   }
   return tensor;
 }
@@ -86,6 +89,16 @@ void join(std::span<const std::byte> weight, std::span<const std::byte> remainde
   }
 }
 
+DType file_dtype(const std::string& name) {
+  if (name == "BF16") { return DType::bf16; }
+  return name == "F16" ? DType::fp16 : DType::fp32;
+}
+
+bool narrows(const Exported& tensor) {
+  const bool wide = tensor.remainder != nullptr || tensor.weight->dtype != tensor.dtype;
+  return wide && file_dtype(tensor.dtype) != DType::fp32;
+}
+
 // Writes tensors of a checkpoint to files, reusing a few buffers.
 class Exporter {
  public:
@@ -100,15 +113,29 @@ class Exporter {
       if (tensor.remainder == nullptr && tensor.dtype == tensor.weight->dtype) {
         writer.write_bytes(tensor.name, bytes);
       } else {
-        convert(tensor, block, bytes);
+        from_floats(tensor.dtype, values_of(tensor, block, bytes), converted_);
         writer.write_bytes(tensor.name, converted_);
       }
       progress_.add(bytes.size());
     }
   }
 
+  /// The values of a tensor that its new dtype has not.
+  [[nodiscard]] Overflows overflows_of(const Exported& tensor) {
+    Overflows beyond;
+    TensorBlocks blocks{reader_, *tensor.weight};
+    std::int64_t at = 0;
+    for (std::size_t block = 0; block < blocks.count(); ++block) {
+      const std::span<const float> values = values_of(tensor, block, blocks.at(block));
+      beyond.add(values, file_dtype(tensor.dtype), at);
+      at += std::ssize(values);
+    }
+    return beyond;
+  }
+
  private:
-  void convert(const Exported& tensor, std::size_t block, std::span<const std::byte> bytes) {
+  std::span<const float> values_of(const Exported& tensor, std::size_t block,
+                                   std::span<const std::byte> bytes) {
     values_.resize(bytes.size() / (tensor.weight->dtype == "F32" ? 4 : 2));
     if (tensor.remainder == nullptr) {
       to_floats(tensor.weight->dtype, bytes, values_);
@@ -116,7 +143,7 @@ class Exporter {
       TensorBlocks remainders{reader_, *tensor.remainder};
       join(bytes, remainders.at(block), values_);
     }
-    from_floats(tensor.dtype, values_, converted_);
+    return values_;
   }
 
   CheckpointReader& reader_;
@@ -153,6 +180,29 @@ void write_file(const fs::path& path, std::size_t file, const CheckpointLayout& 
   writer.finish();
 }
 
+// Reads everything once more, before anything is written.
+void require_range(const std::vector<Exported>& tensors, CheckpointReader& reader,
+                   const CheckpointSettings& settings) {
+  std::uint64_t bytes = 0;
+  for (const Exported& tensor : tensors) { bytes += narrows(tensor) ? tensor.weight->bytes : 0; }
+  if (bytes == 0) { return; }
+  Exporter exporter{reader, bytes};
+  for (const Exported& tensor : tensors) {
+    if (!narrows(tensor)) { continue; }
+    const Overflows beyond = exporter.overflows_of(tensor);
+    if (beyond.count == 0) { continue; }
+    const std::string found =
+        fmt::format("weight '{}': {}", shown(tensor.name), beyond.text(file_dtype(tensor.dtype)));
+    if (!settings.allows_infinities) {
+      throw ConfigError(
+          fmt::format("--dtype: {}, and would be infinite; use bf16 or fp32, or "
+                      "--allow-infinities to write them so",
+                      found));
+    }
+    tell(fmt::format("warning: --dtype: {}, and are written as infinities\n", found));
+  }
+}
+
 // Other weights beside the new ones would make the folder ambiguous.
 void prepare_folder(const fs::path& folder) {
   std::error_code failed;
@@ -181,6 +231,7 @@ void export_checkpoint(const CheckpointSettings& settings) {
   const bool to_file = settings.to.ends_with(".safetensors");
   const std::uint64_t asked = settings.shard_bytes == 0 ? kDefaultShardBytes : settings.shard_bytes;
   const CheckpointLayout layout = layout_of(tensors, to_file ? UINT64_MAX : asked);
+  require_range(tensors, reader, settings);
   if (!to_file) { prepare_folder(settings.to); }
 
   std::uint64_t bytes = 0;

@@ -5,11 +5,11 @@
 #include <string_view>
 #include <vector>
 
-#include "base/shown.hpp"
 #include "checkpoint/readable_file.hpp"
 #include "checkpoint/reader.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tools/checkpoint/checkpoint_command.hpp"
 #include "tools/common/json_text.hpp"
 #include "tools/common/output_file.hpp"

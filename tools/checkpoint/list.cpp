@@ -11,6 +11,7 @@
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tools/checkpoint/checkpoint_command.hpp"
 #include "tools/common/table.hpp"
 
@@ -99,7 +100,7 @@ void list_checkpoints(const CheckpointSettings& settings) {
   for (std::size_t at = 0; at < text.size(); ++line) {
     const std::size_t end = text.find('\n', at);
     fmt::print("{}{}\n", text.substr(at, end - at),
-               line < 2 ? "" : fmt::format("  {}", states[line - 2]));
+               line < 2 ? "" : fmt::format("  {}", printable(states[line - 2])));
     at = end + 1;
   }
 }

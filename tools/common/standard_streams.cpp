@@ -7,6 +7,10 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <new>
+#include <string>
+
+#include "tessera/base/shown.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -47,7 +51,10 @@ void open_closed_descriptors() noexcept {
 
 void tell(std::string_view text) noexcept {
   const WithoutBrokenPipes quietly;
-  (void)std::fwrite(text.data(), 1, text.size(), stderr);
+  try {
+    const std::string line = printable(text);
+    (void)std::fwrite(line.data(), 1, line.size(), stderr);
+  } catch (const std::bad_alloc&) { (void)std::fputs("out of memory\n", stderr); }
   (void)std::fflush(stderr);
 }
 

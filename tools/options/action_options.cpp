@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tools/options/option_values.hpp"
 
 namespace tessera::tools {
@@ -45,7 +46,7 @@ ActionWords parse_action(const std::string& command,
     throw ConfigError(
         mismatch && !twice.empty()
             ? fmt::format("{}: {} is given more than once; give it once", command, twice)
-            : fmt::format("{}: {}; see {} --help", command, error.what(), command));
+            : fmt::format("{}: {}; see {} --help", command, shown(error.what()), command));
   }
   ActionWords words{.help = help->count() > 0, .given = {}, .rest = app.remaining()};
   for (const auto& [option, parsed] : known) {
@@ -60,7 +61,7 @@ void refuse_option(const std::string& command, const std::vector<const ActionOpt
   std::vector<std::string> names;
   for (const ActionOptionWords* const option : options) { names.emplace_back(option->name); }
   const std::string meant = nearest(argument, names);
-  throw ConfigError(fmt::format("{} does not know '{}'; {}", command, argument,
+  throw ConfigError(fmt::format("{} does not know '{}'; {}", command, shown(argument),
                                 meant.empty() ? fmt::format("see {} --help", command)
                                               : fmt::format("did you mean {}?", meant)));
 }
@@ -68,7 +69,7 @@ void refuse_option(const std::string& command, const std::vector<const ActionOpt
 void refuse_action(const std::string& command, const std::vector<std::string>& names,
                    const std::string& name) {
   const std::string meant = nearest(name, names);
-  throw ConfigError(fmt::format("{} does not know '{}'; {}", command, name,
+  throw ConfigError(fmt::format("{} does not know '{}'; {}", command, shown(name),
                                 meant.empty() ? fmt::format("it has {}", fmt::join(names, ", "))
                                               : fmt::format("did you mean {}?", meant)));
 }

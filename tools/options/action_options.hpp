@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera::tools {
 
@@ -86,7 +87,7 @@ void apply_options(const std::vector<ActionOption<Settings>>& all, std::string_v
       option.apply(settings,
                    typed == words.given.end() ? std::string{option.preset} : typed->second);
     } catch (const Error& error) {
-      throw ConfigError(std::string{option.name} + ": " + error.what());
+      throw ConfigError(std::string{option.name} + ": " + shown(error.what()));
     }
   }
 }

@@ -7,11 +7,14 @@
 #include <map>
 
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tools/options/option_table.hpp"
 #include "tools/options/option_values.hpp"
 
 namespace tessera::tools {
 namespace {
+
+constexpr std::size_t kMostShown = 1'000;  // bytes of an error that quotes a value
 
 const std::vector<std::string> kCommands = {"train",  "compare",    "plan",  "scale",
                                             "sample", "checkpoint", "bench", "doctor"};
@@ -38,7 +41,7 @@ std::string checked_command(const std::string& name) {
   if (!contains(kCommands, name)) {
     const std::string meant = nearest(name, kCommands);
     throw ConfigError(
-        fmt::format("'{}' is not a command of tessera; {}", name,
+        fmt::format("'{}' is not a command of tessera; {}", shown(name),
                     meant.empty() ? "see tessera --help" : fmt::format("did you mean {}?", meant)));
   }
   return name;
@@ -71,14 +74,17 @@ std::string commands_with(std::string_view option) {
     hint += fmt::format("{}it is an option of {}", hint.empty() ? "" : " ", others);
   }
   if (hint.empty()) { hint = fmt::format("see tessera {} --help", command); }
-  throw ConfigError(fmt::format("tessera {} does not know '{}'; {}", command, argument, hint));
+  throw ConfigError(
+      fmt::format("tessera {} does not know '{}'; {}", command, shown(argument), hint));
 }
 
 void apply(const OptionRow& row, const std::string& text, Settings& settings) {
   if (!row.apply) { throw ConfigError(fmt::format("{} is an option of tessera train", row.name)); }
   try {
     row.apply(settings, text);
-  } catch (const Error& error) { throw ConfigError(fmt::format("{}: {}", row.name, error.what())); }
+  } catch (const Error& error) {
+    throw ConfigError(fmt::format("{}: {}", row.name, shown(error.what(), kMostShown)));
+  }
 }
 
 Settings defaults_of_train() {
@@ -127,8 +133,8 @@ class Parser {
 
  private:
   [[noreturn]] void refuse(const CLI::ParseError& error) const {
-    throw ConfigError(
-        fmt::format("tessera {}: {}; see tessera {} --help", command_, error.what(), command_));
+    throw ConfigError(fmt::format("tessera {}: {}; see tessera {} --help", command_,
+                                  shown(error.what(), kMostShown), command_));
   }
 
   [[nodiscard]] Settings settings() const {

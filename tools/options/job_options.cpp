@@ -87,7 +87,7 @@ std::string value_of(const Job& job, const Pair& option) {
   return name == "--prompt" ? text : plain(text);
 }
 
-std::string shown(const std::string& value) {
+std::string or_none(const std::string& value) {
   return value.empty() ? "none" : value;
 }
 
@@ -135,10 +135,10 @@ void check_same_options(const std::vector<std::string>& options) {
       }
     }
     if (others.empty()) { continue; }
-    const std::string theirs = shown(value(others.front()));
+    const std::string theirs = or_none(value(others.front()));
     throw ConfigError(
         fmt::format("{}: rank 0 has {}, and {} {} {}; give every process of a job the same",
-                    all.front()[i].first, shown(value(0)), some_ranks(others),
+                    all.front()[i].first, or_none(value(0)), some_ranks(others),
                     others.size() == 1 ? "has" : "have", theirs));
   }
 }

@@ -159,6 +159,17 @@ void set_schedule(Settings& settings, const std::string& text) {
   settings.lr_schedule = text == "cosine" ? ScheduleShape::cosine : ScheduleShape::constant;
 }
 
+void set_token_format(Settings& settings, const std::string& text) {
+  const std::map<std::string, TokenFormat> formats = {{"detect", TokenFormat::detect},
+                                                      {"uint16", TokenFormat::uint16},
+                                                      {"uint32", TokenFormat::uint32}};
+  const auto found = formats.find(text);
+  if (found == formats.end()) {
+    throw ConfigError(fmt::format("'{}' is unknown; use detect, uint16 or uint32", text));
+  }
+  settings.token_format = found->second;
+}
+
 void set_channel_priority(Settings& settings, const std::string& text) {
   if (text != "usual" && text != "high") {
     throw ConfigError(fmt::format("'{}' is unknown; use usual or high", text));
@@ -321,8 +332,12 @@ std::vector<OptionRow> data_rows() {
   return {
       {"--data", "data", "PATH", "", "a file, or a folder of text files in name order, as bytes",
        kBoth, path<&Settings::data>()},
-      {"--tokens", "data", "FILE", "", "a file of uint16 tokens, raw or with llm.c's header", kBoth,
+      {"--tokens", "data", "FILE", "",
+       "a file of tokens: plain uint16, or uint16 or uint32 after llm.c's header", kBoth,
        path<&Settings::tokens>()},
+      {"--token-format", "data", "F", "detect",
+       "detect, which refuses what shows no tokens; or uint16 or uint32 without a header", kBoth,
+       set_token_format},
       {"--eval-data", "data", "PATH", "",
        "held-out data in the same format; its loss, without dropout, is logged as eval_loss",
        "train", path<&Settings::eval_data>()},

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -49,7 +50,8 @@ std::size_t edits(std::string_view a, std::string_view b) {
 std::int64_t parse_whole(std::string_view text, std::int64_t least, std::int64_t most) {
   std::int64_t value = 0;
   if (!read_whole_text(text, value) || value < least || value > most) {
-    throw ConfigError(fmt::format("'{}' is not a whole number from {} to {}", text, least, most));
+    throw ConfigError(
+        fmt::format("'{}' is not a whole number from {} to {}", shown(text), least, most));
   }
   return value;
 }
@@ -59,7 +61,7 @@ std::int64_t parse_count(std::string_view text, std::int64_t most) {
   const bool read = read_whole_text(text, value) && std::isfinite(value);
   if (!read || value < 1 || value > static_cast<double>(most) || value != std::floor(value)) {
     throw ConfigError(
-        fmt::format("'{}' is not a whole number from 1 to {}, such as 124e6", text, most));
+        fmt::format("'{}' is not a whole number from 1 to {}, such as 124e6", shown(text), most));
   }
   return static_cast<std::int64_t>(value);
 }
@@ -71,12 +73,12 @@ float parse_number(std::string_view text, const NumberRange& range) {
            x < range.below && x <= range.most;
   };
   if (!read_whole_text(text, value) || !inside(value)) {
-    throw ConfigError(fmt::format("'{}' is not a finite number {}", text, describe(range)));
+    throw ConfigError(fmt::format("'{}' is not a finite number {}", shown(text), describe(range)));
   }
   const auto rounded = static_cast<float>(value);
   if (!inside(static_cast<double>(rounded))) {
     throw ConfigError(
-        fmt::format("'{}' is {} in fp32, which is not {}", text, rounded, describe(range)));
+        fmt::format("'{}' is {} in fp32, which is not {}", shown(text), rounded, describe(range)));
   }
   return rounded;
 }
@@ -88,7 +90,7 @@ std::vector<std::string> parse_list(std::string_view text) {
     entries.emplace_back(text.substr(first, comma - first));
     if (entries.back().empty()) {
       throw ConfigError(
-          fmt::format("'{}' has an empty entry; write names with commas between", text));
+          fmt::format("'{}' has an empty entry; write names with commas between", shown(text)));
     }
     first = comma + 1;
   }

@@ -11,7 +11,7 @@ namespace {
 
 /// Fields of the library's structs, and the options that set them. The library quotes fields in
 /// backticks; fields that cannot be ordinary words are recognised without.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 44> kFields = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 45> kFields = {{
     {"accumulate", "--accumulate"},
     {"accumulate_mode", "--accumulate-mode"},
     {"beta1", "--beta1"},
@@ -53,6 +53,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 44> kFields 
     {"temperature", "--temperature"},
     {"tensor_slices", "--tensor-slices"},
     {"threads", "--threads"},
+    {"token_format", "--token-format"},
     {"top_k", "--top-k"},
     {"top_p", "--top-p"},
     {"weight_decay", "--weight-decay"},

@@ -12,6 +12,7 @@
 #include "tessera/base/moment_format.hpp"
 #include "tessera/base/rounding.hpp"
 #include "tessera/comm/nccl_options.hpp"
+#include "tessera/data/token_source.hpp"
 #include "tessera/device/device.hpp"
 #include "tessera/engine/loss_scaling.hpp"
 #include "tessera/engine/master_weights.hpp"
@@ -64,6 +65,7 @@ struct Settings {
   // data
   std::string data;
   std::string tokens;
+  TokenFormat token_format = TokenFormat::detect;
   // parallel
   int ranks = 0;                        ///< 0: the size of the job, or one
   std::vector<int> rank_counts;         ///< several counts, for scale

@@ -39,7 +39,7 @@ SampleResult run_sampling(const Job& job, const nn::Generation& generation) {
   SampleResult result;
   run_on_ranks(job.settings, [&](World& world) {
     auto gpt = sampling_gpt(world, job.settings, job.model.config, job.settings.strategy);
-    gpt.materialize(weights_from(job.settings.init, weight_name_after(job.init_prefix)));
+    gpt.materialize(weights_from(job.settings.init, weight_name_in(job.init_names)));
     const auto begin = Clock::now();
     Texts texts = nn::generate(gpt.module(), world, generation);
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -53,7 +53,7 @@ SampleResult run_sampling(const Job& job, const nn::Generation& generation) {
 }
 
 /// Formats tokens as bytes if the prompt was text, otherwise as numbers.
-std::string shown(const Settings& settings, const std::vector<std::int32_t>& tokens) {
+std::string text_of(const Settings& settings, const std::vector<std::int32_t>& tokens) {
   if (!settings.prompt_tokens.empty()) { return fmt::format("{}", fmt::join(tokens, ",")); }
   std::string text;
   for (const std::int32_t token : tokens) { text += static_cast<char>(token); }
@@ -69,7 +69,7 @@ std::string text_of(const Job& job, const nn::Generation& generation, const Samp
     }
     std::vector<std::int32_t> all = generation.prompt;
     all.insert(all.end(), result.texts[i].begin(), result.texts[i].end());
-    text += shown(settings, all) + "\n";
+    text += text_of(settings, all) + "\n";
   }
   const auto tokens = static_cast<double>(generation.samples * generation.tokens);
   const std::size_t most = std::ranges::max(result.peak_bytes);
@@ -86,7 +86,7 @@ Json json_of(const Job& job, const nn::Generation& generation, const SampleResul
   Json samples = Json::array();
   for (const auto& tokens : result.texts) {
     Json sample = {{"tokens", tokens}};
-    if (settings.prompt_tokens.empty()) { sample["text"] = shown(settings, tokens); }
+    if (settings.prompt_tokens.empty()) { sample["text"] = text_of(settings, tokens); }
     samples.push_back(sample);
   }
   std::vector<std::size_t> planned;

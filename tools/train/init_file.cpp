@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 #include "tessera/nn/shard.hpp"
@@ -30,6 +31,8 @@ constexpr std::streamoff kBlock = std::streamoff{1} << 20;
 constexpr std::streamoff kBlocks = 256;  // blocks of a larger file: seconds even on a slow disk
 constexpr std::size_t kMostTensorsNamed = 4;
 constexpr std::string_view kPrefix = "transformer.";  // in models that were saved with a head
+constexpr std::string_view kTable = "wte.weight";
+constexpr std::string_view kHead = "lm_head.weight";  // never with the prefix
 constexpr std::int64_t kBlockElems = std::int64_t{1} << 18;
 
 /// The names of the model's tensors, as its ranks request them.
@@ -59,9 +62,17 @@ std::string layer_name(std::string_view prefix, std::int64_t layer) {
   return fmt::format("{}h.{}.ln_1.weight", prefix, layer);
 }
 
-std::string prefix_in(const SafetensorsReader& reader) {
-  const bool plain = reader.entries().contains(layer_name("", 0));
-  return !plain && reader.entries().contains(layer_name(kPrefix, 0)) ? std::string{kPrefix} : "";
+std::string name_in(const InitNames& names, const std::string& name) {
+  return names.table_is_head && name == kTable ? std::string{kHead} : names.prefix + name;
+}
+
+// A program that writes a tied tensor once may write it under either name.
+InitNames names_in(const SafetensorsReader& reader) {
+  const auto has = [&](const std::string& name) { return reader.entries().contains(name); };
+  InitNames names;
+  if (!has(layer_name("", 0)) && has(layer_name(kPrefix, 0))) { names.prefix = kPrefix; }
+  names.table_is_head = !has(name_in(names, std::string{kTable})) && has(std::string{kHead});
+  return names;
 }
 
 // When the ranks read their parts they find missing tensors and wrong shapes, but not a file of a
@@ -76,21 +87,14 @@ void check_layers(const SafetensorsReader& reader, const std::string& prefix, st
         "--init: {} holds no tensor '{}', not after '{}' either, but {} others{}; give a file with "
         "GPT-2's names",
         path, layer_name("", 0), kPrefix, reader.entries().size(),
-        reader.entries().empty() ? ""
-                                 : fmt::format(", '{}' first", reader.entries().begin()->first)));
+        reader.entries().empty()
+            ? ""
+            : fmt::format(", '{}' first", shown(reader.entries().begin()->first))));
   }
   throw FormatError(
       fmt::format("--init: {} holds {} layers and the model has {}; give the sizes "
                   "that the file was written with",
                   path, layers, wanted));
-}
-
-/// "'a', 'b' and 7 more".
-std::string some_names(const std::vector<std::string>& names) {
-  const std::size_t shown = std::min(names.size(), kMostTensorsNamed);
-  const std::string more =
-      names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : "";
-  return fmt::format("'{}'{}", fmt::join(std::span{names}.first(shown), "', '"), more);
 }
 
 std::int64_t count_not_finite(SafetensorsReader& reader, const std::string& name) {
@@ -168,10 +172,10 @@ InitPath find_init(const std::string& asked) {
 InitFile examine_init(const std::string& path, const nn::GPTConfig& config) {
   const SafetensorsReader reader = reader_of(path);
   InitFile file;
-  file.prefix = prefix_in(reader);
-  check_layers(reader, file.prefix, config.layers);
+  file.names = names_in(reader);
+  check_layers(reader, file.names.prefix, config.layers);
   std::set<std::string> wanted;
-  for (const std::string& name : names_of(config)) { wanted.insert(file.prefix + name); }
+  for (const std::string& name : names_of(config)) { wanted.insert(name_in(file.names, name)); }
   for (const auto& [name, entry] : reader.entries()) {
     (wanted.contains(name) ? file.tensors : file.extra).push_back(name);
   }
@@ -191,9 +195,13 @@ void verify_init(const std::string& path) {
 }
 
 void tell_of_init(const std::string& path, const InitFile& file) {
-  if (!file.prefix.empty()) {
+  if (!file.names.prefix.empty()) {
     tell(fmt::format("note: --init: reading the names in {} without their prefix '{}'\n", path,
-                     file.prefix));
+                     file.names.prefix));
+  }
+  if (file.names.table_is_head) {
+    tell(fmt::format("note: --init: {} has no '{}'; reading '{}', which GPT-2 ties to it\n", path,
+                     file.names.prefix + std::string{kTable}, kHead));
   }
   if (!file.extra.empty()) {
     tell(fmt::format(
@@ -204,9 +212,19 @@ void tell_of_init(const std::string& path, const InitFile& file) {
   tell_if_not_finite(path, file.tensors);
 }
 
-WeightName weight_name_after(const std::string& prefix) {
-  return
-      [prefix](const ParameterInfo& parameter) { return prefix + nn::gpt2_weight_name(parameter); };
+std::string some_names(const std::vector<std::string>& names) {
+  const std::size_t count = std::min(names.size(), kMostTensorsNamed);
+  std::vector<std::string> some;
+  for (const std::string& name : std::span{names}.first(count)) { some.push_back(shown(name)); }
+  const std::string more =
+      names.size() > count ? fmt::format(" and {} more", names.size() - count) : "";
+  return fmt::format("'{}'{}", fmt::join(some, "', '"), more);
+}
+
+WeightName weight_name_in(const InitNames& names) {
+  return [names](const ParameterInfo& parameter) {
+    return name_in(names, nn::gpt2_weight_name(parameter));
+  };
 }
 
 std::string fingerprint_of_weights(const std::string& path) {

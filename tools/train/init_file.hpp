@@ -21,9 +21,15 @@ struct InitPath {
 /// blocks. Empty if `path` is. FormatError if it cannot be read.
 [[nodiscard]] std::string fingerprint_of_weights(const std::string& path);
 
+/// How --init's file calls the tensors of a GPT-2.
+struct InitNames {
+  std::string prefix = {};     ///< of its tensors' names: empty, or "transformer."
+  bool table_is_head = false;  ///< the tied token table is there as "lm_head.weight" only
+};
+
 /// What --init's file holds for a model.
 struct InitFile {
-  std::string prefix;                ///< of its tensors' names: empty, or "transformer."
+  InitNames names;
   std::vector<std::string> tensors;  ///< its tensors that the model has
   std::vector<std::string> extra;    ///< its tensors that the model does not have
 };
@@ -34,12 +40,15 @@ struct InitFile {
 /// FormatError that names file, tensor and bytes of the damage.
 void verify_init(const std::string& path);
 
-/// Reads all that the model takes, and reports on standard error what a user should know: a prefix,
-/// tensors that are ignored, values that are not finite.
+/// Reads all that the model takes, and reports on standard error what a user should know: other
+/// names, tensors that are ignored, values that are not finite.
 void tell_of_init(const std::string& path, const InitFile& file);
 
-/// Maps a parameter's name to its name in a file whose names begin with `prefix`.
-[[nodiscard]] WeightName weight_name_after(const std::string& prefix);
+/// "'a', 'b' and 7 more": names of others, as a terminal may show them.
+[[nodiscard]] std::string some_names(const std::vector<std::string>& names);
+
+/// Maps a parameter's name to its name in a file that uses `names`.
+[[nodiscard]] WeightName weight_name_in(const InitNames& names);
 
 /// Each process of a job reads its own copy of --init. ConfigError that names the ranks unless all
 /// `fingerprints`, by rank, are equal: otherwise copies of the weights would differ from the first

@@ -23,6 +23,27 @@
 namespace tessera::tools {
 namespace {
 
+/// What a user may not expect of `path` as text.
+void tell_of_bytes(const char* option, const std::string& path) {
+  const std::string container = container_of_data(path);
+  if (!container.empty()) {
+    tell(
+        fmt::format("warning: {}: {} is {}; its bytes are the tokens as they are, not what it "
+                    "holds\n",
+                    option, path, container));
+  }
+  const std::vector<std::string> skipped = skipped_by_open_bytes(path);
+  if (skipped.empty()) { return; }
+  tell(fmt::format("note: {}: {} of the entries of {} {} left out: {}\n", option, skipped.size(),
+                   path, skipped.size() == 1 ? "is" : "are", some_names(skipped)));
+}
+
+std::shared_ptr<const TokenSource> open_as_bytes(const Settings& settings, const char* option,
+                                                 const std::string& path) {
+  if (has_rank0(settings)) { tell_of_bytes(option, path); }
+  return open_bytes(path);
+}
+
 std::shared_ptr<const TokenSource> open_held_out(const Settings& settings) {
   if (settings.eval_data.empty()) {
     for (const char* option : {"--eval-every", "--eval-batches"}) {
@@ -37,17 +58,21 @@ std::shared_ptr<const TokenSource> open_held_out(const Settings& settings) {
         "--eval-data has no effect with --steps 0: evaluations follow steps; leave one of them "
         "out");
   }
-  return settings.tokens.empty() ? open_bytes(settings.eval_data) : open_tokens(settings.eval_data);
+  return settings.tokens.empty() ? open_as_bytes(settings, "--eval-data", settings.eval_data)
+                                 : open_tokens(settings.eval_data, settings.token_format);
 }
 
 std::shared_ptr<const TokenSource> open_source(const Settings& settings) {
   if (!settings.data.empty() && !settings.tokens.empty()) {
     throw ConfigError("--data and --tokens cannot be combined; give one of them");
   }
-  if (!settings.data.empty()) { return open_bytes(settings.data); }
-  if (!settings.tokens.empty()) { return open_tokens(settings.tokens); }
+  if (settings.tokens.empty() && settings.has("--token-format")) {
+    throw ConfigError("--token-format has no effect without --tokens FILE");
+  }
+  if (!settings.data.empty()) { return open_as_bytes(settings, "--data", settings.data); }
+  if (!settings.tokens.empty()) { return open_tokens(settings.tokens, settings.token_format); }
   if (settings.steps > 0) {
-    throw ConfigError("no data to train on; give --data PATH (text) or --tokens FILE (uint16)");
+    throw ConfigError("no data to train on; give --data PATH (text) or --tokens FILE");
   }
   return nullptr;
 }
@@ -64,6 +89,13 @@ void check_held_out(const Job& job) {
         "and one more: {:.0f}",
         settings.eval_data, job.held_out->size(), ranks, data_rank_word(settings), settings.batch,
         job.model.config.seq, needed));
+  }
+  const auto batches =
+      static_cast<std::int64_t>(static_cast<double>(job.held_out->size() - 1) /
+                                (windows * static_cast<double>(job.model.config.seq)));
+  if (settings.has("--eval-batches") && batches < settings.eval_batches && has_rank0(settings)) {
+    tell(fmt::format("note: --eval-batches: {} has {} batches; an evaluation takes all of them\n",
+                     settings.eval_data, batches));
   }
 }
 
@@ -150,7 +182,7 @@ Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
     job.settings.init = init_path.path;
     init = examine_init(init_path.path, job.model.config);
   }
-  job.init_prefix = init.prefix;
+  job.init_names = init.names;
   if (!has_rank0(settings)) { return job; }
   job.outputs = open_outputs(settings);
   refuse_other_run(job);

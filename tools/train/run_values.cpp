@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tessera/data/loader.hpp"
 #include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
@@ -135,7 +136,7 @@ std::vector<Difference> differences(const std::vector<RunOption>& options, const
   for (const RunOption& option : options) {
     const auto value = saved.find(key_of(option));
     if (value != saved.end() && value->second != option.value) {
-      found.push_back({option, value->second});
+      found.push_back({option, shown(value->second)});
     }
   }
   return found;
@@ -171,10 +172,10 @@ bool converts_moments(const Job& job, const RunValues& saved, const std::string&
   const std::string_view own = to_string(job.settings.moments);
   if (value == saved.end() || value->second == own) { return false; }
   if (job.settings.convert_moments) { return true; }
-  throw ConfigError(
-      fmt::format("{}: {} has moments in {}, and this run would have them in {}; give --moments "
-                  "{}, or --resume-moments convert",
-                  resume_option(job.settings), path, value->second, own, value->second));
+  throw ConfigError(fmt::format(
+      "{}: {} has moments in {}, and this run would have them in {}; give --moments "
+      "{}, or --resume-moments convert",
+      resume_option(job.settings), path, shown(value->second), own, shown(value->second)));
 }
 
 bool was_typed(const Settings& settings, const RunOption& option) {
@@ -201,12 +202,12 @@ std::string data_name(const Settings& settings) {
     (void)nlohmann::json(name).dump();
     return name;
   } catch (const nlohmann::json::type_error&) {
-    std::string shown;
+    std::string escaped;
     for (const char c : name) {
-      shown += c >= ' ' && c <= '~' ? std::string{c}
-                                    : fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+      escaped += c >= ' ' && c <= '~' ? std::string{c}
+                                      : fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
     }
-    return shown;
+    return escaped;
   }
 }
 
@@ -223,22 +224,22 @@ bool has_other_data(const Job& job, const RunValues& saved, const std::string& p
   const auto name = saved.find(kName);
   const std::string& now = job.settings.data.empty() ? job.settings.tokens : job.settings.data;
   if (name == saved.end() || !same_place(data_name(job.settings), name->second)) { return true; }
-  throw ConfigError(
-      fmt::format("{}: {} has changed: {} was trained on {}, and it holds {} now; give the same "
-                  "data, or data under another name to start at its beginning",
-                  resume_option(job.settings), now, path, content->second, job.data_content));
+  throw ConfigError(fmt::format(
+      "{}: {} has changed: {} was trained on {}, and it holds {} now; give the same "
+      "data, or data under another name to start at its beginning",
+      resume_option(job.settings), now, path, shown(content->second), job.data_content));
 }
 
 /// "--mesh shard=4 from now on, no --mesh before"; empty if nothing changes. A run with any mesh
 /// can continue from any other.
 std::string change_of_mesh(const Settings& settings, const RunValues& saved) {
   const auto value = saved.find(kMesh);
-  const std::string before = value == saved.end() ? "" : value->second;
+  const std::string before = value == saved.end() ? "" : shown(value->second);
   const std::string now = mesh_words(settings.mesh);
-  const auto shown = [](const std::string& mesh) {
+  const auto option = [](const std::string& mesh) {
     return mesh.empty() ? "no --mesh" : "--mesh " + mesh;
   };
-  return now == before ? "" : fmt::format("{} from now on, {} before", shown(now), shown(before));
+  return now == before ? "" : fmt::format("{} from now on, {} before", option(now), option(before));
 }
 
 std::int64_t number_in(const RunValues& saved, const char* key, const std::string& path) {

@@ -187,8 +187,7 @@ class RankTrainer {
   [[nodiscard]] Initializer initial_weights() {
     const std::string& init = job_.settings.init;
     if (job_.resume) { return init::constant(0.0F); }  // the checkpoint has the values
-    return init.empty() ? gpt_.initializer()
-                        : weights_from(init, weight_name_after(job_.init_prefix));
+    return init.empty() ? gpt_.initializer() : weights_from(init, weight_name_in(job_.init_names));
   }
 
   [[nodiscard]] CheckpointExtras extras_after(std::int64_t steps) const {

@@ -16,6 +16,7 @@
 #include "tessera/profile/ledger.hpp"
 #include "tools/options/settings.hpp"
 #include "tools/plan/planner.hpp"
+#include "tools/train/init_file.hpp"
 #include "tools/train/recording.hpp"
 #include "tools/train/resume.hpp"
 #include "tools/train/run_outputs.hpp"
@@ -31,7 +32,7 @@ struct Job {
   std::shared_ptr<const TokenSource> source;              ///< null if no step needs data
   std::shared_ptr<const TokenSource> held_out = nullptr;  ///< null if none is to be evaluated
   std::shared_ptr<RunOutputs> outputs = nullptr;  ///< null except in the process with rank 0
-  std::string init_prefix = {};                   ///< of the names in settings.init
+  InitNames init_names = {};                      ///< in settings.init
   std::string data_content = {};      ///< of `source`, if checkpoints are written or read
   std::optional<Resume> resume = {};  ///< the checkpoint that the run continues from, if any
 

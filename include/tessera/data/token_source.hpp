@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace tessera {
 
@@ -31,10 +32,29 @@ class TokenSource {
 /// memory. Throws ConfigError if a file cannot be opened or there is nothing to read.
 [[nodiscard]] std::shared_ptr<const TokenSource> open_bytes(const std::filesystem::path& path);
 
-/// Opens a file of little-endian uint16 tokens: raw, or with llm.c's header of 256 int32 (20240520,
-/// 1, count). Throws FormatError with path and offset if the size or the header does not fit, and
-/// ConfigError if there is nothing to read.
-[[nodiscard]] std::shared_ptr<const TokenSource> open_tokens(const std::filesystem::path& path);
+/// Returns the names of the entries of a folder that open_bytes skips although they are not hidden,
+/// in byte order; none for a file.
+[[nodiscard]] std::vector<std::string> skipped_by_open_bytes(const std::filesystem::path& path);
+
+/// How a file stores its tokens, little-endian.
+enum class TokenFormat : std::uint8_t {
+  detect,  ///< After llm.c's header of 256 int32 (20240520, 1, count: uint16; 20240801, 7, count:
+           ///< uint32), else uint16 without a header. What shows something else is refused.
+  uint16,  ///< uint16 from the first byte on, whatever the file looks like.
+  uint32,  ///< uint32 from the first byte on, whatever the file looks like.
+};
+
+/// Opens a file of tokens. Throws ConfigError if there is nothing to read, and FormatError with
+/// path and offset if the size or the header does not fit. With TokenFormat::detect it throws
+/// ConfigError too if the first bytes show a container (NumPy, zip, gzip, zstd, safetensors,
+/// Parquet, Arrow, HDF5, pickle), text, or wider integers. Reading a token of 2^31 or more throws
+/// FormatError.
+[[nodiscard]] std::shared_ptr<const TokenSource> open_tokens(
+    const std::filesystem::path& path, TokenFormat token_format = TokenFormat::detect);
+
+/// Returns the container that the first bytes of a file show, such as "a gzip file"; empty for
+/// folders and if they show none. open_bytes reads the bytes of a container as they are.
+[[nodiscard]] std::string container_of_data(const std::filesystem::path& path);
 
 /// Reads all of `source` once. Throws ConfigError that names the first token outside [0, vocab) and
 /// its position.

@@ -20,7 +20,8 @@ namespace init {
 
 /// Writes elements [first, first + out.size()) of parameter `id`, drawn from N(0, stddev^2), to
 /// `out`, in host memory. Element `i` is lane i % 4 of Philox4x32-10 (Salmon et al., SC11) keyed by
-/// `seed` at counter (i / 4, id), made normal by Box-Muller.
+/// `seed` at counter (i / 4, id), made normal by Box-Muller. Throws ContractError unless `stddev`
+/// is finite, 0 or more.
 void fill_normal(std::uint64_t seed, std::uint32_t id, std::int64_t first, float stddev,
                  std::span<float> out);
 
@@ -49,7 +50,8 @@ struct Drawn {
   void operator()(const ParameterInfo& parameter, std::int64_t first, std::span<float> out) const;
 };
 
-/// Returns an Initializer (a Drawn) that draws every element from N(0, stddev^2).
+/// Returns an Initializer (a Drawn) that draws every element from N(0, stddev^2). Throws
+/// ContractError unless `stddev` is finite, 0 or more.
 [[nodiscard]] Initializer normal(std::uint64_t seed, float stddev);
 /// Returns an Initializer that sets every element to `value`.
 [[nodiscard]] Initializer constant(float value);

@@ -124,7 +124,8 @@ class BackwardScope : public Scope {
   /// was not called after the last `write` of this parameter. If it is still missing at the end,
   /// close() throws ContractError, and the model cannot go on.
   [[nodiscard]] kernels::Write write(std::string_view name) const;
-  /// Returns whether the parameter called `name` is trained. Throws ContractError as operator[]
+  /// Returns whether the parameter called `name` is trained: neither declared frozen nor frozen by
+  /// ShardedModel::freeze. Throws ContractError as operator[]
   /// does.
   [[nodiscard]] bool has_grad(std::string_view name) const;
 

@@ -125,6 +125,19 @@ class ShardedModel {
   /// has no other use.
   [[nodiscard]] Evaluation evaluate();
 
+  /// Leaves a trained parameter as it is until `unfreeze`. In the steps between, scopes hand out no
+  /// gradient of it (BackwardScope::has_grad is false), and neither moments nor weight decay move
+  /// it. Its value and its optimizer state are kept as they are, take the same memory, and are in
+  /// checkpoints; its training later goes on from there. Updates count in Adam's corrections of
+  /// its moments while it is frozen too. That it is frozen is not in checkpoints, and a load does
+  /// not change it. An alias stands for its owner. All ranks freeze the same: `step` compares, at
+  /// no further communication, and throws CommError if they differ. Throws ContractError before
+  /// `materialize`, in a model for inference, for a parameter that was declared frozen, and while a
+  /// step is under way in which its gradient was handed out.
+  void freeze(Unit unit, std::string_view parameter);
+  /// Trains a parameter again that `freeze` has frozen. Throws ContractError as `freeze`.
+  void unfreeze(Unit unit, std::string_view parameter);
+
   /// Sets the learning rate of the next and all later steps; groups use their multiple of it. All
   /// ranks give the same rate: `step` compares the rates, at no further communication, and throws
   /// CommError that names two ranks and their rates if they differ. Throws ContractError before
@@ -133,12 +146,14 @@ class ShardedModel {
 
   /// *Collective.* Averages the accumulated gradients, clips them and updates the parameters.
   /// `loss`, if given, is the device address of this rank's mean loss over its micro-batches, for
-  /// the report. On a mesh with `pipe` the ranks of one place give it, and the others null. Along
-  /// `tensor`, where all ranks have the same loss, the first rank's is used. Throws ContractError
-  /// unless exactly `accumulate` micro-batches have been run, and in the first step if the loss is
-  /// scaled but `loss_scale` has not been called since `optimize_with`. A mistake that
-  /// ModelOptions::checks finds at the end of a micro-batch is a ContractError here, or in the
-  /// first forward scope of the next micro-batch.
+  /// the report. All ranks give it, or none; on a mesh with `pipe` all ranks of one place give it,
+  /// and the others null. Along `tensor`, where all ranks have the same loss, the first rank's is
+  /// used. Ranks that do otherwise get a ContractError in the first step, and later a CommError, or
+  /// on meshes with `tensor` or `pipe`, where a rank gives it in every step or in none, a
+  /// ContractError. Throws ContractError unless exactly `accumulate` micro-batches have been run,
+  /// and in the first step if the loss is scaled but `loss_scale` has not been called since
+  /// `optimize_with`. A mistake that ModelOptions::checks finds at the end of a micro-batch is a
+  /// ContractError here, or in the first forward scope of the next micro-batch.
   ///
   /// If the gradient is not finite on some rank, no rank updates anything, and a dynamic loss scale
   /// falls. Throws NumericError, the same on all ranks, once this has happened at least `max_skips`

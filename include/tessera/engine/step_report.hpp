@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace tessera {
 
@@ -17,6 +19,10 @@ struct StepReport {
   float next_loss_scale = 1.0F;       ///< The loss scale of the next step.
   bool skipped = false;               ///< Whether nothing was updated: the gradient was not finite.
   std::int64_t skipped_in_a_row = 0;  ///< The steps skipped in a row, up to this one.
+  /// The units that had fewer backward than forward scopes in a micro-batch of this step, in order
+  /// of declaration: the gradients that are missing counted as zeros. Empty with Checks::strict,
+  /// which refuses such a step. With stages along `pipe` a rank names those of its place.
+  std::vector<std::string> without_backward = {};
 };
 
 /// The bytes that this rank keeps between steps, without slots: the entries of Strategy's table.

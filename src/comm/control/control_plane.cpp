@@ -20,7 +20,9 @@ ControlPlane::ControlPlane(int rank, int size, std::chrono::milliseconds deadlin
       failure_{std::move(failure)} {}
 
 void ControlPlane::abort(std::string_view reason, int status) noexcept {
-  if (failure_->set(reason, status, rank_, FailureKind::requested)) { tell_failure(); }
+  const std::string_view told =
+      reason.empty() ? "the program ended the job and gave no reason" : reason;
+  if (failure_->set(told, status, rank_, FailureKind::requested)) { tell_failure(); }
 }
 
 void ControlPlane::abort_for(const std::exception& error) noexcept {

@@ -44,8 +44,9 @@ class ControlPlane {
   /// that wait within the run, and know where, report first.
   [[nodiscard]] std::chrono::milliseconds end_deadline() const noexcept { return 2 * deadline_; }
 
-  /// Ends the job at the program's request, and tells the other ranks. `status` is the exit status
-  /// of the job. Does not wait; does nothing if the job has failed.
+  /// Ends the job at the program's request, and tells the other ranks. An empty `reason` is
+  /// replaced by words that say so. `status` is the exit status of the job. Does not wait; does
+  /// nothing if the job has failed.
   void abort(std::string_view reason, int status = kCommStatus) noexcept;
   /// Ends the job for an error of this rank only, so that its peers do not wait for it.
   void abort_for(const std::exception& error) noexcept;

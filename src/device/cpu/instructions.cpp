@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "base/environment.hpp"
-#include "base/shown.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tessera/device/product_library.hpp"
 
 namespace tessera {

@@ -33,6 +33,10 @@ class Declaration {
   void decide_owned(const Sharding& group, int rank);
 
   [[nodiscard]] const UnitPlans& plans() const noexcept { return plans_; }
+  /// Freezes a trained parameter for now, or ends that.
+  void set_frozen(const ParameterRef& at, bool frozen) {
+    plans_[at.unit].frozen[at.parameter] = frozen;
+  }
   /// All units as declared, with whole parameters, including units that this rank does not have.
   [[nodiscard]] std::vector<DeclaredUnit> units() const;
   /// Whether this rank has the unit.

@@ -1,12 +1,16 @@
 #include "engine/model/initialise.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <optional>
 #include <vector>
 
+#include "base/overflow.hpp"
 #include "engine/unit/host_copy.hpp"
 #include "kernels/table.hpp"
+#include "tessera/base/error.hpp"
 #include "world/world_kernels.hpp"
 
 namespace tessera::engine {
@@ -112,14 +116,17 @@ class FirstValues {
   }
 
   void copy(const Wanted& wanted, const std::vector<Held>& arrays) {
+    Overflows beyond;
+    const DType kept = arrays.front().values.dtype;
     const std::int64_t end = wanted.range.first + wanted.range.elems;
     for (std::int64_t at = wanted.range.first; at < end; at += kInitChunkElems) {
       const std::int64_t count = std::min(kInitChunkElems, end - at);
       staging_.resize(static_cast<std::size_t>(count));
       wanted.for_each_run({at, count}, [&](auto first, auto behind, auto some) {
-        initial_(wanted.info, first,
-                 std::span{staging_}.subspan(static_cast<std::size_t>(behind),
-                                             static_cast<std::size_t>(some)));
+        const std::span values = std::span{staging_}.subspan(static_cast<std::size_t>(behind),
+                                                             static_cast<std::size_t>(some));
+        initial_(wanted.info, first, values);
+        beyond.add(values, kept, first);
       });
       for (const Held& array : arrays) {
         const Range part = overlap(array.range, at, count);
@@ -133,6 +140,14 @@ class FirstValues {
         }
       }
     }
+    if (beyond.count > 0) { refuse(wanted.info, beyond, kept); }
+  }
+
+  [[noreturn]] static void refuse(const ParameterInfo& info, const Overflows& beyond, DType kept) {
+    throw ConfigError{fmt::format(
+        "the initial values of '{}': {}, in which the parameter is kept, and would be infinite; "
+        "keep it in bf16 or fp32 (`compute`), or change the values",
+        info.full_name(), beyond.text(kept))};
   }
 
   World& world_;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/enumerator.hpp"
 #include "engine/model/agreement.hpp"
 #include "engine/model/initialise.hpp"
 #include "engine/rules/moment_rules.hpp"
@@ -275,7 +276,37 @@ void Model::close(UseKind kind, std::size_t unit, int micro_batch, bool unwindin
 }
 
 void Model::watch(std::size_t unit, int micro_batch, ConstView output) {
+  if (output.elems < 0 || (output.elems > 0 && output.data == nullptr)) {
+    throw ContractError{
+        fmt::format("watch of unit '{}': the output is {} elements at {}; give the address of the "
+                    "first and their number, 0 or more",
+                    plans()[unit].name, output.elems, output.data)};
+  }
+  require_enumerator("watch: the dtype", output.dtype, DType::fp64);
   if (!evaluating_) { training_->watch(unit, micro_batch, output); }
+}
+
+void Model::set_frozen(const char* call, std::size_t unit, std::string_view name, bool frozen) {
+  rethrow_failure();
+  require_training(call);
+  if (!is_materialized()) { throw ContractError{fmt::format("{}: call materialize first", call)}; }
+  const ParameterRef at = find(unit, name);
+  const UnitPlan& owner = plans()[at.unit];
+  const ParameterInfo& info = owner.infos[at.parameter];
+  if (!info.trainable) {
+    throw ContractError{fmt::format(
+        "{}: '{}' was declared frozen, without memory to train it; declare it trainable", call,
+        info.full_name())};
+  }
+  if (owner.frozen[at.parameter] == frozen) { return; }
+  const LiveUnit& live = (*units_)[at.unit];
+  if (training_->begun() > 0 && live.trains() && live.gradients().is_taken(at.parameter)) {
+    throw ContractError{
+        fmt::format("{}: this step already has a gradient of '{}'; call it between steps", call,
+                    info.full_name())};
+  }
+  declaration_.set_frozen(at, frozen);
+  if (step_) { step_->plan_runs(at.unit); }
 }
 
 void Model::begin_evaluation() {
@@ -332,6 +363,8 @@ void Model::step(const double* loss) {
                     training_->ended(), options_.accumulate)};
   }
   require_no_graph(world_, options_);
+  step.check(loss);
+  step.note_without_backward(training_->without_backward());
   sums_->add();
   update_order_ = step.run(loss, declaration_.order());
   sums_->next_step();
@@ -368,13 +401,13 @@ ConstTensor Model::parameter(std::size_t unit, std::string_view name) const {
 
 bool Model::has_gradient(std::size_t unit, std::string_view name) const {
   const auto [owner, index] = find(unit, name);
-  return plans()[owner].infos[index].trainable;
+  return plans()[owner].infos[index].trainable && !plans()[owner].frozen[index];
 }
 
 ParameterRef Model::trained(std::size_t unit, std::string_view name) const {
   const ParameterRef found = find(unit, name);
   const ParameterInfo& info = plans()[found.unit].infos[found.parameter];
-  if (info.trainable) { return found; }
+  if (info.trainable && !plans()[found.unit].frozen[found.parameter]) { return found; }
   throw ContractError{
       fmt::format("'{}' is frozen and has no gradient; check has_grad first", info.full_name())};
 }
@@ -400,6 +433,7 @@ Tensor Model::gradient(std::size_t unit, std::string_view name) const {
 void Model::export_state(StateTensor what, const StateSink& sink) {
   rethrow_failure();
   expects(is_materialized(), "export_state: call materialize first");
+  require_enumerator("export_state: what", what, StateTensor::gradients);
   expects(sink != nullptr, "export_state: the sink is empty; pass a function");
   expects(!evaluating_, "export_state: the model is being evaluated; end the Evaluation first");
   if (what == StateTensor::parameters) {

@@ -71,6 +71,12 @@ class Model {
   /// Throws a failure kept from a scope's end.
   void rethrow_failure() const;
 
+  // Parameters that are frozen for now.
+  void freeze(std::size_t unit, std::string_view name) { set_frozen("freeze", unit, name, true); }
+  void unfreeze(std::size_t unit, std::string_view name) {
+    set_frozen("unfreeze", unit, name, false);
+  }
+
   // Contents of an open scope.
   [[nodiscard]] ConstTensor parameter(std::size_t unit, std::string_view name) const;
   [[nodiscard]] Tensor gradient(std::size_t unit, std::string_view name) const;
@@ -110,6 +116,7 @@ class Model {
   [[nodiscard]] ParameterRef find(std::size_t unit, std::string_view name) const;
   /// The same for a trained parameter.
   [[nodiscard]] ParameterRef trained(std::size_t unit, std::string_view name) const;
+  void set_frozen(const char* call, std::size_t unit, std::string_view name, bool frozen);
   [[nodiscard]] Lifetime lifetime(std::size_t unit, std::size_t owner, Category category) const;
   [[nodiscard]] PassPlace pass_place();
 

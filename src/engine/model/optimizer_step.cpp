@@ -38,7 +38,8 @@ OptimizerStep::OptimizerStep(World& world, LiveUnits& units, const Setup& setup)
       finish_{finish_options(setup.group, setup.model, setup.options)},
       optimizer_{setup.optimizer},
       learning_rate_{std::visit([](const auto& rule) { return rule.lr; }, setup.optimizer)},
-      moments_{setup.options.moments},
+      options_{setup.options},
+      rules_{setup.rules},
       shards_{setup.group.data_ranks()},
       first_norm_{setup.group.first_norm()},
       tells_loss_{setup.group.tensor().index == 0},
@@ -141,13 +142,13 @@ void OptimizerStep::clear_sums() {
 
 // Labels are compared across ranks, so a rate that differs is rejected there. The optimizer's own
 // rate was compared with the optimizer.
-std::string OptimizerStep::with_rate(const char* label) const {
+std::string OptimizerStep::with_rate(const std::string& label) const {
   const float agreed = std::visit([](const auto& rule) { return rule.lr; }, optimizer_);
   if (learning_rate_ == agreed) { return label; }
   return fmt::format("{} at learning rate {}", label, learning_rate_);
 }
 
-void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
+void OptimizerStep::reduce_scalars(const double* loss, const std::string& label) {
   const Stream compute = world_.compute_stream();
   auto* sums = static_cast<double*>(sums_.data());
   const auto count = static_cast<std::size_t>(finish_.norms) + 1;
@@ -186,6 +187,12 @@ void OptimizerStep::update(const std::vector<std::size_t>& units) {
   for (const std::size_t u : units) {
     if (units_[u].plan().state_on_host()) { units_[u].update().update(rule, together); }
   }
+}
+
+void OptimizerStep::plan_runs(std::size_t unit) {
+  if (!units_[unit].trains()) { return; }
+  units_.updates().wait();
+  units_[unit].update().plan_runs(UpdateLayout{optimizer_, options_}, rules_[unit]);
 }
 
 void OptimizerStep::set_learning_rate(float lr) {

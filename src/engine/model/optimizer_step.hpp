@@ -36,12 +36,14 @@ class OptimizerStep {
   /// *Collective.* Gradients and parameters have settled on the compute stream. `loss`: device
   /// memory or null. The batch's label states the learning rate if it differs from the optimizer's
   /// own, so that ranks with different rates get an error.
-  void reduce_scalars(const double* loss, const char* label);
+  void reduce_scalars(const double* loss, const std::string& label);
   /// Updates what this rank holds, with the scalars of `reduce_scalars`. Offloaded units update
   /// beside the compute stream, in the order of `units`.
   void update(const std::vector<std::size_t>& units);
 
   void set_learning_rate(float lr);
+  /// The frozen parameters of a unit have changed. Waits for updates in flight.
+  void plan_runs(std::size_t unit);
   /// The outcome of an update. Waits until it is known, which is before parameters are updated.
   struct Outcome {
     const kernels::StepScalars& scalars;
@@ -56,7 +58,7 @@ class OptimizerStep {
   [[nodiscard]] const Optimizer& rule() const noexcept { return optimizer_; }
   /// The number of states per element, and their format (fp32 for a user's optimizer).
   [[nodiscard]] int states() const noexcept { return state_count(optimizer_); }
-  [[nodiscard]] MomentFormat moments() const noexcept { return moments_; }
+  [[nodiscard]] MomentFormat moments() const noexcept { return options_.moments; }
   /// Device memory.
   [[nodiscard]] const float* loss_scale() const noexcept;
   [[nodiscard]] std::size_t persistent_bytes() const noexcept { return device_state_.bytes(); }
@@ -83,14 +85,15 @@ class OptimizerStep {
   void plan_norms(const Setup& setup);
   void add_norms(double* sums);
   void clear_sums();
-  [[nodiscard]] std::string with_rate(const char* label) const;
+  [[nodiscard]] std::string with_rate(const std::string& label) const;
 
   World& world_;
   LiveUnits& units_;
   kernels::FinishStep finish_;
   Optimizer optimizer_;  // without its rate:
   float learning_rate_;
-  MomentFormat moments_ = MomentFormat::fp32;
+  OptimizerOptions options_;
+  ParameterRules rules_;
   Arena device_state_;
   Arena host_state_;  // of offloaded units
   std::vector<NormTerms> norms_;

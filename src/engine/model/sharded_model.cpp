@@ -90,6 +90,14 @@ Evaluation ShardedModel::evaluate() {
   return Evaluation{model_};
 }
 
+void ShardedModel::freeze(Unit unit, std::string_view parameter) {
+  live().freeze(index_of(unit, "freeze"), parameter);
+}
+
+void ShardedModel::unfreeze(Unit unit, std::string_view parameter) {
+  live().unfreeze(index_of(unit, "unfreeze"), parameter);
+}
+
 void ShardedModel::set_learning_rate(float lr) {
   live().trained("set_learning_rate").set_learning_rate(lr);
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <utility>
 
 #include "engine/model/agreement.hpp"
@@ -32,7 +33,8 @@ StepReport report_of(std::int64_t step, const OptimizerStep::Outcome& outcome) {
           .loss_scale = scalars.used_loss_scale,
           .next_loss_scale = scalars.loss_scale,
           .skipped = scalars.apply == 0,
-          .skipped_in_a_row = scalars.skipped_in_a_row};
+          .skipped_in_a_row = scalars.skipped_in_a_row,
+          .without_backward = {}};
 }
 
 }  // namespace
@@ -46,11 +48,17 @@ Step::Step(World& world, Journal& journal, LiveUnits& units, const OptimizerStep
       optimizer_{world, units, setup},
       search_{world, setup.model.max_skips,
               setup.group.in_stages() ? passes : std::vector<std::size_t>{}},
+      givers_{world, setup.model},
+      frozen_{describe_frozen(units.plans())},
       in_stages_{setup.group.in_stages()} {}
 
-std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
+void Step::check(const double* loss) {
   require_loss_scale_known();
   require_slots_free();
+  change_ = givers_.check(loss != nullptr);
+}
+
+std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
   units_.gradients().settle();
   GatherLane& gather = units_.parameters().lane();
   gather.settle();
@@ -61,7 +69,8 @@ std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
   // would not join the comparison. Places along pipe have orders of their own; there the gathers'
   // labels show a difference.
   const bool new_order = order.take_changed() && !in_stages_;
-  optimizer_.reduce_scalars(loss, new_order ? "step in a new order of units" : "step");
+  const std::string label = new_order ? "step in a new order of units" : "step";
+  optimizer_.reduce_scalars(loss, label + change_ + frozen_);
   if (new_order) { check_order_across_ranks(order); }
   if (search_.needs_outcome()) { search_.learn(optimizer_.scalars()); }
   stuck_check_due_ = search_.end_step();
@@ -77,9 +86,15 @@ std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
   return units;
 }
 
+void Step::plan_runs(std::size_t unit) {
+  optimizer_.plan_runs(unit);
+  frozen_ = describe_frozen(units_.plans());
+}
+
 void Step::continue_after(std::int64_t step, const kernels::StepScalars& scalars) {
   optimizer_.continue_after(scalars);
   search_.continue_after(scalars.skipped_in_a_row);
+  givers_.forget();
   journal_.continue_after(step);
   made_ = 0;
   stuck_check_due_ = false;
@@ -155,13 +170,17 @@ std::string Step::describe_origin() {
 
 StepReport Step::report() const {
   world_.compute_stream().wait();
-  return report_of(journal_.step(), optimizer_.last());
+  StepReport report = report_of(journal_.step(), optimizer_.last());
+  report.without_backward = without_backward_[static_cast<std::size_t>((made_ + 1) % 2)];
+  return report;
 }
 
 StepReport Step::previous_report() const {
   const OptimizerStep::Outcome outcome = optimizer_.before_last();
   world_.compute_stream().rethrow();  // what ended the stream may have ended the wait
-  return report_of(journal_.step() - 1, outcome);
+  StepReport report = report_of(journal_.step() - 1, outcome);
+  report.without_backward = without_backward_[static_cast<std::size_t>(made_ % 2)];
+  return report;
 }
 
 }  // namespace tessera::engine

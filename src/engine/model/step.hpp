@@ -1,9 +1,14 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/model/loss_givers.hpp"
 #include "engine/model/non_finite_search.hpp"
 #include "engine/model/optimizer_step.hpp"
 #include "engine/plan/use_order.hpp"
@@ -24,15 +29,24 @@ class Step {
   Step(World& world, Journal& journal, LiveUnits& units, const OptimizerStep::Setup& setup,
        const std::vector<std::size_t>& passes);
 
-  /// *Collective.* All micro-batches have ended. `loss`: device memory or null. `order`: the order
-  /// in which units were opened; it is compared across ranks when it is new. Returns the order in
-  /// which units are updated.
+  /// *Collective.* Throws ContractError, before anything changes, if a step with this `loss` would
+  /// report or compute something else than the trainer means.
+  void check(const double* loss);
+  /// The units whose missing gradients count as zeros in the step that `run` makes next.
+  void note_without_backward(std::vector<std::string> units) {
+    without_backward_[static_cast<std::size_t>(made_ % 2)] = std::move(units);
+  }
+  /// *Collective.* All micro-batches have ended, and `check` has passed. `loss`: device memory or
+  /// null. `order`: the order in which units were opened; it is compared across ranks when it is
+  /// new. Returns the order in which units are updated.
   std::vector<std::size_t> run(const double* loss, UseOrder& order);
   /// Throws NumericError, once, if too many steps in a row, including the last one, were skipped.
   /// Within a graph it is thrown later: the outcome is known when the graph has run.
   void check_if_stuck();
 
   void set_learning_rate(float lr) { optimizer_.set_learning_rate(lr); }
+  /// The frozen parameters of a unit have changed.
+  void plan_runs(std::size_t unit);
   /// Returns the loss scale in device memory, and notes that the trainer asked for it.
   [[nodiscard]] const float* tell_loss_scale() noexcept;
   /// The current loss scale, on the host. Waits.
@@ -61,8 +75,12 @@ class Step {
   const ModelOptions& options_;
   OptimizerStep optimizer_;
   NonFiniteSearch search_;
+  LossGivers givers_;
+  std::string change_;  // of the losses given, and
+  std::string frozen_;  // the parameters frozen for now: for the label of the step
   bool in_stages_;
   std::int64_t made_ = 0;
+  std::array<std::vector<std::string>, 2> without_backward_;  // by step, in turn
   bool loss_scale_asked_ = false;
   bool stuck_check_due_ = false;  // set after a step that may be the last of too many skipped
 };

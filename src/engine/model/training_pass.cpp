@@ -150,7 +150,7 @@ void TrainingPass::require_one_at_most() const {
 
 bool TrainingPass::has_gradients(std::size_t index) const {
   return std::ranges::any_of(owners_and(index),
-                             [this](std::size_t one) { return unit(one).plan().trainable(); });
+                             [this](std::size_t one) { return unit(one).plan().trains_now(); });
 }
 
 void TrainingPass::require_none_later(UseKind kind, std::size_t index, int micro_batch) const {
@@ -253,7 +253,7 @@ void TrainingPass::end_first() {
   const int ending = in_flight_.front().index;
   const bool ends_round = in_flight_.size() == 1;
   const bool last = is_last(ending);
-  require_backward(ending);
+  check_backward(ending);
   if (setup_.checks != nullptr) { setup_.checks->end_micro_batch(last); }
   if (ends_round) { release_parameters(); }
   // Missing gradients become zero, alike on every rank. Units with an incomplete backward pass come
@@ -268,11 +268,20 @@ void TrainingPass::end_first() {
 
 // ---------------------------------------------------------------------------------------- checks
 
-void TrainingPass::require_backward(int micro_batch) const {
-  if (setup_.options.checks == Checks::off) { return; }
+std::vector<std::string> TrainingPass::without_backward() const {
+  std::vector<std::string> names;
+  for (const std::size_t u : without_backward_) { names.push_back(unit(u).name()); }
+  return names;
+}
+
+void TrainingPass::check_backward(int micro_batch) {
   for (std::size_t u = 0; u < units().size(); ++u) {
     const LiveUnit::Uses of = unit(u).uses(micro_batch);
     if (of.backward >= of.forward || !has_gradients(u)) { continue; }
+    if (setup_.options.checks == Checks::off) {
+      without_backward_.insert(u);
+      continue;
+    }
     throw ContractError{fmt::format(
         "step {}, micro-batch {} of {}: unit '{}' had {} forward scopes and {} backward scopes. "
         "Its missing gradients would count as zeros: open backward for each forward, evaluate with "

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "engine/model/memory_checks.hpp"
@@ -45,7 +47,12 @@ class TrainingPass : public Pass {
   /// The number of micro-batches begun in this step.
   [[nodiscard]] int begun() const noexcept { return begun_; }
   [[nodiscard]] int ended() const noexcept { return begun_ - static_cast<int>(in_flight_.size()); }
-  void next_step() noexcept { begun_ = 0; }
+  void next_step() noexcept {
+    begun_ = 0;
+    without_backward_.clear();
+  }
+  /// Units with fewer backward than forward scopes in a micro-batch that has ended in this step.
+  [[nodiscard]] std::vector<std::string> without_backward() const;
 
   /// Used from now on; null for none.
   void search_with(NonFiniteSearch* search) noexcept { search_ = search; }
@@ -72,7 +79,7 @@ class TrainingPass : public Pass {
   [[nodiscard]] bool has_gradients(std::size_t unit) const;
   [[nodiscard]] MicroBatch* find(int index) noexcept;
   void require_one_at_most() const;
-  void require_backward(int micro_batch) const;
+  void check_backward(int micro_batch);
   void check_gradients_can_open(std::size_t unit, int micro_batch) const;
   [[nodiscard]] std::string slot_owners(std::size_t unit) const;
   [[nodiscard]] bool is_last(int micro_batch) const noexcept {
@@ -90,7 +97,8 @@ class TrainingPass : public Pass {
   NonFiniteSearch* search_ = nullptr;
   int begun_ = 0;
   int first_of_round_ = 0;
-  std::vector<MicroBatch> in_flight_;  // in the order of the step
+  std::vector<MicroBatch> in_flight_;            // in the order of the step
+  std::set<std::size_t> without_backward_ = {};  // units, in this step
 };
 
 /// Throws ConfigError if a CUDA graph is being captured and the options ask for what one graph

@@ -1,5 +1,9 @@
 #include "engine/plan/unit_plan.hpp"
 
+#include <fmt/format.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -68,10 +72,19 @@ UnitPlan::UnitPlan(std::string name_, UnitLayout layout_, UnitOptions options_)
       options{options_},
       infos(layout.specs().size()),
       alias_of(layout.specs().size()),
-      places{options_.pipe} {}
+      places{options_.pipe},
+      frozen(layout.specs().size(), false) {}
 
 bool UnitPlan::is_at(int pipe) const noexcept {
   return std::ranges::find(places, pipe) != places.end();
+}
+
+bool UnitPlan::trains_now() const noexcept {
+  if (!trainable()) { return false; }
+  for (std::size_t p = 0; p < infos.size(); ++p) {
+    if (!alias_of[p] && infos[p].trainable && !frozen[p]) { return true; }
+  }
+  return false;
 }
 
 std::size_t UnitPlan::parameter_bytes() const noexcept {
@@ -105,6 +118,22 @@ View UnitPlan::gradient_shard_view(std::size_t s, void* base) const noexcept {
 
 View UnitPlan::wire_view(std::size_t s, void* base) const noexcept {
   return view_at(*this, s, base, Companion::wire, Extent::whole);
+}
+
+std::string describe_frozen(const UnitPlans& plans) {
+  std::string first;
+  std::uint64_t hash = 0;
+  int count = 0;
+  for (const UnitPlan& unit : plans) {
+    for (std::size_t p = 0; p < unit.frozen.size(); ++p) {
+      if (!unit.frozen[p]) { continue; }
+      const std::string name = unit.infos[p].full_name();
+      if (count++ == 0) { first = name; }
+      hash = XXH3_64bits_withSeed(name.data(), name.size(), hash);
+    }
+  }
+  if (count == 0) { return {}; }
+  return fmt::format(", {} frozen from '{}' on (hash {:016x})", count, first, hash);
 }
 
 std::vector<std::size_t> with_owners(const UnitPlans& plans, std::size_t unit) {

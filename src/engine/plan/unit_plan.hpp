@@ -50,6 +50,10 @@ struct UnitPlan {
   /// aliases.
   std::vector<int> places;
 
+  /// By parameter: trained, but left as it is for now (ShardedModel::freeze). It changes between
+  /// steps.
+  std::vector<bool> frozen;
+
   // Decided in `materialize`. The layout of a unit at another place has no segments.
   Residence residence = Residence::use;
   Offload offload =
@@ -70,6 +74,8 @@ struct UnitPlan {
   /// 0. Sums use fp32 or wider in any case, so a wider copy would gain nothing.
   [[nodiscard]] std::size_t wire_bytes() const noexcept;
   [[nodiscard]] bool trainable() const noexcept { return gradient_bytes() > 0; }
+  /// Whether it owns a trained parameter that is not frozen for now.
+  [[nodiscard]] bool trains_now() const noexcept;
   [[nodiscard]] bool is_root() const noexcept { return options.kind == UnitKind::root; }
   /// Whether masters and optimizer state are in the host pool between steps.
   [[nodiscard]] bool state_on_host() const noexcept { return offload != Offload::none; }
@@ -89,6 +95,10 @@ struct UnitPlan {
 };
 
 using UnitPlans = std::vector<UnitPlan>;
+
+/// Says which parameters are frozen for now, for the label of a step, which ranks compare: empty if
+/// none are.
+[[nodiscard]] std::string describe_frozen(const UnitPlans& plans);
 
 /// `unit` and the units that own its aliases; the owners come first.
 [[nodiscard]] std::vector<std::size_t> with_owners(const UnitPlans& plans, std::size_t unit);

@@ -30,7 +30,9 @@ std::vector<UpdateRun> runs_together(const Segment& segment) {
     const std::int64_t from = at - segment.range.first;
     const std::int64_t elems = next - at;
     at = next;
-    if (from > 0 && runs.back().rule == segment.rules[parameter]) {
+    if (segment.unit.frozen[parameter]) { continue; }
+    const bool joins = !runs.empty() && runs.back().first + runs.back().update.elems == from;
+    if (joins && runs.back().rule == segment.rules[parameter]) {
       runs.back().update.elems += elems;
     } else {
       runs.push_back({.update = segment.all.slice(from, elems),
@@ -49,7 +51,7 @@ std::vector<UpdateRun> runs_apart(const Segment& segment) {
     const std::int64_t begin = std::max(placement.first, segment.range.first);
     const std::int64_t end =
         std::min(placement.first + placement.elems, segment.range.first + segment.range.elems);
-    if (begin >= end) { continue; }
+    if (begin >= end || segment.unit.frozen[placement.parameter]) { continue; }
     const std::int64_t from = begin - segment.range.first;
     const ParameterInfo& info = segment.unit.infos[placement.parameter];
     const TensorPart& part = segment.unit.layout.part(placement.parameter);

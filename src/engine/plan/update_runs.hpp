@@ -57,7 +57,8 @@ class UpdateLayout {
   /// Takes the states of what this rank updates of segment `segment` from `arena`.
   [[nodiscard]] std::vector<StateArray> take_states(const UnitPlan& unit, std::size_t segment,
                                                     Arena& arena) const;
-  /// The runs of segment `segment` over `arrays`. They point into `unit`.
+  /// The runs of segment `segment` over `arrays`, without parameters that are frozen for now. They
+  /// point into `unit`.
   [[nodiscard]] std::vector<UpdateRun> runs(const UnitPlan& unit, std::size_t segment,
                                             const UpdatedSegment& updated,
                                             const std::vector<ParameterRule>& rules,

@@ -10,13 +10,27 @@
 #include <string_view>
 #include <variant>
 
+#include "base/enumerator.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/world/mesh_shape.hpp"
 
 namespace tessera {
 namespace {
 
+void check_enumerators(const ModelOptions& options) {
+  require_enumerator("`strategy`", options.strategy, Strategy::hybrid);
+  require_enumerator("`reduce`", options.reduce, DType::fp64);
+  require_enumerator("`purpose`", options.purpose, Purpose::inference);
+  require_enumerator("`master_weights`", options.master_weights, MasterWeights::remainder);
+  require_enumerator("`loss_scaling.mode`", options.loss_scaling.mode, LossScaleMode::fixed);
+  require_enumerator("`reshard`", options.reshard, Reshard::after_backward);
+  require_enumerator("`accumulate_mode`", options.accumulate_mode, AccumulateMode::deferred);
+  require_enumerator("`offload`", options.offload, Offload::state);
+  require_enumerator("`checks`", options.checks, Checks::memory);
+}
+
 void check_dtype(std::string_view what, DType dtype) {
+  require_enumerator(what, dtype, DType::fp64);
   if (dtype != DType::fp64) { return; }
   throw ConfigError{
       fmt::format("{} is fp64, which is not supported: choose fp32, bf16 or fp16", what)};
@@ -183,6 +197,7 @@ void require_gathering(Strategy strategy, std::string_view option) {
 }
 
 void validate(const ModelOptions& options, int ranks) {
+  check_enumerators(options);
   check_dtype("`compute`", options.compute);
   check_dtype("`gradient`", options.gradient);
   check_reduce(options.reduce);
@@ -246,7 +261,12 @@ void check_unit(const std::string& name, const std::vector<ParameterSpec>& specs
   for (const ParameterSpec& spec : specs) {
     check_dtype(fmt::format("the dtype of '{}.{}'", name, spec.name),
                 spec.dtype.value_or(DType::fp32));
+    require_enumerator("`tensor_gradient`", spec.tensor_gradient, TensorGradient::part);
   }
+  require_enumerator("`kind` of a unit", unit.kind, UnitKind::root);
+  require_enumerator("`gradients` of a unit", unit.gradients, GradientInit::first_write);
+  require_enumerator("`reshard` of a unit", unit.reshard.value_or(Reshard{}),
+                     Reshard::after_backward);
   const int places = options.mesh.empty() ? 1 : MeshShape{options.mesh}.size("pipe");
   if (unit.pipe < 0 || unit.pipe >= places) {
     throw ConfigError{fmt::format(

@@ -23,7 +23,8 @@ GradientHome::GradientHome(const Parts& parts)
       host_{parts.host},
       kept_{parts.kept},
       contents_(parts.plan.infos.size(), Content::written),
-      writers_(contents_.size()) {}
+      writers_(contents_.size()),
+      taken_(contents_.size(), false) {}
 
 View GradientHome::updated(std::size_t segment) const {
   const Range range = plan_.owned[segment].updates;
@@ -53,6 +54,7 @@ kernels::Write GradientHome::write(std::size_t parameter, std::size_t scope) {
 void GradientHome::take(std::size_t parameter) {
   if (contents_[parameter] == Content::anything) { fill_with_zeros(parameter); }
   contents_[parameter] = Content::written;
+  taken_[parameter] = true;
 }
 
 void GradientHome::zero_unwritten() {
@@ -84,6 +86,9 @@ void GradientHome::clear(GradientInit content) {
   const Stream compute = world().compute_stream();
   const bool anything = content == GradientInit::first_write;
   std::ranges::fill(contents_, anything ? Content::anything : Content::written);
+  for (std::size_t p = 0; p < contents_.size(); ++p) {  // no scope overwrites it
+    if (content == GradientInit::unzeroed && plan_.frozen[p]) { contents_[p] = Content::anything; }
+  }
   for (std::size_t s = 0; s < plan_.segments(); ++s) {
     const View all = whole(s);
     if (all.elems == 0) { continue; }

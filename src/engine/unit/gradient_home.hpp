@@ -64,8 +64,13 @@ class GradientHome {
   void complete(bool last_micro_batch);
   /// Whether this step's reduction has been issued.
   [[nodiscard]] bool reduced() const noexcept { return reduced_; }
+  /// Whether the parameter's gradient was taken in this step.
+  [[nodiscard]] bool is_taken(std::size_t parameter) const { return taken_[parameter]; }
   /// The next backward pass starts from zero.
-  void begin_step() noexcept { started_ = reduced_ = false; }
+  void begin_step() noexcept {
+    started_ = reduced_ = false;
+    taken_.assign(taken_.size(), false);
+  }
 
   /// What this rank keeps on its device of the reduced segment: elements `Owned::updates`, or
   /// nothing.
@@ -144,6 +149,7 @@ class GradientHome {
   void* kept_;
   std::vector<Content> contents_;     // by parameter; GradientInit::first_write
   std::vector<std::size_t> writers_;  // by parameter: the scope that must write it
+  std::vector<bool> taken_;           // by parameter
   bool open_ = false;
   bool started_ = false;
   bool reduced_ = false;

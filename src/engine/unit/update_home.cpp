@@ -84,10 +84,16 @@ void launch_updates(const kernels::Table& table, std::span<const UpdateRun* cons
 
 void UpdateHome::train(const UpdateLayout& layout, const std::vector<ParameterRule>& rules,
                        Arena& arena) {
-  runs_.clear();  // left by an optimizer that ran out of memory
+  for (std::size_t s = 0; s < plan_.segments(); ++s) {
+    if (plan_.owned[s].updates.elems > 0) { states_[s] = layout.take_states(plan_, s, arena); }
+  }
+  plan_runs(layout, rules);
+}
+
+void UpdateHome::plan_runs(const UpdateLayout& layout, const std::vector<ParameterRule>& rules) {
+  runs_.clear();
   for (std::size_t s = 0; s < plan_.segments(); ++s) {
     if (plan_.owned[s].updates.elems == 0) { continue; }
-    states_[s] = layout.take_states(plan_, s, arena);
     std::ranges::move(layout.runs(plan_, s, updated(s), rules, states_[s]),
                       std::back_inserter(runs_));
   }

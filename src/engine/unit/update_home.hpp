@@ -57,8 +57,10 @@ class UpdateHome {
   /// Called when parameters and masters have their first values on the compute stream.
   virtual void begin() {}
 
-  /// Takes the runs of `layout`, with state from `arena`.
+  /// Takes the state of `layout` from `arena`, and plans the runs.
   void train(const UpdateLayout& layout, const std::vector<ParameterRule>& rules, Arena& arena);
+  /// Plans the runs anew: a parameter was frozen, or is trained again. No update is in flight.
+  void plan_runs(const UpdateLayout& layout, const std::vector<ParameterRule>& rules);
   /// The optimizer's state for what this rank updates of a segment; empty before `train`, or if it
   /// updates nothing.
   [[nodiscard]] const std::vector<StateArray>& states(std::size_t segment) const noexcept {

@@ -1,0 +1,12 @@
+#include "base/enumerator.hpp"
+
+#include <fmt/format.h>
+
+namespace tessera::detail {
+
+void refuse_enumerator(std::string_view name, std::int64_t value, std::int64_t last) {
+  throw ContractError{fmt::format(
+      "{} is {}, which is none of its enumerators, 0 to {}; pass one by name", name, value, last)};
+}
+
+}  // namespace tessera::detail

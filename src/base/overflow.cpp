@@ -1,0 +1,44 @@
+#include "base/overflow.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+namespace tessera {
+namespace {
+
+/// The least magnitude that is rounded to infinity: half a step above the largest finite value.
+float least_infinite(DType dtype) {
+  switch (dtype) {
+    case DType::fp16:
+      return 65'520.0F;
+    case DType::bf16:
+      return 0x1.FFp127F;
+    case DType::fp32:
+    case DType::fp64:
+      break;
+  }
+  return std::numeric_limits<float>::infinity();
+}
+
+}  // namespace
+
+void Overflows::add(std::span<const float> values, DType to, std::int64_t at) noexcept {
+  const float least = least_infinite(to);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i]) || std::abs(values[i]) < least) { continue; }
+    if (count == 0) {
+      first = at + static_cast<std::int64_t>(i);
+      value = values[i];
+    }
+    ++count;
+  }
+}
+
+std::string Overflows::text(DType to) const {
+  return fmt::format("{} of its values, the first {} at element {}, {} beyond the range of {}",
+                     count, value, first, count == 1 ? "is" : "are", to_string(to));
+}
+
+}  // namespace tessera

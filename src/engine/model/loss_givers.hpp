@@ -1,0 +1,33 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/engine/model_options.hpp"
+#include "tessera/world/world.hpp"
+
+namespace tessera::engine {
+
+/// The ranks that give their loss to a step: all data ranks at one place along `pipe`, or none.
+/// Otherwise the reported mean would be of some ranks' losses only, or of two places' together.
+class LossGivers {
+ public:
+  LossGivers(World& world, const ModelOptions& options) : world_{world}, options_{options} {}
+
+  /// *Collective* in the first step. Throws ContractError that names the ranks, on all of them,
+  /// unless they give it as above; and in a later step if this rank changes its mind on a mesh that
+  /// divides the model, where other ranks would not notice. Returns what the label of the step's
+  /// batch, which ranks compare, says of a change; usually nothing.
+  [[nodiscard]] std::string check(bool gives);
+  /// The next step is the first.
+  void forget() noexcept { gave_.reset(); }
+
+ private:
+  void compare(bool gives) const;
+
+  World& world_;
+  const ModelOptions& options_;
+  std::optional<bool> gave_;
+};
+
+}  // namespace tessera::engine
