@@ -53,7 +53,7 @@ Descriptor::~Descriptor() {
 
 DataFile::DataFile(const std::filesystem::path& path, KeepOpen keep) : path_{kept_path(path)} {
   Descriptor descriptor = Descriptor::open(path_);
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor.number(), &status) != 0) {
     throw ConfigError(fmt::format("data: cannot examine '{}': {}", path_.string(), reason()));
   }

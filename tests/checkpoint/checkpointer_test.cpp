@@ -170,18 +170,16 @@ TEST(Checkpointer, RefusesAFolderThatCannotBeWrittenWhenItIsMade) {
                   }),
                   HasSubstr((folder / "run").string()));
     }
-    EXPECT_THAT(message_of<ContractError>([&] {
-                  const Checkpointer none{trainer.model(), {}};
-                }),
+    EXPECT_THAT(message_of<ContractError>([&] { const Checkpointer none{trainer.model(), {}}; }),
                 HasSubstr("Checkpointer: the folder's name is empty"));
     const auto name = [&](const ParameterInfo& info) {
       return info.full_name() + (world.rank() == 1 ? "!" : "");
     };
-    EXPECT_THAT(
-        message_of<ContractError>([&] {
-          const Checkpointer refused{trainer.model(), {.folder = folder / "b", .save = {name}}};
-        }),
-        HasSubstr("Checkpointer: rank 1 would write other tensors or files than rank 0"));
+    EXPECT_THAT(message_of<ContractError>([&] {
+                  const Checkpointer refused{trainer.model(),
+                                             {.folder = folder / "b", .save = {name}}};
+                }),
+                HasSubstr("Checkpointer: rank 1 would write other tensors or files than rank 0"));
     told += 1;
   });
   EXPECT_EQ(told, 4);
@@ -332,9 +330,8 @@ TEST(Saver, RefusesNonTextValuesBeforeItWrites) {
   const TemporaryFolder folder;
   run_job(ToyJob{}.under(Strategy::zero3), [&](World&, ToyTrainer& trainer) {
     trainer.step();
-    EXPECT_THAT(message_of<ContractError>([&] {
-                  save(trainer.model(), folder / "run", {.values = {{"name", "\xFF"}}});
-                }),
+    EXPECT_THAT(message_of<ContractError>(
+                    [&] { save(trainer.model(), folder / "run", {.values = {{"name", "\xFF"}}}); }),
                 HasSubstr("UTF-8"));
   });
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));

@@ -145,9 +145,8 @@ TEST(CheckpointLayout, EveryTensorLiesOnAMultipleOfItsElements) {
 
 TEST(CheckpointLayout, RefusesNamesAndDtypesThatAFileCannotHold) {
   const auto refusal = [](std::vector<CheckpointTensor> tensors, std::uint64_t shard_bytes) {
-    return message_of<ContractError>([&] {
-      CheckpointLayout{{{"model", std::move(tensors)}}, shard_bytes};
-    });
+    return message_of<ContractError>(
+        [&] { CheckpointLayout{{{"model", std::move(tensors)}}, shard_bytes}; });
   };
   for (const std::uint64_t shard_bytes : {4, 1'000}) {
     EXPECT_THAT(refusal({{"x", "F32", {1}, 256}, {"x", "F32", {1}, 256}}, shard_bytes),
@@ -367,14 +366,8 @@ TEST(Manifest, StateThatNoModelLoadsIsRefused) {
       {[](auto& t) { t[4].name = "other.remainder"; }, {"'other.remainder'", "no weight"}},
       {[](auto& t) { t[5].name = "h.weight.moment"; }, {"'h.weight.moment'", "no weight"}},
       {[](auto& t) { t[5].name = "h.weight.moment_1"; }, {"'h.weight.moment_1'", "no scales"}},
-      {[](auto& t) {
-         t[4].shape = {7, 5};
-       },
-       {"shape [7, 5]", "[5, 7] would fit"}},
-      {[](auto& t) {
-         t[6].shape = {1, 1};
-       },
-       {"shape [1, 1]", "[1] would fit"}},
+      {[](auto& t) { t[4].shape = {7, 5}; }, {"shape [7, 5]", "[5, 7] would fit"}},
+      {[](auto& t) { t[6].shape = {1, 1}; }, {"shape [1, 1]", "[1] would fit"}},
       {[](auto& t) { t.erase(t.begin() + 6); }, {"'h.weight.moment_0'", "no scales"}},
       {[](auto& t) { t.erase(t.begin()); }, {"'h.weight.remainder'", "no weight"}},
   };

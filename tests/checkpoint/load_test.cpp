@@ -23,7 +23,6 @@
 #include "support/working_folder.hpp"
 #include "tessera/checkpoint/checkpointer.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
-#include "tessera/checkpoint/weights.hpp"
 
 namespace tessera::test::load_test {
 namespace {
@@ -476,20 +475,6 @@ TEST(Save, KeepsARelativeFolderAsItWas) {
   });
   EXPECT_TRUE(std::filesystem::is_empty(folder / "elsewhere"));
   EXPECT_EQ(newest_checkpoint(folder / "run").step, 2);
-}
-
-TEST(Weights, FromARelativePathAreReadAfterTheFolderHasChanged) {
-  const TemporaryFolder folder;
-  const auto saved = train_and_save(ToyJob{}.under(Strategy::ddp), 1, folder / "run");
-  const WorkingFolder here{saved};
-  SafetensorsReader reader{"model.safetensors"};
-  const Initializer weights = weights_from("./model.safetensors", &ParameterInfo::full_name);
-  std::filesystem::current_path(folder.path());
-  std::vector<float> read(29);
-  std::vector<float> given(29);
-  reader.read("root.table", 29, read);
-  weights({.unit = "root", .name = "table", .shape = {37, 29}}, 29, given);
-  EXPECT_EQ(read, given);
 }
 
 // Rank 0 writes them: what another rank gives would be lost.

@@ -22,7 +22,6 @@ class RandomDamage {
   /// Returns what it has done, and to which file.
   std::string act() {
     const std::filesystem::path file = any_file();
-    const std::string name = file.filename().string();
     switch (draws_.below(12)) {
       case 0:
         return "removed " + remove(file);

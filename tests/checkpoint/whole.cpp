@@ -252,9 +252,8 @@ bool judged(Draws& draws, const Run& run, const fs::path& whole, const fs::path&
     }
     if (!done.starts_with("renamed")) {
       const bool state = verdicts.on(Content::optimizer) && verdicts.on(Content::masters);
-      const bool manifest = !fs::is_regular_file(copy / kManifestName) || is_refused([&] {
-        const CheckpointReader reader{copy, {}};
-      });
+      const bool manifest = !fs::is_regular_file(copy / kManifestName) ||
+                            is_refused([&] { const CheckpointReader reader{copy, {}}; });
       restore_others(whole, copy);
       if (!manifest) {
         require_same(state, load_failure(run, copy, What::everything), "optimizer state");
@@ -271,9 +270,11 @@ void try_all(std::uint64_t seed, int damages, const fs::path& folder) {
   while (!paths) {
     run = {.job = random_job(draws),
            .extras_seed = static_cast<std::uint64_t>(draws.below(1 << 30)),
-           .save = {.shard_bytes = draws.one_in(2) ? std::uint64_t{1} << 30
-                                                   : std::uint64_t{100} + 200U * draws.below(20)},
+           .save = {.shard_bytes = std::uint64_t{1} << 30},
            .steps = draws.below(3)};
+    if (draws.one_in(2)) {
+      run.save.shard_bytes = static_cast<std::uint64_t>(100 + draws.below(4'000));
+    }
     fs::remove_all(folder / "run");
     paths = saved(run, folder / "run", draws.one_in(2));
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "support/temporary_folder.hpp"
+#include "support/working_folder.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::token_source_test {
@@ -136,6 +137,24 @@ TEST(ByteSource, ReadsFromManyThreads) {
     });
   }
   for (std::thread& reader : readers) { reader.join(); }
+}
+
+// A folder with more files than are kept open: the others are opened again at each read.
+TEST(ByteSource, ReadsARelativeFolderAfterTheWorkingFolderHasChanged) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "data");
+  std::string whole;
+  for (int i = 0; i < 200; ++i) {
+    const std::string text(1, static_cast<char>('A' + i % 26));
+    folder.write("data/" + std::to_string(1000 + i), text);
+    whole += text;
+  }
+  const test::WorkingFolder here{folder.path()};
+  const auto source = open_bytes("data");
+  std::filesystem::current_path("/");
+  std::vector<std::int32_t> tokens(200);
+  source->read(0, tokens);
+  EXPECT_TRUE(std::ranges::equal(tokens, whole));
 }
 
 TEST(ByteSource, ReadsBeyondFourGigabytes) {
