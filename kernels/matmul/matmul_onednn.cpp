@@ -80,8 +80,9 @@ void limit_instructions() {
   }
 }
 
-/// Another library of this process, such as libtorch, may compute with oneDNN before Tessera does: the
-/// limit is set when the program starts. An error waits for the first product, which can report it.
+/// Another library of this process, such as libtorch, may compute with oneDNN before Tessera does:
+/// the limit is set when the program starts. An error waits for the first product, which can report
+/// it.
 [[maybe_unused]] const bool kLimitedAtStart = []() noexcept {
   try {
     limit_instructions();

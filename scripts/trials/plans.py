@@ -5,7 +5,7 @@
 
 Draws a model, ranks, precision and budget. A proposal is run as it was printed, and must hold what it
 planned, which the budget allows. Where nothing fits, no choice that the search made may need less than
-the one that it calls the least: random neighbours of that choice are planned beside it.
+its least choice: random neighbours of that choice are planned beside it.
 """
 import json
 import shlex
@@ -63,7 +63,7 @@ def main():
             ran.require(max(line["peak_bytes"]) <= budget, f"the budget is {budget} bytes")
 
     def check_least(least, chosen, folder, draws):
-        """Plans random choices of the search beside the one that needs the least."""
+        """Plans random choices of the search beside its least."""
         samples = chosen["--batch"] * chosen["--accumulate"]
         for _ in range(6):
             batch = draws.choice([size for size in range(1, samples + 1) if samples % size == 0])

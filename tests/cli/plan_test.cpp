@@ -197,9 +197,9 @@ TEST_F(Plan, OfALargeMeshTakesLittleTime) {
   }
 }
 
-// Nothing is quadratic in layers or ranks, and a plan that cannot fit is abandoned early: eight times
-// as many take about eight times as long, where 64 would be quadratic. Processors and their load differ
-// by less than the factor of three between.
+// Nothing is quadratic in layers or ranks, and a plan that cannot fit is abandoned early: eight
+// times as many take about eight times as long, where 64 would be quadratic. Processors and their
+// load differ by less than the factor of three between.
 TEST_F(Plan, OfManyLayersOnManyRanksTakesTimeInProportion) {
   const auto seconds = [&](int layers, int ranks) {
     const std::string many = std::to_string(layers);

@@ -204,7 +204,7 @@ TEST_F(Refusal, BeingOneOfSeveralProcessesThatCannotBeJoined) {
 class LauncherVariables : public test::CommandTest {
  protected:
   using Set = std::vector<std::pair<const char*, const char*>>;
-  /// Of a process that is not the first of its job, by launcher.
+  /// The variables of a process that is not the first of its job, by launcher.
   const std::vector<Set> stale_ = {{{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "3"}},
                                    {{"PMI_SIZE", "4"}, {"PMI_RANK", "3"}},
                                    {{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "3"}},

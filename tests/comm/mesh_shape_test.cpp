@@ -159,14 +159,10 @@ TEST(MeshShape, IsRefusedWithAdviceIfImpossible) {
   for (const auto& [dims, text] : cases) {
     EXPECT_EQ(refusal([&] { MeshShape{dims}; }), text);
   }
-  EXPECT_EQ(refusal([] {
-              require_ranks(MeshShape{{{"replicate", 2}, {"shard", 3}}}, 8);
-            }),
+  EXPECT_EQ(refusal([] { require_ranks(MeshShape{{{"replicate", 2}, {"shard", 3}}}, 8); }),
             "mesh replicate 2 x shard 3 has 6 ranks, but the job has 8: choose sizes whose product "
             "is 8");
-  EXPECT_EQ(refusal([] {
-              require_ranks(MeshShape{{{"replicate", 2}, {"shard", 4}}}, 8);
-            }),
+  EXPECT_EQ(refusal([] { require_ranks(MeshShape{{{"replicate", 2}, {"shard", 4}}}, 8); }),
             "nothing");
 }
 
@@ -176,9 +172,7 @@ TEST(MeshShape, UnanswerableQueriesAreRefused) {
       "mesh: 'data' is not a dimension: choose among replicate, shard, tensor, pipe";
   EXPECT_EQ(refusal([&] { (void)mesh.size("data"); }), unknown);
   EXPECT_EQ(refusal([&] { (void)mesh.along({"shard", "data"}); }), unknown);
-  EXPECT_EQ(refusal([&] {
-              (void)mesh.along({"shard", "shard"});
-            }),
+  EXPECT_EQ(refusal([&] { (void)mesh.along({"shard", "shard"}); }),
             "mesh: dimension 'shard' is given twice: give each dimension once");
   EXPECT_THROW((void)mesh.index("shard", 6), ContractError);
   EXPECT_THROW((void)mesh.index("shard", -1), ContractError);

@@ -61,9 +61,7 @@ TEST(RankSplit, TheHighestOfTheRanksNumbersIsTaken) {
   const auto agree = [](TextCall call) {
     return agree_on_highest(
         3, "shard",
-        [&](const std::string& mine) {
-          return std::vector{mine, seal(call, "12", "shard"), mine};
-        },
+        [&](const std::string& mine) { return std::vector{mine, seal(call, "12", "shard"), mine}; },
         tenfold);
   };
   EXPECT_EQ(agree(TextCall::number), 12);

@@ -67,36 +67,24 @@ TEST(RunRanks, RefusesAnImpossibleNumberOfRanks) {
 TEST(RunRanks, RefusesInvalidOptions) {
   WorldOptions late;
   late.deadline = std::chrono::milliseconds{0};
-  EXPECT_THROW(run_ranks(
-                   1, [](World&) { FAIL(); }, late),
-               ConfigError);
+  EXPECT_THROW(run_ranks(1, [](World&) { FAIL(); }, late), ConfigError);
   EXPECT_THROW(run([](World&) { FAIL(); }, late), ConfigError);
   WorldOptions delays;
   delays.delays = DelayInjection{.seed = 1, .longest = std::chrono::microseconds{-1}};
-  EXPECT_THROW(run_ranks(
-                   1, [](World&) { FAIL(); }, delays),
-               ConfigError);
+  EXPECT_THROW(run_ranks(1, [](World&) { FAIL(); }, delays), ConfigError);
   for (const WorldOptions& traced :
        {WorldOptions{.trace = true, .trace_steps = -1}, WorldOptions{.trace_steps = 2}}) {
-    EXPECT_THROW(run_ranks(
-                     1, [](World&) { FAIL(); }, traced),
-                 ConfigError);
+    EXPECT_THROW(run_ranks(1, [](World&) { FAIL(); }, traced), ConfigError);
   }
   for (const int threads : {-1, 0, 257}) {
     const WorldOptions options{.threads = threads};
     EXPECT_EQ(
-        error_of<ConfigError>([&] {
-          run_ranks(
-              2, [](World&) { FAIL(); }, options);
-        }),
+        error_of<ConfigError>([&] { run_ranks(2, [](World&) { FAIL(); }, options); }),
         "`threads` is " + std::to_string(threads) + ": choose a number of threads from 1 to 256");
   }
   for (const int threads : {-1, 257}) {
     const WorldOptions options{.host_threads = threads};
-    EXPECT_EQ(error_of<ConfigError>([&] {
-                run_ranks(
-                    2, [](World&) { FAIL(); }, options);
-              }),
+    EXPECT_EQ(error_of<ConfigError>([&] { run_ranks(2, [](World&) { FAIL(); }, options); }),
               "`host_threads` is " + std::to_string(threads) +
                   ": choose up to 256 threads, or 0 for the rank's part of the cores");
   }

@@ -49,8 +49,9 @@ struct GPTBounds {
   double gradient = 0.0;  ///< relative to a tensor's largest element, or to its norm
   /// Relative to the first loss. Gradients that are off by a part e of their size change each step,
   /// and thus what steps have changed the loss by, by a part e. That change is at most the first
-  /// loss. Assumption: the path of the steps amplifies no difference. It holds for 50 steps of these
-  /// GPTs, whose functions are smooth; steps of networks with ReLU soon amplify what they differ by.
+  /// loss. Assumption: the path of the steps amplifies no difference. It holds for 50 steps of
+  /// these GPTs, whose functions are smooth; steps of networks with ReLU soon amplify what they
+  /// differ by.
   double later_loss = 0.0;
 };
 inline GPTBounds between_runs(const nn::GPTConfig& gpt, std::int64_t tokens) {

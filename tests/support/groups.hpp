@@ -31,8 +31,8 @@ namespace tessera::test {
   return all;
 }
 
-/// Whether this run repeats tests that the release build runs in full: under a sanitizer, or with the
-/// products of another processor (TESSERA_CPU).
+/// Whether this run repeats tests that the release build runs in full: under a sanitizer, or with
+/// the products of another processor (TESSERA_CPU).
 [[nodiscard]] inline bool repeats() {
   return TESSERA_SANITIZED || std::getenv("TESSERA_CPU") != nullptr;
 }

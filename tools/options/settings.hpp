@@ -159,7 +159,7 @@ struct Settings {
 
   /// The names of the options that were typed, in the order of the table.
   std::vector<std::string_view> given;
-  /// Those of `given` that were typed with another value than their default.
+  /// The names among `given` whose typed value is not their default.
   std::vector<std::string_view> changed;
   /// The command and its options, in the order of the table, each with its typed or default value;
   /// empty if it has neither.

@@ -9,7 +9,7 @@
 namespace tessera::tools {
 
 /// A PlanOptions::tensor_key: the sizes of all that the places along `tensor` divide, and whether a
-/// place is the first or the last, which have duties of their own.
+/// place is the first or the last, with duties of its own.
 using TensorKey = std::function<std::string(int tensor)>;
 
 /// The key of a GPT of `config`, trained with `settings`; empty without ranks along `tensor`.
