@@ -14,9 +14,11 @@
 #include <vector>
 
 #include "checkpoint/checksum.hpp"
+#include "checkpoint/part_ranges.hpp"
 #include "checkpoint/saved_checkpoint.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "checkpoint/store.hpp"
+#include "support/grouping_locale.hpp"
 #include "support/temporary_folder.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
@@ -117,6 +119,21 @@ TEST_F(Parts, FormACheckpointOnceAllArePresent) {
   fs::remove_all(run_ / "step-00000003.part-1");
   EXPECT_THAT(message_of<ConfigError>([&] { (void)newest_checkpoint(run_); }),
               AllOf(HasSubstr("part 1 is missing"), HasSubstr("merge")));
+}
+
+TEST(PartRanges, AreReadWhateverTheLocale) {
+  const std::vector<PartRange> ranges{{"a file", 0, 5}, {"b", 1'234'567, 89'012'345'678}};
+  const test::GroupingLocale french;
+  const std::vector<PartRange> read = ranges_of(text_of(ranges));
+  ASSERT_EQ(read.size(), ranges.size());
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    EXPECT_EQ(read[i].file, ranges[i].file);
+    EXPECT_EQ(read[i].first_byte, ranges[i].first_byte);
+    EXPECT_EQ(read[i].bytes, ranges[i].bytes);
+  }
+  for (const char* const text : {"1 x b\n", "12", "1 2", "1 2 b", "99999999999999999999 1 b\n"}) {
+    EXPECT_THROW((void)ranges_of(text), ContractError) << text;
+  }
 }
 
 TEST_F(Parts, AreVerifiedOnTheirOwn) {
