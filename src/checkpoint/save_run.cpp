@@ -296,13 +296,16 @@ Manifest SaveRun::joined(const std::vector<std::string>& sums) const {
   return manifest;
 }
 
+void SaveRun::keep(CheckpointStore::Committed committed) {
+  folder_ = std::move(committed.folder);
+  no_weights_ = std::move(committed.no_weights);
+}
+
 void SaveRun::commit(const std::vector<std::string>& sums,
                      const std::vector<std::string>& written) {
   try {
     if (!in_parts()) {
-      const auto committed = parts_.store.commit(partial_, joined(sums), texts_.provenance);
-      folder_ = committed.folder;
-      no_weights_ = committed.no_weights;
+      keep(parts_.store.commit(partial_, joined(sums), texts_.provenance));
     } else {
       std::vector<PartRange> all;
       for (int other = 0; other < parts_.world.size(); ++other) {
@@ -315,7 +318,7 @@ void SaveRun::commit(const std::vector<std::string>& sums,
                                 .parts = place_.parts(),
                                 .ranges = merged(std::move(all)),
                                 .manifest = joined(sums)};
-      folder_ = parts_.store.commit_part(partial_, part, texts_.provenance).folder;
+      keep(parts_.store.commit_part(partial_, part, texts_.provenance));
     }
   } catch (...) {
     parts_.store.abandon();

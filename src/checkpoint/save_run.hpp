@@ -105,6 +105,7 @@ class SaveRun {
   void abandon(const std::string& failure);
   [[nodiscard]] Manifest joined(const std::vector<std::string>& sums) const;
   [[nodiscard]] std::vector<PartRange> ranges() const;
+  void keep(CheckpointStore::Committed committed);
   void commit(const std::vector<std::string>& sums, const std::vector<std::string>& written);
   [[nodiscard]] bool sees_folder() const;
   [[nodiscard]] int rank() const { return parts_.world.rank(); }

@@ -156,9 +156,7 @@ CheckpointStore::Committed CheckpointStore::commit(const fs::path& partial,
           "CheckpointStore: commit must end the save that this object has begun");
   check_contents((partial / kManifestName).string(), manifest);
   commit_text(format_manifest(manifest), provenance);
-  const fs::path folder = folder_ / name_;
-  const bool one_file = manifest.files.contains(std::string{kWeightsName});
-  return {folder, one_file ? link_weights(folder / kWeightsName) : unlink_weights()};
+  return {folder_ / name_, name_newest_weights()};
 }
 
 CheckpointStore::Committed CheckpointStore::commit_part(const fs::path& partial,
@@ -168,7 +166,7 @@ CheckpointStore::Committed CheckpointStore::commit_part(const fs::path& partial,
           "CheckpointStore: commit_part must end the save that this object has begun");
   check_contents((partial / kPartName).string(), part.manifest);
   commit_text(format_part(part), provenance);
-  return {folder_ / name_, ""};
+  return {folder_ / name_, name_newest_weights()};
 }
 
 void CheckpointStore::commit_text(std::string_view text, const std::string& provenance) {
@@ -220,29 +218,37 @@ void CheckpointStore::settle(const std::string& name) {
   if (replaces) { remove_if_possible(old); }
 }
 
-std::string CheckpointStore::link_weights(const fs::path& weights) {
-  const fs::path target = folder_ / kWeightsName;
-  const fs::path made = folder_ / hidden_name(kWeightsName, kPartialEnd);
+/// The commit may be of an older step than others: of a merge, or of a run that was resumed from an
+/// older one. Returns why DIR/model.safetensors is not as it should be; empty if it is.
+std::string CheckpointStore::name_newest_weights() {
   try {
-    if (name_is_taken(target) && !is_plain_file(target)) {
-      throw Error(fmt::format("cannot replace {}: it is not a file", target.string()));
-    }
-    if (!files_.link(weights, made)) { copy(weights, made); }
-    files_.rename(made, target);
-    files_.flush_folder(folder_);
+    const std::vector<Entry> whole = list();
+    const std::vector<Entry> parts = list_parts();
+    const bool in_parts =
+        !parts.empty() && (whole.empty() || whole.back().step < parts.back().step);
+    const fs::path weights = in_parts ? fs::path{} : whole.back().folder / kWeightsName;
+    is_file(weights) ? link_weights(weights) : unlink_weights();
     return {};
   } catch (const Error& error) { return error.what(); }
 }
 
-/// An older checkpoint's weights would be taken for the newest ones. A user's link stays.
-std::string CheckpointStore::unlink_weights() {
+void CheckpointStore::link_weights(const fs::path& weights) {
   const fs::path target = folder_ / kWeightsName;
-  if (!is_plain_file(target)) { return {}; }
-  try {
-    files_.remove_all(target);
-    files_.flush_folder(folder_);
-    return {};
-  } catch (const Error& error) { return error.what(); }
+  const fs::path made = folder_ / hidden_name(kWeightsName, kPartialEnd);
+  if (name_is_taken(target) && !is_plain_file(target)) {
+    throw Error(fmt::format("cannot replace {}: it is not a file", target.string()));
+  }
+  if (!files_.link(weights, made)) { copy(weights, made); }
+  files_.rename(made, target);
+  files_.flush_folder(folder_);
+}
+
+/// Weights of an older checkpoint would be taken for the newest ones. A user's link stays.
+void CheckpointStore::unlink_weights() {
+  const fs::path target = folder_ / kWeightsName;
+  if (!is_plain_file(target)) { return; }
+  files_.remove_all(target);
+  files_.flush_folder(folder_);
 }
 
 void CheckpointStore::copy(const fs::path& from, const fs::path& to) {

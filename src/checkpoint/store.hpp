@@ -63,8 +63,8 @@ class CheckpointStore {
   /// The result of a commit.
   struct Committed {
     std::filesystem::path folder;  ///< the checkpoint's folder
-    /// Why DIR/model.safetensors is not the checkpoint's weights or, where weights are several
-    /// files, why it still exists; empty if all is well, and for a part.
+    /// Why DIR/model.safetensors is not the newest checkpoint's weights or, where these are several
+    /// files or in parts, why it still exists; empty if all is well.
     std::string no_weights;
   };
   /// Called by one rank after all ranks have flushed what they wrote: ends the save. If the weights
@@ -102,8 +102,9 @@ class CheckpointStore {
   void write(const std::filesystem::path& path, std::string_view text);
   void publish();
   void settle(const std::string& name);
-  [[nodiscard]] std::string link_weights(const std::filesystem::path& weights);
-  [[nodiscard]] std::string unlink_weights();
+  [[nodiscard]] std::string name_newest_weights();
+  void link_weights(const std::filesystem::path& weights);
+  void unlink_weights();
   void copy(const std::filesystem::path& from, const std::filesystem::path& to);
   void remove_if_possible(const std::filesystem::path& path) noexcept;
   [[nodiscard]] const std::filesystem::path& committed_or(const Entry& newest) const;

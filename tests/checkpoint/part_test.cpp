@@ -121,6 +121,15 @@ TEST_F(Parts, FormACheckpointOnceAllArePresent) {
               AllOf(HasSubstr("part 1 is missing"), HasSubstr("merge")));
 }
 
+TEST_F(Parts, TakeTheNameOfTheNewestWeights) {
+  test::save_step(store_, system_files(), 2);
+  EXPECT_TRUE(fs::exists(run_ / "model.safetensors"));
+  save_part(store_, 3, 0);
+  EXPECT_FALSE(fs::exists(run_ / "model.safetensors")) << "it would be of step 2";
+  test::save_step(store_, system_files(), 1);
+  EXPECT_FALSE(fs::exists(run_ / "model.safetensors"));
+}
+
 TEST(PartRanges, AreReadWhateverTheLocale) {
   const std::vector<PartRange> ranges{{"a file", 0, 5}, {"b", 1'234'567, 89'012'345'678}};
   const test::GroupingLocale french;
