@@ -52,7 +52,10 @@ SaveRun::SaveRun(const Parts& parts, SaveTexts texts, const CheckpointExtras& ex
       place_{parts.world.size()} {
   texts_.manifest.values = extras_.values();
   if (leads()) {
-    job_.emplace([this] { partial_ = parts_.store.begin(texts_.manifest.step); });
+    job_.emplace([this] {
+      if (!parts_.beside_later) { parts_.store.require_no_later(texts_.manifest.step); }
+      partial_ = parts_.store.begin(texts_.manifest.step);
+    });
   }
 }
 
@@ -199,6 +202,7 @@ void SaveRun::begin_dividing(const SavePlace& place) {
   if (!leads()) { return; }
   job_.emplace([this, made_it] {
     if (made_it) { parts_.store.abandon(); }
+    if (!parts_.beside_later) { parts_.store.require_no_later(texts_.manifest.step); }
     partial_ = parts_.store.begin_part(texts_.manifest.step, place_.part_of(rank()));
   });
 }

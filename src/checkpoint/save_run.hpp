@@ -62,6 +62,7 @@ class SaveRun {
     std::filesystem::path folder;  ///< this rank's DIR, absolute
     std::string call;              ///< what the user has called, for errors
     SaveAim aim = SaveAim::save;
+    bool beside_later = true;  ///< whether DIR may hold later steps
   };
   SaveRun(const Parts& parts, SaveTexts texts, const CheckpointExtras& extras);
 

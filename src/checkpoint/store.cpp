@@ -6,14 +6,17 @@
 #include <array>
 #include <cstddef>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <span>
 #include <system_error>
 #include <utility>
 
 #include "base/kept_path.hpp"
+#include "checkpoint/joined_parts.hpp"
 #include "checkpoint/manifest_contents.hpp"
 #include "checkpoint/partial_folder.hpp"
+#include "checkpoint/readable_file.hpp"
 #include "checkpoint/reader.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
@@ -22,6 +25,8 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 28;
 
 std::vector<CheckpointStore::Entry> entries_in(const fs::path& folder, StepKind kind) {
   std::vector<CheckpointStore::Entry> entries;
@@ -34,6 +39,33 @@ std::vector<CheckpointStore::Entry> entries_in(const fs::path& folder, StepKind 
     last = step.name;
   }
   return entries;
+}
+
+/// The manifest of the checkpoint or part in `folder`; empty if there is none that can be read.
+std::optional<Manifest> manifest_at(const fs::path& folder) {
+  const fs::path whole = folder / kManifestName;
+  try {
+    if (is_file(folder / kPartName)) { return read_part(folder).part.manifest; }
+    if (!is_file(whole)) { return {}; }
+    return parse_manifest(whole.string(), read_text(whole, kMostManifestBytes));
+  } catch (const FormatError&) { return {}; }  // damaged: it may be replaced
+}
+
+/// Whether a resume may take the checkpoint or part in `folder`. If not, it is damaged.
+bool can_be_opened(const fs::path& folder) {
+  try {
+    if (is_file(folder / kPartName)) { return read_part(folder).part.parts > 0; }
+    return CheckpointReader{folder}.manifest().step >= 0;
+  } catch (const FormatError&) { return false; }
+}
+
+/// The names and shapes of the weights.
+std::set<std::pair<std::string, std::string>> weights_of(const Manifest& manifest) {
+  std::set<std::pair<std::string, std::string>> weights;
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    if (tensor.role == "weight") { weights.emplace(tensor.name, tensor.shape.to_string()); }
+  }
+  return weights;
 }
 
 /// The entries that `keep` does not keep. The newest is kept.
@@ -120,6 +152,31 @@ void CheckpointStore::check_target(const std::string& name) const {
                   path.string(), claim_of(name), kProvenanceName));
 }
 
+void CheckpointStore::require_no_later(std::int64_t step) const {
+  for (const std::vector<Entry>& entries : {list(), list_parts()}) {
+    const auto later = std::find_if(entries.rbegin(), entries.rend(), [&](const Entry& entry) {
+      return entry.step > step && can_be_opened(entry.folder);
+    });
+    if (later == entries.rend()) { continue; }
+    throw ConfigError(
+        fmt::format("cannot save step {} to {}: it holds {} of an earlier run, and a resume would "
+                    "take that for the newest checkpoint; load it before training, or save to "
+                    "another folder",
+                    step, folder_.string(), later->folder.filename().string()));
+  }
+}
+
+/// Two models of a program need a folder each: one would replace the other's checkpoints.
+void CheckpointStore::require_same_model(const Manifest& manifest) const {
+  const std::optional<Manifest> former = manifest_at(folder_ / name_);
+  if (!former || weights_of(*former) == weights_of(manifest)) { return; }
+  throw ConfigError(
+      fmt::format("cannot save to {}: the checkpoint there is of another model: its weights have "
+                  "other names or "
+                  "shapes; give each model a folder of its own",
+                  (folder_ / name_).string()));
+}
+
 void CheckpointStore::clean_up() {
   for (const std::string& name : names_in(folder_)) {
     try {
@@ -155,6 +212,7 @@ CheckpointStore::Committed CheckpointStore::commit(const fs::path& partial,
   expects(claim_ && partial == partial_ && name_ == step_name(manifest.step),
           "CheckpointStore: commit must end the save that this object has begun");
   check_contents((partial / kManifestName).string(), manifest);
+  require_same_model(manifest);
   commit_text(format_manifest(manifest), provenance);
   return {folder_ / name_, name_newest_weights()};
 }
@@ -165,6 +223,7 @@ CheckpointStore::Committed CheckpointStore::commit_part(const fs::path& partial,
   expects(claim_ && partial == partial_ && name_ == part_name(part.manifest.step, part.part),
           "CheckpointStore: commit_part must end the save that this object has begun");
   check_contents((partial / kPartName).string(), part.manifest);
+  require_same_model(part.manifest);
   commit_text(format_part(part), provenance);
   return {folder_ / name_, name_newest_weights()};
 }

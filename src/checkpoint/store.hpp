@@ -54,6 +54,10 @@ class CheckpointStore {
   /// The parts of this machine, in the same way. A step may have several.
   [[nodiscard]] std::vector<Entry> list_parts() const;
 
+  /// Throws ConfigError if DIR holds a later checkpoint than `step`, or a part of one, that is not
+  /// damaged: a resume would take it for the newest.
+  void require_no_later(std::int64_t step) const;
+
   /// Called by one rank: begins a save. Makes DIR and the folder of the save, and returns the
   /// latter.
   [[nodiscard]] std::filesystem::path begin(std::int64_t step);
@@ -68,9 +72,11 @@ class CheckpointStore {
     std::string no_weights;
   };
   /// Called by one rank after all ranks have flushed what they wrote: ends the save. If the weights
-  /// are one file, they also become DIR/model.safetensors: a link if the file system has links,
-  /// otherwise a copy. If they are several files, an earlier DIR/model.safetensors is removed.
-  /// FormatError for contents that would not load (check_contents).
+  /// of the newest checkpoint in DIR are one file, they also become DIR/model.safetensors: a link
+  /// if the file system has links, otherwise a copy. If they are several files or in parts, an
+  /// earlier DIR/model.safetensors is removed. FormatError for contents that would not load
+  /// (check_contents). ConfigError if the step exists with weights of other names or shapes: it is
+  /// of another model.
   Committed commit(const std::filesystem::path& partial, const Manifest& manifest,
                    const std::string& provenance);
   Committed commit_part(const std::filesystem::path& partial, const CheckpointPart& part,
@@ -95,6 +101,7 @@ class CheckpointStore {
   [[nodiscard]] std::filesystem::path begin_as(const std::string& name);
   void make_run_folder();
   void check_target(const std::string& name) const;
+  void require_same_model(const Manifest& manifest) const;
   void clean_up();
   void clean_up(const std::string& name);
   void clean_up_partial(const std::filesystem::path& path);

@@ -102,8 +102,11 @@ struct SaveReport {
 /// is called between steps, after optimize_with.
 ///
 /// Errors: ContractError on all ranks for calls out of order, names that are not unique, and ranks
-///         that give other values, buffers or options than rank 0. Error on all ranks, with the
-///         reason of the first rank that failed. Existing checkpoints do not change then.
+///         that give other values, buffers or options than rank 0. ConfigError if the folder of the
+///         step holds a checkpoint of another model (its weights have other names or shapes), or if
+///         `folder` holds a later one, unless the model was loaded from `folder`: newest_checkpoint
+///         would take that for the newest. Error on all ranks, with the reason of the first rank
+///         that failed. Existing checkpoints do not change then.
 SaveReport save(ShardedModel& model, const std::filesystem::path& folder,
                 const CheckpointExtras& extras = {}, const SaveOptions& options = {});
 
