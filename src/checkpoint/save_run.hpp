@@ -74,7 +74,9 @@ class SaveRun {
   /// Whether all ranks know that the checkpoint is committed.
   [[nodiscard]] bool is_committed() const noexcept { return committed_; }
   /// The checkpoint, or this machine's part of it, once committed.
-  [[nodiscard]] SaveReport committed() const { return {folder_, no_weights_}; }
+  [[nodiscard]] SaveReport committed() const {
+    return {folder_, no_weights_, texts_.manifest.step};
+  }
 
  private:
   enum class Phase : std::uint8_t {

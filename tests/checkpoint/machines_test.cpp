@@ -85,6 +85,7 @@ TEST_P(Machines, SavePartsThatLoadAsOneCheckpoint) {
       const fs::path part = folder / "disks" / ("machine-" + std::to_string(machine)) /
                             ("step-00000003.part-" + std::to_string(machine));
       EXPECT_EQ(saver.newest().path, part);
+      EXPECT_EQ(saver.newest().step, 3);
       EXPECT_NO_THROW(verify_part(part));
     });
     gather_parts(folder / "disks", folder / "gathered");

@@ -126,7 +126,7 @@ void print_result(const Job& job, const RunResult& result) {
   for (const DeviceLedger& ledger : result.devices) { say(fmt::format("\n{}", ledger.text())); }
   if (!result.checkpoint.path.empty()) {
     const DType precision = job.settings.precision;
-    say(fmt::format("checkpoint of step {} in {}\n", step_of(result.checkpoint.path).value_or(0),
+    say(fmt::format("checkpoint of step {} in {}\n", result.checkpoint.step,
                     checkpoint_of(job, result).string()));
     say(fmt::format(
         "weights in {}{}\n", weights_of(job, result),

@@ -90,6 +90,7 @@ struct SaveReport {
   /// The reason if `model.safetensors` in the folder of the run does not have the checkpoint's
   /// weights; otherwise empty. The checkpoint itself is complete.
   std::string warning = {};
+  std::int64_t step = 0;  ///< the step of the checkpoint
 
   /// Returns the path.
   operator const std::filesystem::path&() const noexcept { return path; }

@@ -74,10 +74,12 @@ class Checkpointer {
   void save(const CheckpointExtras& extras);
   /// *Collective.* Waits until a save in progress is complete.
   void finish();
-  /// Returns the absolute path of the newest checkpoint that this object has completed; empty if
-  /// there is none.
+  /// Returns the newest checkpoint that this object has completed; its path is empty if there is
+  /// none. Its warning and step are the same on all ranks.
+  [[nodiscard]] SaveReport report() const;
+  /// Returns the path of `report`.
   [[nodiscard]] std::filesystem::path newest() const;
-  /// Returns SaveReport::warning of `newest`, the same on all ranks.
+  /// Returns the warning of `report`.
   [[nodiscard]] std::string warning() const;
 
  private:
