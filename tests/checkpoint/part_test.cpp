@@ -22,6 +22,8 @@
 #include "support/temporary_folder.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
+#include "tessera/checkpoint/safetensors.hpp"
+#include "tessera/checkpoint/weights.hpp"
 
 namespace tessera::part_test {
 namespace {
@@ -128,6 +130,25 @@ TEST_F(Parts, TakeTheNameOfTheNewestWeights) {
   EXPECT_FALSE(fs::exists(run_ / "model.safetensors")) << "it would be of step 2";
   test::save_step(store_, system_files(), 1);
   EXPECT_FALSE(fs::exists(run_ / "model.safetensors"));
+}
+
+// Where other machines' bytes belong, its files have zeros.
+TEST_F(Parts, AreNoWeights) {
+  save_part(store_, 3, 0);
+  const fs::path part = run_ / part_name(3, 0);
+  fs::create_symlink(part / "model.safetensors", folder_ / "link.safetensors");
+  fs::rename(part, folder_ / "renamed");
+  fs::copy(folder_ / "renamed", part);
+  for (const fs::path& path :
+       {part, part / "model.safetensors", folder_ / "renamed", folder_ / "link.safetensors"}) {
+    EXPECT_THAT(message_of<FormatError>([&] {
+                  (void)weights_from(path, [](const auto& info) { return info.full_name(); });
+                }),
+                AllOf(HasSubstr(path.string()), HasSubstr("tessera checkpoint merge")));
+  }
+  test::save_step(store_, system_files(), 4);
+  fs::copy(part / "part.json", run_ / "part.json");
+  EXPECT_NO_THROW((void)SafetensorsReader{run_ / "model.safetensors"}) << "a stray part.json";
 }
 
 TEST(PartRanges, AreReadWhateverTheLocale) {

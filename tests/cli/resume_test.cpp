@@ -152,6 +152,20 @@ TEST_F(Resume, TakesPartsThatLieSideBySide) {
   expect_same("d/" + step_name(6), "a/" + step_name(6));
 }
 
+TEST_F(Resume, WeightsInPartsAreNotTakenForWeights) {
+  train({"--steps", "4", "--checkpoint", path("whole")});
+  const DividedCheckpoint divided{path("whole/" + step_name(4))};
+  for (int part : {0, 1}) { divided.write(part, path("run")); }
+  const std::string part = path("run/" + step_name(4) + ".part-0");
+  for (const std::string& init : {path("run"), part, part + "/model.safetensors"}) {
+    refused({"--steps", "1", "--init", init}, {"--init: " + init, "tessera checkpoint merge"});
+  }
+  const Outcome exported =
+      tessera({"checkpoint", "export", path("run"), "--to", path("w.safetensors")});
+  EXPECT_EQ(exported.status, 2);
+  EXPECT_THAT(exported.err, AllOf(HasSubstr("in parts"), HasSubstr("tessera checkpoint merge")));
+}
+
 // The rate falls along a cosine to the end of the whole run.
 TEST_F(Resume, ASignalSavesTheWholeStateForAResume) {
   const Words all = {"--strategy", "zero3", "--steps", "20", "--lr", "0.01"};
