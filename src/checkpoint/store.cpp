@@ -363,7 +363,11 @@ void CheckpointStore::remove_old(const Retention& keep) {
 }
 
 void CheckpointStore::retain_parts(const Retention& keep) {
-  const std::vector<Entry> entries = list_parts();
+  std::vector<Entry> entries = list_parts();
+  // Later ones are of a save that was killed before all machines had committed it.
+  const auto committed = parse_step_folder(committed_.filename().string());
+  std::erase_if(entries,
+                [&](const Entry& entry) { return committed && entry.step > committed->step; });
   const std::vector<Entry> old = old_ones(entries, keep);
   if (old.empty()) { return; }
   verify_part(committed_or(entries.back()));

@@ -94,7 +94,8 @@ class CheckpointStore {
   [[nodiscard]] bool has_old(const Retention& keep) const;
   void remove_old(const Retention& keep);
   /// Removes this machine's old parts. Requires that all machines have committed their part of the
-  /// newest step.
+  /// newest step. Parts of later steps than this object's last commit neither count nor go: other
+  /// machines may lack theirs.
   void retain_parts(const Retention& keep);
 
  private:

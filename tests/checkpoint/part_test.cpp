@@ -123,6 +123,64 @@ TEST_F(Parts, FormACheckpointOnceAllArePresent) {
               AllOf(HasSubstr("part 1 is missing"), HasSubstr("merge")));
 }
 
+/// What `machines` see that have these parts of step 3.
+SeenParts seen(const std::vector<std::pair<int, int>>& ranks_and_parts, int machines,
+               const std::string& save = "a save") {
+  SeenParts seen{.all = {}, .machines = machines};
+  for (const auto& [rank, part] : ranks_and_parts) {
+    seen.all.push_back({.rank = rank, .step = 3, .save = save, .part = part, .parts = 2});
+  }
+  return seen;
+}
+
+TEST_F(Parts, ThatAreMissingHereAreNoDamageAndPassedOverOnlyIfTheyAreNowhere) {
+  test::save_step(store_, system_files(), 2);
+  save_part(store_, 3, 0);
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)newest_checkpoint(run_); }),
+              AllOf(HasSubstr("step 3"), HasSubstr("part 1 is missing"), HasSubstr("merge"),
+                    HasSubstr("name an earlier checkpoint")));
+  const auto newest = [&](const SeenParts& seen) {
+    return newest_checkpoint(run_, NewestOptions{.seen = &seen});
+  };
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                (void)newest(seen({{0, 0}, {1, 1}}, 2));
+              }),
+              AllOf(HasSubstr("part 1 is on rank 1"), HasSubstr("copy the parts")));
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                (void)newest(seen({{0, 0}, {1, 0}}, 1));
+              }),
+              HasSubstr("name an earlier checkpoint"))
+      << "the other machine has not looked";
+  const NewestCheckpoint older = newest(seen({{0, 0}}, 2));
+  EXPECT_EQ(older.path, run_ / "step-00000002");
+  EXPECT_TRUE(older.damaged.empty() && older.damaged_paths.empty());
+  EXPECT_THAT(older.incomplete, testing::ElementsAre(HasSubstr("part 1 is missing")));
+  EXPECT_EQ(newest_checkpoint(run_, NewestOptions{.before = 3}).step, 2);
+
+  fs::remove_all(run_ / part_name(3, 0));
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                (void)newest(seen({{1, 0}, {1, 1}}, 2));
+              }),
+              HasSubstr("part 0 is on rank 1"))
+      << "this machine has none of them";
+  EXPECT_EQ(newest(seen({{1, 1}}, 2)).step, 2);
+}
+
+// An earlier save of a step, by more machines, leaves a part that the later save does not replace.
+TEST_F(Parts, OfAnEarlierSaveDoNotHideACompleteOne) {
+  save_part(store_, 3, 0);
+  save_part(store_, 3, 1);
+  const SavedCheckpoint checkpoint{3};
+  CheckpointPart third = half_of(checkpoint, 1);
+  third.save = "an earlier save";
+  third.part = 2;
+  third.parts = 3;
+  const fs::path partial = store_.begin_part(3, 2);
+  checkpoint.write_files(system_files(), partial);
+  store_.commit_part(partial, third, "{}\n");
+  EXPECT_EQ(newest_checkpoint(run_).step, 3);
+}
+
 TEST_F(Parts, TakeTheNameOfTheNewestWeights) {
   test::save_step(store_, system_files(), 2);
   EXPECT_TRUE(fs::exists(run_ / "model.safetensors"));
@@ -195,6 +253,18 @@ TEST_F(Parts, OldOnesAreRemovedOnceTheNewestIsVerified) {
   EXPECT_THAT(message_of<FormatError>([&] { store_.retain_parts({.last = 1}); }),
               HasSubstr("step-00000003.part-1/model.safetensors"));
   EXPECT_EQ(store_.list_parts().size(), 2U);
+}
+
+// The other machine may lack its part of a later step, or be about to be asked for it.
+TEST_F(Parts, OfLaterStepsThanTheCommitNeitherCountNorGo) {
+  save_part(store_, 8, 0);
+  CheckpointStore resumed{run_, system_files()};
+  for (const std::int64_t step : {4, 5, 6}) {
+    save_part(resumed, step, 0);
+    resumed.retain_parts({.last = 2});
+  }
+  EXPECT_EQ(names_in(run_), (std::set<std::string>{"step-00000005.part-0", "step-00000006.part-0",
+                                                   "step-00000008.part-0"}));
 }
 
 }  // namespace
