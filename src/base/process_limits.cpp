@@ -7,8 +7,11 @@
 #include <cstddef>
 #include <fstream>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include "base/number_text.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 
@@ -27,9 +30,11 @@ std::optional<std::size_t> limit_of(__rlimit_resource resource) noexcept {
 }
 
 std::size_t address_space_used() {
-  std::size_t pages = 0;
-  std::ifstream{"/proc/self/statm"} >> pages;
-  return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::string line;
+  std::getline(std::ifstream{"/proc/self/statm"}, line);
+  std::string_view numbers{line};
+  return take_number<std::size_t>(numbers).value_or(0) *
+         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 bool stack_fits(std::size_t address_space) {

@@ -113,6 +113,10 @@ void Checkpointer::finish() {
   work_->finish();
 }
 
+SaveReport Checkpointer::report() const {
+  return work_->newest();
+}
+
 std::filesystem::path Checkpointer::newest() const {
   return work_->newest().path;
 }

@@ -21,7 +21,7 @@ void check_save(const std::vector<FoundPart>& parts) {
   std::vector<bool> found(static_cast<std::size_t>(first.parts));
   for (const FoundPart& part : parts) {
     if (part.part.save != first.save || part.part.parts != first.parts) {
-      throw FormatError(
+      throw IncompleteParts(
           fmt::format("{} and {} are parts of different saves; give the parts of one save",
                       parts.front().folder.string(), part.folder.string()));
     }
@@ -37,9 +37,9 @@ void check_save(const std::vector<FoundPart>& parts) {
     if (!found[i]) { missing.push_back(i); }
   }
   if (!missing.empty()) {
-    throw FormatError(fmt::format(
-        "of the {} parts of step {}, part {} is missing; give the folders of all machines",
-        first.parts, first.manifest.step, fmt::join(missing, ", ")));
+    throw IncompleteParts(
+        fmt::format("of the {} parts of step {}, one from each machine, part {} is missing",
+                    first.parts, first.manifest.step, fmt::join(missing, ", ")));
   }
 }
 
@@ -86,6 +86,17 @@ void check_cover_of(const std::string& file, std::uint64_t bytes,
   }
 }
 
+/// Of parts of one step, those of the save that has all of its parts; all parts if none has. An
+/// earlier save of the step, by more machines, leaves parts that the later one does not replace.
+std::vector<FoundPart> one_save(const std::vector<FoundPart>& parts) {
+  std::map<std::string, std::vector<FoundPart>> saves;
+  for (const FoundPart& part : parts) { saves[part.part.save].push_back(part); }
+  const auto complete = std::ranges::find_if(saves, [](const auto& save) {
+    return std::ssize(save.second) == save.second.front().part.parts;
+  });
+  return complete == saves.end() ? parts : complete->second;
+}
+
 }  // namespace
 
 FoundPart read_part(const std::filesystem::path& folder) {
@@ -98,8 +109,8 @@ FoundPart read_part(const std::filesystem::path& folder) {
 std::vector<FoundPart> parts_of_step(const std::filesystem::path& path) {
   const auto named = parse_step_folder(path.filename().string());
   if (!named || is_file(path / kManifestName)) { return {}; }
-  std::vector<FoundPart> parts;
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  std::vector<FoundPart> parts;
   std::string last;
   for (const StepFolder& part : steps_in(folder, StepKind::part)) {
     if (part.step != named->step) { continue; }
@@ -107,7 +118,7 @@ std::vector<FoundPart> parts_of_step(const std::filesystem::path& path) {
     parts.push_back(read_part(part.path_in(folder)));
     last = part.name;
   }
-  return parts;
+  return one_save(parts);
 }
 
 Manifest joined_manifest(const std::vector<FoundPart>& parts) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/enumerator.hpp"
+#include "base/kept_path.hpp"
 #include "checkpoint/collective_failure.hpp"
 #include "checkpoint/load_plan.hpp"
 #include "checkpoint/load_source.hpp"
@@ -103,6 +104,12 @@ engine::StateCounters counters_after(const engine::TrainingState& state, const M
   return {.loss_scale = state.counters().loss_scale};
 }
 
+/// The absolute path of the folder in which the checkpoint at `path` is.
+std::filesystem::path run_of(const std::filesystem::path& path) {
+  const std::filesystem::path kept = kept_path(path);
+  return kept.has_filename() ? kept.parent_path() : kept.parent_path().parent_path();
+}
+
 }  // namespace
 
 LoadReport load(ShardedModel& model, const std::filesystem::path& path,
@@ -140,6 +147,7 @@ LoadReport load(ShardedModel& model, const std::filesystem::path& path,
   if (everything) { load_extras(world, *source, extras, sums, summed); }
   compare_sums(source->manifest(), summed, world.exchange(sums.text()), path.string());
   state.end_write(counters);
+  if (everything) { state.set_loaded_run(run_of(path).string()); }
   return {.step = source->manifest().step,
           .values = source->manifest().values,
           .missing = std::move(plan->missing),

@@ -6,8 +6,10 @@
 #include <map>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
+#include "checkpoint/joined_parts.hpp"
 #include "checkpoint/load_source.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/step_folders.hpp"
@@ -18,14 +20,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The fault of a checkpoint; empty if its manifest and files agree.
-std::string fault_of(const fs::path& path, LoadOptions::What what) {
-  try {
-    (void)open_checkpoint(path, what);
-    return {};
-  } catch (const Error& error) { return error.what(); }
-}
 
 void refuse_other_than_a_folder(const fs::path& folder) {
   std::error_code error;
@@ -58,54 +52,176 @@ std::string found_in(const fs::path& folder) {
   return "it has none; give the folder of a run that has saved one, or begin a new run";
 }
 
-/// The folders of steps, ascending. A step with parts only is listed under the folder name it would
-/// have.
-std::map<std::int64_t, std::vector<fs::path>> steps_of(const fs::path& folder) {
+/// The folders of steps before `before`, ascending. A step with parts only is listed under the
+/// folder name it would have, even if the parts are on other machines.
+std::map<std::int64_t, std::vector<fs::path>> steps_of(const fs::path& folder,
+                                                       const NewestOptions& options) {
   std::map<std::int64_t, std::vector<fs::path>> steps;
   for (const StepFolder& step : steps_in(folder, StepKind::whole)) {
     steps[step.step].push_back(step.path_in(folder));
   }
-  for (const StepFolder& part : steps_in(folder, StepKind::part)) {
-    steps.try_emplace(part.step, 1, folder / step_name(part.step));
+  const auto add = [&](std::int64_t step) { steps.try_emplace(step, 1, folder / step_name(step)); };
+  for (const StepFolder& part : steps_in(folder, StepKind::part)) { add(part.step); }
+  if (options.seen != nullptr) {
+    for (const SeenParts::Part& part : options.seen->all) { add(part.step); }
   }
+  steps.erase(steps.lower_bound(options.before), steps.end());
   return steps;
 }
 
+bool is_seen(std::int64_t step, const SeenParts& seen) {
+  return std::ranges::any_of(seen.all,
+                             [&](const SeenParts::Part& part) { return part.step == step; });
+}
+
+/// The ranks that see the parts of `step`, if some save of it has all of them; else empty.
+std::string owners_of(std::int64_t step, const SeenParts& seen) {
+  std::map<std::string, std::map<int, int>> saves;  // the first rank with each part
+  for (const SeenParts::Part& part : seen.all) {
+    if (part.step != step) { continue; }
+    auto& owners = saves[part.save];
+    owners.try_emplace(part.part, part.rank);
+    if (std::ssize(owners) < part.parts) { continue; }
+    std::vector<std::string> texts;
+    for (const auto& [number, rank] : owners) {
+      texts.push_back(fmt::format("part {} is on rank {}", number, rank));
+    }
+    return fmt::format("{}", fmt::join(texts, ", "));
+  }
+  return {};
+}
+
+/// Whether as many machines have looked for parts of `step` as any save of it has.
+bool all_have_looked(std::int64_t step, const SeenParts& seen) {
+  return std::ranges::all_of(seen.all, [&](const SeenParts::Part& part) {
+    return part.step != step || part.parts <= seen.machines;
+  });
+}
+
+/// Throws unless parts of `step` that this folder lacks exist on no machine.
+void require_nowhere(const fs::path& folder, std::int64_t step, const std::string& missing,
+                     const SeenParts* seen) {
+  const std::string where = fmt::format(
+      "the newest checkpoint in the folder {} is of step {}, and "
+      "incomplete there: {}",
+      folder.string(), step, missing);
+  const std::string owners = seen == nullptr ? "" : owners_of(step, *seen);
+  if (!owners.empty()) {
+    throw ConfigError(fmt::format("{} ({}); copy the parts of all machines there, on each machine",
+                                  where, owners));
+  }
+  if (seen != nullptr && all_have_looked(step, *seen)) { return; }
+  throw ConfigError(
+      fmt::format("{}; copy the parts of all machines there, or join them (tessera checkpoint "
+                  "merge); if the save of step {} was killed and they exist nowhere, remove those "
+                  "that are there, or name an earlier checkpoint",
+                  where, step));
+}
+
 /// Throws for a folder of checkpoints without a whole one.
-[[noreturn]] void refuse_damaged(const fs::path& folder, const NewestCheckpoint& newest) {
-  const auto is_whole = [](const fs::path& path) { return name_is_taken(path); };
-  if (std::ranges::none_of(newest.damaged_paths, is_whole)) {
+[[noreturn]] void refuse_all(const fs::path& folder, const NewestCheckpoint& newest) {
+  if (!newest.damaged.empty()) {
+    throw FormatError(
+        fmt::format("no whole checkpoint in the folder {}: each one is damaged; restore a copy, or "
+                    "begin a new run in another folder ({})",
+                    folder.string(), fmt::join(newest.damaged, "; ")));
+  }
+  if (!newest.incomplete.empty()) {
     throw ConfigError(
         fmt::format("no checkpoint in the folder {}: it has parts, each of one machine, but no "
                     "step is complete; copy the parts of all machines there, or join them (tessera "
                     "checkpoint merge) ({})",
-                    folder.string(), fmt::join(newest.damaged, "; ")));
+                    folder.string(), fmt::join(newest.incomplete, "; ")));
   }
-  throw FormatError(
-      fmt::format("no whole checkpoint in the folder {}: each one is damaged; restore a copy, or "
-                  "begin a new run in another folder ({})",
-                  folder.string(), fmt::join(newest.damaged, "; ")));
+  throw ConfigError(
+      fmt::format("no checkpoint in the folder {}: {}", folder.string(), found_in(folder)));
+}
+
+/// A checkpoint that was looked at.
+struct Finding {
+  enum class Kind : std::uint8_t { whole, damaged, incomplete, removed };
+  Kind kind = Kind::whole;
+  std::string text;  ///< its fault
+};
+
+bool has_parts_of(const fs::path& folder, std::int64_t step) {
+  return std::ranges::any_of(steps_in(folder, StepKind::part),
+                             [&](const StepFolder& part) { return part.step == step; });
+}
+
+/// `path`: one of steps_of(folder).
+Finding look_at(const fs::path& folder, std::int64_t step, const fs::path& path,
+                const NewestOptions& options) {
+  using Kind = Finding::Kind;
+  try {
+    (void)open_checkpoint(path, options.what);
+    return {};
+  } catch (const IncompleteParts& error) {
+    return {Kind::incomplete, error.what()};
+  } catch (const Error& error) {
+    if (name_is_taken(path) || has_parts_of(folder, step)) { return {Kind::damaged, error.what()}; }
+    if (options.seen != nullptr && is_seen(step, *options.seen)) {
+      return {Kind::incomplete, fmt::format("step {} has no part there", step)};
+    }
+    return {Kind::removed, error.what()};
+  }
+}
+
+/// One look at all checkpoints in the folder, the newest first, until one is whole.
+struct Look {
+  NewestCheckpoint newest;
+  bool found = false;
+  bool stale = false;  ///< some were removed since the folder was listed
+};
+
+void add(Look& look, const fs::path& folder, Finding finding, const SeenParts* seen) {
+  NewestCheckpoint& newest = look.newest;
+  switch (finding.kind) {
+    case Finding::Kind::whole:
+      look.found = true;
+      return;
+    case Finding::Kind::removed:
+      look.stale = true;
+      return;
+    case Finding::Kind::incomplete:
+      require_nowhere(folder, newest.step, finding.text, seen);
+      newest.incomplete.push_back(std::move(finding.text));
+      return;
+    case Finding::Kind::damaged:
+      newest.damaged.push_back(std::move(finding.text));
+      newest.damaged_paths.push_back(newest.path);
+  }
+}
+
+Look look_into(const fs::path& folder, const NewestOptions& options) {
+  Look look;
+  const auto steps = steps_of(folder, options);
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    look.newest.step = step->first;
+    for (auto path = step->second.rbegin(); path != step->second.rend(); ++path) {
+      look.newest.path = *path;
+      add(look, folder, look_at(folder, step->first, *path, options), options.seen);
+      if (look.found) { return look; }
+    }
+  }
+  return look;
 }
 
 }  // namespace
 
-NewestCheckpoint newest_checkpoint(const fs::path& folder, LoadOptions::What what) {
+NewestCheckpoint newest_checkpoint(const fs::path& folder, const NewestOptions& options) {
+  constexpr int kMostLooks = 8;  // a run may remove what was listed
   refuse_other_than_a_folder(folder);
-  NewestCheckpoint newest;
-  const auto steps = steps_of(folder);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    newest.step = step->first;
-    for (auto path = step->second.rbegin(); path != step->second.rend(); ++path) {
-      newest.path = *path;
-      const std::string fault = fault_of(newest.path, what);
-      if (fault.empty()) { return newest; }
-      newest.damaged.push_back(fault);
-      newest.damaged_paths.push_back(newest.path);
-    }
+  Look look = look_into(folder, options);
+  for (int looks = 1; look.stale && !look.found && looks < kMostLooks; ++looks) {
+    look = look_into(folder, options);
   }
-  if (!newest.damaged.empty()) { refuse_damaged(folder, newest); }
-  throw ConfigError(
-      fmt::format("no checkpoint in the folder {}: {}", folder.string(), found_in(folder)));
+  if (!look.found) { refuse_all(folder, look.newest); }
+  return std::move(look.newest);
+}
+
+NewestCheckpoint newest_checkpoint(const fs::path& folder, LoadOptions::What what) {
+  return newest_checkpoint(folder, NewestOptions{.what = what});
 }
 
 }  // namespace tessera

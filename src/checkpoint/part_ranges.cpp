@@ -3,12 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <istream>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
+#include "base/number_text.hpp"
+#include "tessera/base/error.hpp"
+
 namespace tessera {
+namespace {
+
+/// Takes a number and the character after it.
+std::uint64_t number_before(std::string_view& text, char after) {
+  const auto number = take_number<std::uint64_t>(text);
+  expects(number && text.starts_with(after),
+          "checkpoint: the ranges of another rank are not numbers");
+  text.remove_prefix(1);
+  return *number;
+}
+
+}  // namespace
 
 std::vector<PartRange> merged(std::vector<PartRange> ranges) {
   std::ranges::sort(ranges, {}, [](const PartRange& range) {
@@ -37,10 +50,15 @@ std::string text_of(const std::vector<PartRange>& ranges) {
 
 std::vector<PartRange> ranges_of(const std::string& text) {
   std::vector<PartRange> ranges;
-  std::istringstream lines{text};
-  for (PartRange range;
-       lines >> range.first_byte >> range.bytes >> std::ws && std::getline(lines, range.file);) {
-    ranges.push_back(range);
+  for (std::string_view left = text; !left.empty();) {
+    PartRange range;
+    range.first_byte = number_before(left, ' ');
+    range.bytes = number_before(left, ' ');
+    const std::size_t end = left.find('\n');
+    expects(end != std::string_view::npos, "checkpoint: the ranges of another rank are cut off");
+    range.file = left.substr(0, end);
+    left.remove_prefix(end + 1);
+    ranges.push_back(std::move(range));
   }
   return ranges;
 }

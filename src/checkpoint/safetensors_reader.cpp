@@ -9,6 +9,7 @@
 #include "base/kept_path.hpp"
 #include "checkpoint/readable_file.hpp"
 #include "checkpoint/safetensors_header.hpp"
+#include "checkpoint/step_folders.hpp"
 #include "checkpoint/weights_index.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/half.hpp"
@@ -53,6 +54,15 @@ std::filesystem::path weights_in(const std::filesystem::path& folder) {
                   folder.string(), file.filename().string(), index.filename().string()));
 }
 
+// Without the bytes of other machines, a part's file is a valid file with other numbers.
+void refuse_part(const std::filesystem::path& weights) {
+  std::error_code failed;
+  const std::filesystem::path target = std::filesystem::canonical(weights, failed);
+  if (is_part_folder(weights.parent_path()) || (!failed && is_part_folder(target.parent_path()))) {
+    throw FormatError(text_of_part(weights));
+  }
+}
+
 }  // namespace
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
@@ -60,6 +70,7 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
   std::error_code ignored;
   const bool is_folder = std::filesystem::is_directory(path_, ignored);
   const std::filesystem::path weights = is_folder ? weights_in(path_) : path_;
+  refuse_part(weights);
   if (weights.extension() == ".json") {
     open_index(weights);
   } else {

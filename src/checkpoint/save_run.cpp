@@ -52,7 +52,10 @@ SaveRun::SaveRun(const Parts& parts, SaveTexts texts, const CheckpointExtras& ex
       place_{parts.world.size()} {
   texts_.manifest.values = extras_.values();
   if (leads()) {
-    job_.emplace([this] { partial_ = parts_.store.begin(texts_.manifest.step); });
+    job_.emplace([this] {
+      if (!parts_.beside_later) { parts_.store.require_no_later(texts_.manifest.step); }
+      partial_ = parts_.store.begin(texts_.manifest.step);
+    });
   }
 }
 
@@ -199,6 +202,7 @@ void SaveRun::begin_dividing(const SavePlace& place) {
   if (!leads()) { return; }
   job_.emplace([this, made_it] {
     if (made_it) { parts_.store.abandon(); }
+    if (!parts_.beside_later) { parts_.store.require_no_later(texts_.manifest.step); }
     partial_ = parts_.store.begin_part(texts_.manifest.step, place_.part_of(rank()));
   });
 }
@@ -296,13 +300,16 @@ Manifest SaveRun::joined(const std::vector<std::string>& sums) const {
   return manifest;
 }
 
+void SaveRun::keep(CheckpointStore::Committed committed) {
+  folder_ = std::move(committed.folder);
+  no_weights_ = std::move(committed.no_weights);
+}
+
 void SaveRun::commit(const std::vector<std::string>& sums,
                      const std::vector<std::string>& written) {
   try {
     if (!in_parts()) {
-      const auto committed = parts_.store.commit(partial_, joined(sums), texts_.provenance);
-      folder_ = committed.folder;
-      no_weights_ = committed.no_weights;
+      keep(parts_.store.commit(partial_, joined(sums), texts_.provenance));
     } else {
       std::vector<PartRange> all;
       for (int other = 0; other < parts_.world.size(); ++other) {
@@ -315,7 +322,7 @@ void SaveRun::commit(const std::vector<std::string>& sums,
                                 .parts = place_.parts(),
                                 .ranges = merged(std::move(all)),
                                 .manifest = joined(sums)};
-      folder_ = parts_.store.commit_part(partial_, part, texts_.provenance).folder;
+      keep(parts_.store.commit_part(partial_, part, texts_.provenance));
     }
   } catch (...) {
     parts_.store.abandon();

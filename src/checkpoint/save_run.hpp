@@ -62,6 +62,7 @@ class SaveRun {
     std::filesystem::path folder;  ///< this rank's DIR, absolute
     std::string call;              ///< what the user has called, for errors
     SaveAim aim = SaveAim::save;
+    bool beside_later = true;  ///< whether DIR may hold later steps
   };
   SaveRun(const Parts& parts, SaveTexts texts, const CheckpointExtras& extras);
 
@@ -73,7 +74,9 @@ class SaveRun {
   /// Whether all ranks know that the checkpoint is committed.
   [[nodiscard]] bool is_committed() const noexcept { return committed_; }
   /// The checkpoint, or this machine's part of it, once committed.
-  [[nodiscard]] SaveReport committed() const { return {folder_, no_weights_}; }
+  [[nodiscard]] SaveReport committed() const {
+    return {folder_, no_weights_, texts_.manifest.step};
+  }
 
  private:
   enum class Phase : std::uint8_t {
@@ -105,6 +108,7 @@ class SaveRun {
   void abandon(const std::string& failure);
   [[nodiscard]] Manifest joined(const std::vector<std::string>& sums) const;
   [[nodiscard]] std::vector<PartRange> ranges() const;
+  void keep(CheckpointStore::Committed committed);
   void commit(const std::vector<std::string>& sums, const std::vector<std::string>& written);
   [[nodiscard]] bool sees_folder() const;
   [[nodiscard]] int rank() const { return parts_.world.rank(); }

@@ -1,6 +1,8 @@
 #include "checkpoint/saver.hpp"
 
 #include <exception>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/kept_path.hpp"
@@ -60,7 +62,14 @@ SaveRun::Parts Saver::parts(SaveAim aim) {
           .keep = options_.keep,
           .folder = options_.folder,
           .call = options_.call,
-          .aim = aim};
+          .aim = aim,
+          .beside_later = aim == SaveAim::rehearse || !newest_.path.empty() || continues_run()};
+}
+
+/// Whether the model goes on from a checkpoint in the folder: an older one than others, perhaps.
+bool Saver::continues_run() const {
+  std::error_code failed;
+  return std::filesystem::equivalent(state_->loaded_run(), options_.folder, failed);
 }
 
 void Saver::rehearse() {

@@ -59,6 +59,7 @@ class Saver {
 
  private:
   [[nodiscard]] SaveTexts texts() const;
+  [[nodiscard]] bool continues_run() const;
   [[nodiscard]] SaveRun::Parts parts(SaveAim aim);
 
   ShardedModel& model_;

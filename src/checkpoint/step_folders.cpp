@@ -110,6 +110,18 @@ std::vector<StepFolder> steps_in(const fs::path& folder, StepKind kind) {
   return steps;
 }
 
+bool is_part_folder(const fs::path& folder) {
+  return is_file(folder / kPartName) && !is_file(folder / kManifestName) &&
+         steps_in(folder, StepKind::whole).empty() && steps_in(folder, StepKind::part).empty();
+}
+
+std::string text_of_part(const fs::path& path) {
+  return fmt::format(
+      "{} is of one machine's part of a checkpoint, with zeros for the bytes of other machines; "
+      "join the parts of all machines first (tessera checkpoint merge)",
+      path.string());
+}
+
 bool name_is_taken(const fs::path& path) {
   std::error_code ignored;
   return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;

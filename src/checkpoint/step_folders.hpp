@@ -55,6 +55,12 @@ enum class StepKind : std::uint8_t { whole, part };
 /// one that it replaces.
 [[nodiscard]] std::vector<StepFolder> steps_in(const std::filesystem::path& folder, StepKind kind);
 
+/// Whether `folder` is one machine's part of a checkpoint. A file part.json beside a manifest or in
+/// the folder of a run is a stray one.
+[[nodiscard]] bool is_part_folder(const std::filesystem::path& folder);
+/// Says that `path` is such a part, or a file in one, and what to do.
+[[nodiscard]] std::string text_of_part(const std::filesystem::path& path);
+
 /// Whether a name is taken, even by a dangling link.
 [[nodiscard]] bool name_is_taken(const std::filesystem::path& path);
 /// A file, or a link to one.

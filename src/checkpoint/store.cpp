@@ -6,14 +6,17 @@
 #include <array>
 #include <cstddef>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <span>
 #include <system_error>
 #include <utility>
 
 #include "base/kept_path.hpp"
+#include "checkpoint/joined_parts.hpp"
 #include "checkpoint/manifest_contents.hpp"
 #include "checkpoint/partial_folder.hpp"
+#include "checkpoint/readable_file.hpp"
 #include "checkpoint/reader.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
@@ -22,6 +25,8 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 28;
 
 std::vector<CheckpointStore::Entry> entries_in(const fs::path& folder, StepKind kind) {
   std::vector<CheckpointStore::Entry> entries;
@@ -34,6 +39,33 @@ std::vector<CheckpointStore::Entry> entries_in(const fs::path& folder, StepKind 
     last = step.name;
   }
   return entries;
+}
+
+/// The manifest of the checkpoint or part in `folder`; empty if there is none that can be read.
+std::optional<Manifest> manifest_at(const fs::path& folder) {
+  const fs::path whole = folder / kManifestName;
+  try {
+    if (is_file(folder / kPartName)) { return read_part(folder).part.manifest; }
+    if (!is_file(whole)) { return {}; }
+    return parse_manifest(whole.string(), read_text(whole, kMostManifestBytes));
+  } catch (const FormatError&) { return {}; }  // damaged: it may be replaced
+}
+
+/// Whether a resume may take the checkpoint or part in `folder`. If not, it is damaged.
+bool can_be_opened(const fs::path& folder) {
+  try {
+    if (is_file(folder / kPartName)) { return read_part(folder).part.parts > 0; }
+    return CheckpointReader{folder}.manifest().step >= 0;
+  } catch (const FormatError&) { return false; }
+}
+
+/// The names and shapes of the weights.
+std::set<std::pair<std::string, std::string>> weights_of(const Manifest& manifest) {
+  std::set<std::pair<std::string, std::string>> weights;
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    if (tensor.role == "weight") { weights.emplace(tensor.name, tensor.shape.to_string()); }
+  }
+  return weights;
 }
 
 /// The entries that `keep` does not keep. The newest is kept.
@@ -120,6 +152,31 @@ void CheckpointStore::check_target(const std::string& name) const {
                   path.string(), claim_of(name), kProvenanceName));
 }
 
+void CheckpointStore::require_no_later(std::int64_t step) const {
+  for (const std::vector<Entry>& entries : {list(), list_parts()}) {
+    const auto later = std::find_if(entries.rbegin(), entries.rend(), [&](const Entry& entry) {
+      return entry.step > step && can_be_opened(entry.folder);
+    });
+    if (later == entries.rend()) { continue; }
+    throw ConfigError(
+        fmt::format("cannot save step {} to {}: it holds {} of an earlier run, and a resume would "
+                    "take that for the newest checkpoint; load it before training, or save to "
+                    "another folder",
+                    step, folder_.string(), later->folder.filename().string()));
+  }
+}
+
+/// Two models of a program need a folder each: one would replace the other's checkpoints.
+void CheckpointStore::require_same_model(const Manifest& manifest) const {
+  const std::optional<Manifest> former = manifest_at(folder_ / name_);
+  if (!former || weights_of(*former) == weights_of(manifest)) { return; }
+  throw ConfigError(
+      fmt::format("cannot save to {}: the checkpoint there is of another model: its weights have "
+                  "other names or "
+                  "shapes; give each model a folder of its own",
+                  (folder_ / name_).string()));
+}
+
 void CheckpointStore::clean_up() {
   for (const std::string& name : names_in(folder_)) {
     try {
@@ -155,10 +212,9 @@ CheckpointStore::Committed CheckpointStore::commit(const fs::path& partial,
   expects(claim_ && partial == partial_ && name_ == step_name(manifest.step),
           "CheckpointStore: commit must end the save that this object has begun");
   check_contents((partial / kManifestName).string(), manifest);
+  require_same_model(manifest);
   commit_text(format_manifest(manifest), provenance);
-  const fs::path folder = folder_ / name_;
-  const bool one_file = manifest.files.contains(std::string{kWeightsName});
-  return {folder, one_file ? link_weights(folder / kWeightsName) : unlink_weights()};
+  return {folder_ / name_, name_newest_weights()};
 }
 
 CheckpointStore::Committed CheckpointStore::commit_part(const fs::path& partial,
@@ -167,8 +223,9 @@ CheckpointStore::Committed CheckpointStore::commit_part(const fs::path& partial,
   expects(claim_ && partial == partial_ && name_ == part_name(part.manifest.step, part.part),
           "CheckpointStore: commit_part must end the save that this object has begun");
   check_contents((partial / kPartName).string(), part.manifest);
+  require_same_model(part.manifest);
   commit_text(format_part(part), provenance);
-  return {folder_ / name_, ""};
+  return {folder_ / name_, name_newest_weights()};
 }
 
 void CheckpointStore::commit_text(std::string_view text, const std::string& provenance) {
@@ -220,29 +277,37 @@ void CheckpointStore::settle(const std::string& name) {
   if (replaces) { remove_if_possible(old); }
 }
 
-std::string CheckpointStore::link_weights(const fs::path& weights) {
-  const fs::path target = folder_ / kWeightsName;
-  const fs::path made = folder_ / hidden_name(kWeightsName, kPartialEnd);
+/// The commit may be of an older step than others: of a merge, or of a run that was resumed from an
+/// older one. Returns why DIR/model.safetensors is not as it should be; empty if it is.
+std::string CheckpointStore::name_newest_weights() {
   try {
-    if (name_is_taken(target) && !is_plain_file(target)) {
-      throw Error(fmt::format("cannot replace {}: it is not a file", target.string()));
-    }
-    if (!files_.link(weights, made)) { copy(weights, made); }
-    files_.rename(made, target);
-    files_.flush_folder(folder_);
+    const std::vector<Entry> whole = list();
+    const std::vector<Entry> parts = list_parts();
+    const bool in_parts =
+        !parts.empty() && (whole.empty() || whole.back().step < parts.back().step);
+    const fs::path weights = in_parts ? fs::path{} : whole.back().folder / kWeightsName;
+    is_file(weights) ? link_weights(weights) : unlink_weights();
     return {};
   } catch (const Error& error) { return error.what(); }
 }
 
-/// An older checkpoint's weights would be taken for the newest ones. A user's link stays.
-std::string CheckpointStore::unlink_weights() {
+void CheckpointStore::link_weights(const fs::path& weights) {
   const fs::path target = folder_ / kWeightsName;
-  if (!is_plain_file(target)) { return {}; }
-  try {
-    files_.remove_all(target);
-    files_.flush_folder(folder_);
-    return {};
-  } catch (const Error& error) { return error.what(); }
+  const fs::path made = folder_ / hidden_name(kWeightsName, kPartialEnd);
+  if (name_is_taken(target) && !is_plain_file(target)) {
+    throw Error(fmt::format("cannot replace {}: it is not a file", target.string()));
+  }
+  if (!files_.link(weights, made)) { copy(weights, made); }
+  files_.rename(made, target);
+  files_.flush_folder(folder_);
+}
+
+/// Weights of an older checkpoint would be taken for the newest ones. A user's link stays.
+void CheckpointStore::unlink_weights() {
+  const fs::path target = folder_ / kWeightsName;
+  if (!is_plain_file(target)) { return; }
+  files_.remove_all(target);
+  files_.flush_folder(folder_);
 }
 
 void CheckpointStore::copy(const fs::path& from, const fs::path& to) {
@@ -298,7 +363,11 @@ void CheckpointStore::remove_old(const Retention& keep) {
 }
 
 void CheckpointStore::retain_parts(const Retention& keep) {
-  const std::vector<Entry> entries = list_parts();
+  std::vector<Entry> entries = list_parts();
+  // Later ones are of a save that was killed before all machines had committed it.
+  const auto committed = parse_step_folder(committed_.filename().string());
+  std::erase_if(entries,
+                [&](const Entry& entry) { return committed && entry.step > committed->step; });
   const std::vector<Entry> old = old_ones(entries, keep);
   if (old.empty()) { return; }
   verify_part(committed_or(entries.back()));

@@ -54,6 +54,10 @@ class CheckpointStore {
   /// The parts of this machine, in the same way. A step may have several.
   [[nodiscard]] std::vector<Entry> list_parts() const;
 
+  /// Throws ConfigError if DIR holds a later checkpoint than `step`, or a part of one, that is not
+  /// damaged: a resume would take it for the newest.
+  void require_no_later(std::int64_t step) const;
+
   /// Called by one rank: begins a save. Makes DIR and the folder of the save, and returns the
   /// latter.
   [[nodiscard]] std::filesystem::path begin(std::int64_t step);
@@ -63,14 +67,16 @@ class CheckpointStore {
   /// The result of a commit.
   struct Committed {
     std::filesystem::path folder;  ///< the checkpoint's folder
-    /// Why DIR/model.safetensors is not the checkpoint's weights or, where weights are several
-    /// files, why it still exists; empty if all is well, and for a part.
+    /// Why DIR/model.safetensors is not the newest checkpoint's weights or, where these are several
+    /// files or in parts, why it still exists; empty if all is well.
     std::string no_weights;
   };
   /// Called by one rank after all ranks have flushed what they wrote: ends the save. If the weights
-  /// are one file, they also become DIR/model.safetensors: a link if the file system has links,
-  /// otherwise a copy. If they are several files, an earlier DIR/model.safetensors is removed.
-  /// FormatError for contents that would not load (check_contents).
+  /// of the newest checkpoint in DIR are one file, they also become DIR/model.safetensors: a link
+  /// if the file system has links, otherwise a copy. If they are several files or in parts, an
+  /// earlier DIR/model.safetensors is removed. FormatError for contents that would not load
+  /// (check_contents). ConfigError if the step exists with weights of other names or shapes: it is
+  /// of another model.
   Committed commit(const std::filesystem::path& partial, const Manifest& manifest,
                    const std::string& provenance);
   Committed commit_part(const std::filesystem::path& partial, const CheckpointPart& part,
@@ -88,13 +94,15 @@ class CheckpointStore {
   [[nodiscard]] bool has_old(const Retention& keep) const;
   void remove_old(const Retention& keep);
   /// Removes this machine's old parts. Requires that all machines have committed their part of the
-  /// newest step.
+  /// newest step. Parts of later steps than this object's last commit neither count nor go: other
+  /// machines may lack theirs.
   void retain_parts(const Retention& keep);
 
  private:
   [[nodiscard]] std::filesystem::path begin_as(const std::string& name);
   void make_run_folder();
   void check_target(const std::string& name) const;
+  void require_same_model(const Manifest& manifest) const;
   void clean_up();
   void clean_up(const std::string& name);
   void clean_up_partial(const std::filesystem::path& path);
@@ -102,8 +110,9 @@ class CheckpointStore {
   void write(const std::filesystem::path& path, std::string_view text);
   void publish();
   void settle(const std::string& name);
-  [[nodiscard]] std::string link_weights(const std::filesystem::path& weights);
-  [[nodiscard]] std::string unlink_weights();
+  [[nodiscard]] std::string name_newest_weights();
+  void link_weights(const std::filesystem::path& weights);
+  void unlink_weights();
   void copy(const std::filesystem::path& from, const std::filesystem::path& to);
   void remove_if_possible(const std::filesystem::path& path) noexcept;
   [[nodiscard]] const std::filesystem::path& committed_or(const Entry& newest) const;

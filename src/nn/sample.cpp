@@ -4,9 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numeric>
-#include <sstream>
+#include <system_error>
 
 #include "nn/gpt_state.hpp"
 #include "tessera/base/error.hpp"
@@ -72,9 +73,16 @@ std::string text_of(const std::vector<std::int32_t>& tokens) {
 }
 
 std::vector<std::int32_t> tokens_of(const std::string& text) {
-  std::istringstream in{text};
   std::vector<std::int32_t> tokens;
-  for (std::int32_t token = 0; in >> token;) { tokens.push_back(token); }
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data(); at < end;) {
+    std::int32_t token = 0;
+    const auto [next, error] = std::from_chars(at, end, token);
+    expects(error == std::errc{} && (next == end || *next == ' '),
+            "generate: the tokens of another rank are not numbers");
+    tokens.push_back(token);
+    at = next == end ? end : next + 1;
+  }
   return tokens;
 }
 

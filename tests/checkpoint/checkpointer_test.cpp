@@ -17,6 +17,7 @@
 namespace tessera::test::checkpointer_test {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -324,6 +325,58 @@ TEST(Saver, RetainsByItsOwnCommits) {
     EXPECT_EQ(saver.newest().path, folder / "run/step-00000003");
   });
   EXPECT_THAT(folders_in(folder / "run"), ElementsAre("step-00000003", "step-00000009"));
+}
+
+/// The refusal of a save into `run` after one step; empty if there is none.
+std::string refusal_after_a_step(const std::filesystem::path& run,
+                                 const std::filesystem::path& loaded) {
+  std::string refusal;
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
+    Checkpointer checkpointer{trainer.model(), {.folder = run, .keep = 0}};
+    if (!loaded.empty()) { (void)load(trainer.model(), loaded); }
+    trainer.step();
+    try {
+      checkpointer.save({});
+      checkpointer.finish();
+    } catch (const ConfigError& error) {
+      if (world.rank() == 0) { refusal = error.what(); }
+    }
+  });
+  return refusal;
+}
+
+// newest_checkpoint would give the earlier run's.
+TEST(Checkpointer, RefusesAFolderWithLaterStepsUnlessItsModelWasLoadedFromThere) {
+  const TemporaryFolder folder;
+  const std::filesystem::path run = folder / "run";
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World&, ToyTrainer& trainer) {
+    for (int step = 1; step <= 5; ++step) {
+      trainer.step();
+      save(trainer.model(), run);
+    }
+  });
+  EXPECT_THAT(refusal_after_a_step(run, ""),
+              AllOf(HasSubstr("cannot save step 1"), HasSubstr(run.string()),
+                    HasSubstr("step-00000005"), HasSubstr("another folder")));
+  std::filesystem::copy(run, folder / "copy", std::filesystem::copy_options::recursive);
+  EXPECT_THAT(refusal_after_a_step(run, folder / "copy/step-00000002"), HasSubstr("save step 3"));
+  EXPECT_EQ(refusal_after_a_step(run, run / "step-00000002"), "");
+  EXPECT_EQ(refusal_after_a_step(run, run / "step-00000005/"), "");
+}
+
+// Of a program that trains two models.
+TEST(Save, RefusesToReplaceTheCheckpointOfAnotherModel) {
+  const TemporaryFolder folder;
+  ToyJob other = ToyJob{}.under(Strategy::zero3);
+  other.toy.hidden += 1;
+  const auto first = train_and_save(ToyJob{}.under(Strategy::zero3), 1, folder / "run");
+  const auto before = files_of(first);
+  EXPECT_THAT(message_of<ConfigError>([&] { train_and_save(other, 1, folder / "run"); }),
+              AllOf(HasSubstr(first.string()), HasSubstr("another model"),
+                    HasSubstr("a folder of its own")));
+  EXPECT_EQ(files_of(first), before);
+  EXPECT_EQ(train_and_save(ToyJob{}.under(Strategy::ddp), 1, folder / "run"), first)
+      << "the same model again";
 }
 
 TEST(Saver, RefusesNonTextValuesBeforeItWrites) {

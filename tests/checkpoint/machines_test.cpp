@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 
 #include "checkpoint/forwarding_files.hpp"
 #include "checkpoint/part.hpp"
@@ -85,6 +86,7 @@ TEST_P(Machines, SavePartsThatLoadAsOneCheckpoint) {
       const fs::path part = folder / "disks" / ("machine-" + std::to_string(machine)) /
                             ("step-00000003.part-" + std::to_string(machine));
       EXPECT_EQ(saver.newest().path, part);
+      EXPECT_EQ(saver.newest().step, 3);
       EXPECT_NO_THROW(verify_part(part));
     });
     gather_parts(folder / "disks", folder / "gathered");
@@ -109,8 +111,10 @@ TEST(MachinesOfAJob, ARankThatLacksItsMachinesFolderIsNamedAndNothingIsLeft) {
     if (world.rank() == 2) { options.folder = folder / "elsewhere"; }
     FilesOf files{0};
     Saver saver{trainer.model(), options, files};
-    EXPECT_THAT(message_of<Error>([&] { saver.begin({}); }),
-                AllOf(HasSubstr("rank 2"), HasSubstr("same machine")));
+    for (const auto& call : {std::function<void()>{[&] { saver.rehearse(); }},
+                             std::function<void()>{[&] { saver.begin({}); }}}) {
+      EXPECT_THAT(message_of<Error>(call), AllOf(HasSubstr("rank 2"), HasSubstr("same machine")));
+    }
     told += 1;
   });
   EXPECT_EQ(told, 4);

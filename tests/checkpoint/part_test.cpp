@@ -14,12 +14,16 @@
 #include <vector>
 
 #include "checkpoint/checksum.hpp"
+#include "checkpoint/part_ranges.hpp"
 #include "checkpoint/saved_checkpoint.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "checkpoint/store.hpp"
+#include "support/grouping_locale.hpp"
 #include "support/temporary_folder.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
+#include "tessera/checkpoint/safetensors.hpp"
+#include "tessera/checkpoint/weights.hpp"
 
 namespace tessera::part_test {
 namespace {
@@ -119,6 +123,107 @@ TEST_F(Parts, FormACheckpointOnceAllArePresent) {
               AllOf(HasSubstr("part 1 is missing"), HasSubstr("merge")));
 }
 
+/// What `machines` see that have these parts of step 3.
+SeenParts seen(const std::vector<std::pair<int, int>>& ranks_and_parts, int machines,
+               const std::string& save = "a save") {
+  SeenParts seen{.all = {}, .machines = machines};
+  for (const auto& [rank, part] : ranks_and_parts) {
+    seen.all.push_back({.rank = rank, .step = 3, .save = save, .part = part, .parts = 2});
+  }
+  return seen;
+}
+
+TEST_F(Parts, ThatAreMissingHereAreNoDamageAndPassedOverOnlyIfTheyAreNowhere) {
+  test::save_step(store_, system_files(), 2);
+  save_part(store_, 3, 0);
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)newest_checkpoint(run_); }),
+              AllOf(HasSubstr("step 3"), HasSubstr("part 1 is missing"), HasSubstr("merge"),
+                    HasSubstr("name an earlier checkpoint")));
+  const auto newest = [&](const SeenParts& seen) {
+    return newest_checkpoint(run_, NewestOptions{.seen = &seen});
+  };
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                (void)newest(seen({{0, 0}, {1, 1}}, 2));
+              }),
+              AllOf(HasSubstr("part 1 is on rank 1"), HasSubstr("copy the parts")));
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                (void)newest(seen({{0, 0}, {1, 0}}, 1));
+              }),
+              HasSubstr("name an earlier checkpoint"))
+      << "the other machine has not looked";
+  const NewestCheckpoint older = newest(seen({{0, 0}}, 2));
+  EXPECT_EQ(older.path, run_ / "step-00000002");
+  EXPECT_TRUE(older.damaged.empty() && older.damaged_paths.empty());
+  EXPECT_THAT(older.incomplete, testing::ElementsAre(HasSubstr("part 1 is missing")));
+  EXPECT_EQ(newest_checkpoint(run_, NewestOptions{.before = 3}).step, 2);
+
+  fs::remove_all(run_ / part_name(3, 0));
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                (void)newest(seen({{1, 0}, {1, 1}}, 2));
+              }),
+              HasSubstr("part 0 is on rank 1"))
+      << "this machine has none of them";
+  EXPECT_EQ(newest(seen({{1, 1}}, 2)).step, 2);
+}
+
+// An earlier save of a step, by more machines, leaves a part that the later save does not replace.
+TEST_F(Parts, OfAnEarlierSaveDoNotHideACompleteOne) {
+  save_part(store_, 3, 0);
+  save_part(store_, 3, 1);
+  const SavedCheckpoint checkpoint{3};
+  CheckpointPart third = half_of(checkpoint, 1);
+  third.save = "an earlier save";
+  third.part = 2;
+  third.parts = 3;
+  const fs::path partial = store_.begin_part(3, 2);
+  checkpoint.write_files(system_files(), partial);
+  store_.commit_part(partial, third, "{}\n");
+  EXPECT_EQ(newest_checkpoint(run_).step, 3);
+}
+
+TEST_F(Parts, TakeTheNameOfTheNewestWeights) {
+  test::save_step(store_, system_files(), 2);
+  EXPECT_TRUE(fs::exists(run_ / "model.safetensors"));
+  save_part(store_, 3, 0);
+  EXPECT_FALSE(fs::exists(run_ / "model.safetensors")) << "it would be of step 2";
+  test::save_step(store_, system_files(), 1);
+  EXPECT_FALSE(fs::exists(run_ / "model.safetensors"));
+}
+
+// Where other machines' bytes belong, its files have zeros.
+TEST_F(Parts, AreNoWeights) {
+  save_part(store_, 3, 0);
+  const fs::path part = run_ / part_name(3, 0);
+  fs::create_symlink(part / "model.safetensors", folder_ / "link.safetensors");
+  fs::rename(part, folder_ / "renamed");
+  fs::copy(folder_ / "renamed", part);
+  for (const fs::path& path :
+       {part, part / "model.safetensors", folder_ / "renamed", folder_ / "link.safetensors"}) {
+    EXPECT_THAT(message_of<FormatError>([&] {
+                  (void)weights_from(path, [](const auto& info) { return info.full_name(); });
+                }),
+                AllOf(HasSubstr(path.string()), HasSubstr("tessera checkpoint merge")));
+  }
+  test::save_step(store_, system_files(), 4);
+  fs::copy(part / "part.json", run_ / "part.json");
+  EXPECT_NO_THROW((void)SafetensorsReader{run_ / "model.safetensors"}) << "a stray part.json";
+}
+
+TEST(PartRanges, AreReadWhateverTheLocale) {
+  const std::vector<PartRange> ranges{{"a file", 0, 5}, {"b", 1'234'567, 89'012'345'678}};
+  const test::GroupingLocale french;
+  const std::vector<PartRange> read = ranges_of(text_of(ranges));
+  ASSERT_EQ(read.size(), ranges.size());
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    EXPECT_EQ(read[i].file, ranges[i].file);
+    EXPECT_EQ(read[i].first_byte, ranges[i].first_byte);
+    EXPECT_EQ(read[i].bytes, ranges[i].bytes);
+  }
+  for (const char* const text : {"1 x b\n", "12", "1 2", "1 2 b", "99999999999999999999 1 b\n"}) {
+    EXPECT_THROW((void)ranges_of(text), ContractError) << text;
+  }
+}
+
 TEST_F(Parts, AreVerifiedOnTheirOwn) {
   for (const int part : {0, 1}) {
     save_part(store_, 3, part);
@@ -148,6 +253,18 @@ TEST_F(Parts, OldOnesAreRemovedOnceTheNewestIsVerified) {
   EXPECT_THAT(message_of<FormatError>([&] { store_.retain_parts({.last = 1}); }),
               HasSubstr("step-00000003.part-1/model.safetensors"));
   EXPECT_EQ(store_.list_parts().size(), 2U);
+}
+
+// The other machine may lack its part of a later step, or be about to be asked for it.
+TEST_F(Parts, OfLaterStepsThanTheCommitNeitherCountNorGo) {
+  save_part(store_, 8, 0);
+  CheckpointStore resumed{run_, system_files()};
+  for (const std::int64_t step : {4, 5, 6}) {
+    save_part(resumed, step, 0);
+    resumed.retain_parts({.last = 2});
+  }
+  EXPECT_EQ(names_in(run_), (std::set<std::string>{"step-00000005.part-0", "step-00000006.part-0",
+                                                   "step-00000008.part-0"}));
 }
 
 }  // namespace

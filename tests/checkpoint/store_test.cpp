@@ -129,6 +129,20 @@ TEST_F(Store, WeightsAlsoStandInTheRunsFolder) {
   EXPECT_FALSE(fs::exists(run_ / "model.safetensors"));
 }
 
+TEST_F(Store, TheWeightsInTheRunsFolderAreTheNewestCheckpointsAfterAnOlderCommit) {
+  const auto newest = save(5);
+  for (const std::int64_t step : {4, 5, 1}) {  // as of a merge
+    save(step);
+    EXPECT_TRUE(fs::equivalent(run_ / "model.safetensors", newest.folder / "model.safetensors"));
+  }
+  const SavedCheckpoint parted{6, 1};
+  const fs::path partial = store_.begin(6);
+  parted.write_files(files_, partial);
+  store_.commit(partial, parted.manifest(), "{}");
+  save(3);
+  EXPECT_FALSE(fs::exists(run_ / "model.safetensors"));
+}
+
 TEST_F(Store, ALinkInPlaceOfTheWeightsStaysAndTheCommitSaysSo) {
   save(1);
   fs::remove(run_ / "model.safetensors");

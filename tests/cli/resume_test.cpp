@@ -142,14 +142,29 @@ TEST_F(Resume, TakesPartsThatLieSideBySide) {
   refused(
       all + Words{"--steps", "6", "--checkpoint", path("d"), "--resume"},
       {"part 0 is missing", "copy the parts of all machines there", "tessera checkpoint merge"});
-  // A newer step with a missing part is skipped and set aside.
+  // A newer step with a missing part is not damaged, and stays until someone decides.
   train(all + Words{"--steps", "3", "--checkpoint", path("e")});
   fs::rename(path("e/" + step_name(3)), path("d/" + step_name(3)));
-  const Outcome older = trained(all + Words{"--steps", "6", "--checkpoint", path("d"), "--resume"});
-  EXPECT_EQ(older.status, 0) << older.err;
-  EXPECT_THAT(older.err,
-              AllOf(HasSubstr("part 0 is missing"), HasSubstr(step_name(4) + ".part-1.damaged")));
-  expect_same("d/" + step_name(6), "a/" + step_name(6));
+  refused(all + Words{"--steps", "6", "--checkpoint", path("d"), "--resume"},
+          {"part 0 is missing", "name an earlier checkpoint"});
+  EXPECT_TRUE(fs::exists(path("d/" + step_name(4) + ".part-1")));
+  train(all + Words{"--steps", "6", "--checkpoint", path("f"), "--resume-from",
+                    path("d/" + step_name(3))});
+  expect_same("f/" + step_name(6), "a/" + step_name(6));
+}
+
+TEST_F(Resume, WeightsInPartsAreNotTakenForWeights) {
+  train({"--steps", "4", "--checkpoint", path("whole")});
+  const DividedCheckpoint divided{path("whole/" + step_name(4))};
+  for (int part : {0, 1}) { divided.write(part, path("run")); }
+  const std::string part = path("run/" + step_name(4) + ".part-0");
+  for (const std::string& init : {path("run"), part, part + "/model.safetensors"}) {
+    refused({"--steps", "1", "--init", init}, {"--init: " + init, "tessera checkpoint merge"});
+  }
+  const Outcome exported =
+      tessera({"checkpoint", "export", path("run"), "--to", path("w.safetensors")});
+  EXPECT_EQ(exported.status, 2);
+  EXPECT_THAT(exported.err, AllOf(HasSubstr("in parts"), HasSubstr("tessera checkpoint merge")));
 }
 
 // The rate falls along a cosine to the end of the whole run.

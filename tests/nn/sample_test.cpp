@@ -4,6 +4,7 @@
 #include <array>
 
 #include "nn/gpt_course.hpp"
+#include "support/grouping_locale.hpp"
 #include "tessera/world/mesh_shape.hpp"
 #include "tessera/world/run.hpp"
 
@@ -152,6 +153,14 @@ TEST(Generate, WorksDuringTraining) {
     EXPECT_EQ(generate(gpt.module(), gpt.model().world(), generation).size(), 2U);
   };
   EXPECT_EQ(train_course(options, between), train_course(options));
+}
+
+// A rank's tokens reach the others as text.
+TEST(Generate, DoesNotDependOnTheLocale) {
+  const Generation generation{.prompt = {1, 2, 3}, .tokens = 5, .samples = 2};
+  const Texts expected = texts(generation, Strategy::zero3, 2);
+  const test::GroupingLocale french;
+  EXPECT_EQ(texts(generation, Strategy::zero3, 2), expected);
 }
 
 TEST(Generate, RefusesImpossibleValues) {

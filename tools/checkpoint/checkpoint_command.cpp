@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/part.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
 #include "tools/common/standard_streams.hpp"
@@ -12,22 +11,19 @@ namespace tessera::tools {
 
 FolderKind kind_of(const std::filesystem::path& folder) {
   if (is_file(folder / kManifestName)) { return FolderKind::checkpoint; }
-  if (!is_file(folder / kPartName)) { return FolderKind::other; }
-  const bool runs =
-      !steps_in(folder, StepKind::whole).empty() || !steps_in(folder, StepKind::part).empty();
-  return runs ? FolderKind::other : FolderKind::part;
+  return is_part_folder(folder) ? FolderKind::part : FolderKind::other;
 }
 
 std::filesystem::path checkpoint_at(const std::string& path, LoadOptions::What what) {
   const FolderKind kind = kind_of(path);
   if (kind == FolderKind::checkpoint) { return path; }
-  if (kind == FolderKind::part) {
-    throw ConfigError(fmt::format(
-        "{} is one machine's part of a checkpoint; join the parts of all machines first "
-        "(tessera checkpoint merge)",
-        path));
-  }
+  if (kind == FolderKind::part) { throw ConfigError(text_of_part(path)); }
   const NewestCheckpoint newest = newest_checkpoint(path, what);
+  if (!name_is_taken(newest.path)) {
+    throw ConfigError(fmt::format(
+        "{} is in parts; join them first (tessera checkpoint merge {} --to DIR), and give DIR",
+        newest.path.string(), path));
+  }
   for (const std::string& damage : newest.damaged) {
     tell(fmt::format("warning: a newer checkpoint is damaged: {}\n", damage));
   }

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace tessera::tools {
@@ -79,8 +81,11 @@ std::filesystem::path below(const Mount& mount, const std::string& group) {
 }
 
 std::size_t limit_in(const std::filesystem::path& file) {
+  std::string line;
+  std::getline(std::ifstream{file}, line);
   std::size_t bytes = 0;
-  return std::ifstream{file} >> bytes ? bytes : kNone;  // "max": none
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), bytes);
+  return error == std::errc{} ? bytes : kNone;  // "max": none
 }
 
 std::size_t lowest(const Version& version, const std::filesystem::path& root) {

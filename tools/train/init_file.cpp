@@ -154,14 +154,16 @@ void add_file(XXH3_state_t* state, const std::filesystem::path& path) {
 InitPath find_init(const std::string& asked) {
   namespace fs = std::filesystem;
   std::error_code failed;
-  bool has_steps = false;
-  if (fs::is_directory(asked, failed) && !fs::exists(fs::path{asked} / "manifest.json", failed)) {
-    for (const auto& entry : fs::directory_iterator{asked, failed}) {
-      has_steps = has_steps || (entry.is_directory(failed) && step_of(entry.path()));
-    }
+  if (fs::exists(fs::path{asked} / "manifest.json", failed) || !has_steps(asked)) {
+    return {asked};
   }
-  if (!has_steps) { return {asked}; }
   const NewestCheckpoint newest = newest_checkpoint(asked, LoadOptions::What::weights);
+  if (!fs::exists(newest.path, failed)) {
+    throw ConfigError(
+        fmt::format("--init: {} is in parts; join them first (tessera checkpoint merge {} --to "
+                    "DIR), and give DIR",
+                    newest.path.string(), asked));
+  }
   InitPath found{newest.path.string()};
   for (const std::string& damaged : newest.damaged) {
     found.messages.push_back(fmt::format("warning: --init: {}\n", damaged));

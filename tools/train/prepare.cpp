@@ -144,15 +144,15 @@ StrategyPlan plan_of_sampling(const Job& job, Strategy strategy) {
 
 /// Chooses the checkpoint again while the process with rank 0 holds the lock on the folder of
 /// --checkpoint: until then another run may have saved there.
-void choose_again(Job& job) {
+void choose_again(Job& job, const std::optional<SeenParts>& seen) {
   if (!resumes(job.settings)) { return; }
-  job.resume = find_resume(job);
+  job.resume = find_resume(job, seen);
   if (has_rank0(job.settings)) { refuse_other_run(job); }
 }
 
 /// This process's part of prepare(), for settled `settings`.
 Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
-            const std::vector<Room>& rooms, Use use) {
+            const std::vector<Room>& rooms, Use use, const std::optional<SeenParts>& seen = {}) {
   if (use == Use::training) {
     check_gathering(settings, strategies);
     check_optimizer(settings);
@@ -171,7 +171,7 @@ Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
     if (!settings.checkpoint.empty() || resumes(settings)) {
       job.data_content = content_of(job.source.get());
     }
-    if (resumes(settings)) { job.resume = find_resume(job); }
+    if (resumes(settings)) { job.resume = find_resume(job, seen); }
     job.held_out = open_held_out(settings);
     if (job.held_out) { check_held_out(job); }
   }
@@ -210,7 +210,7 @@ Job prepare(const Settings& asked, const std::vector<Strategy>& strategies, Use 
   const Settings settings = settle(asked);
   if (settings.comm == CommChoice::local) {
     Job job = checked(settings, strategies, rooms_of_threads(settings), use);
-    choose_again(job);
+    choose_again(job, {});
     return job;
   }
   std::optional<Job> job;
@@ -219,14 +219,16 @@ Job prepare(const Settings& asked, const std::vector<Strategy>& strategies, Use 
   run_on_ranks(unlimited, [&](World& world) {
     const std::vector<Room> rooms = rooms_of_process(world);
     const Placement placement = placement_of(world, settings);
+    std::optional<SeenParts> seen = seen_parts(world, resumed_run(settings));
     std::string options;
     std::string init;
     together(world, [&] {
       check_placement(settings, placement);
-      job = checked(settings, strategies, rooms, use);
+      job = checked(settings, strategies, rooms, use, seen);
     });
+    seen = seen_parts(world, resumed_run(settings));
     together(world, [&] {
-      choose_again(*job);
+      choose_again(*job, seen);
       options = job_options(*job);
       init = fingerprint_of_weights(job->settings.init);
     });

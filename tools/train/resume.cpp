@@ -57,8 +57,23 @@ bool is_in_run(const fs::path& folder, const fs::path& path) {
   return fs::equivalent(folder, fs::absolute(path).parent_path(), failed);
 }
 
+/// What a resume chooses in the run's folder, with messages.
+Resume resume_of(const NewestCheckpoint& newest, const std::string& option) {
+  Resume resume{.path = newest.path, .step = newest.step, .damaged = newest.damaged_paths};
+  for (const std::string& damaged : newest.damaged) {
+    resume.messages.push_back(fmt::format("warning: {}: {}\n", option, damaged));
+  }
+  for (const std::string& incomplete : newest.incomplete) {
+    resume.messages.push_back(fmt::format(
+        "warning: {}: a step is passed over, as its missing parts are on no machine: {}\n", option,
+        incomplete));
+  }
+  return resume;
+}
+
 /// The newest whole checkpoint of the run in `folder`.
-Resume newest_in(const Settings& settings, const fs::path& folder) {
+Resume newest_in(const Settings& settings, const fs::path& folder,
+                 const std::optional<SeenParts>& seen) {
   const std::string option = settings.resume ? "--resume" : "--resume-from";
   if (!fs::is_directory(folder) || (settings.resume && steps_in(folder).empty())) {
     throw ConfigError(
@@ -68,23 +83,21 @@ Resume newest_in(const Settings& settings, const fs::path& folder) {
   }
   const NewestCheckpoint newest = [&] {
     try {
-      return newest_checkpoint(folder);
+      return newest_checkpoint(folder, NewestOptions{.seen = seen ? &*seen : nullptr});
     } catch (const FormatError&) { throw; } catch (const Error& error) {
       throw ConfigError(fmt::format("{}: {}; leave {} out to begin with step 1 in another folder",
                                     option, error.what(), option));
     }
   }();
-  Resume resume{.path = newest.path, .step = newest.step, .damaged = newest.damaged_paths};
-  for (const std::string& damaged : newest.damaged) {
-    resume.messages.push_back(fmt::format("warning: {}: {}\n", option, damaged));
-  }
+  Resume resume = resume_of(newest, option);
+  resume.seen = seen;
   return resume;
 }
 
-Resume named_by(const Settings& settings) {
-  if (settings.resume) { return newest_in(settings, settings.checkpoint); }
+Resume named_by(const Settings& settings, const std::optional<SeenParts>& seen) {
+  if (settings.resume) { return newest_in(settings, settings.checkpoint, seen); }
   const fs::path path = settings.resume_from;
-  if (!is_checkpoint(path)) { return newest_in(settings, path); }
+  if (!is_checkpoint(path)) { return newest_in(settings, path, seen); }
   return {.path = path, .step = summary_of(path).step};
 }
 
@@ -172,33 +185,37 @@ Resume completed(const Job& job, Resume resume) {
 
 }  // namespace
 
-Resume find_resume(const Job& job) {
-  return completed(job, named_by(job.settings));
+fs::path resumed_run(const Settings& settings) {
+  return settings.resume ? settings.checkpoint : settings.resume_from;
+}
+
+Resume find_resume(const Job& job, const std::optional<SeenParts>& seen) {
+  return completed(job, named_by(job.settings, seen));
 }
 
 Resume find_older(const Job& job, const std::string& damage) {
   const Resume& former = *job.resume;
-  Resume older;
-  older.damaged = former.damaged;
-  const auto pass_over = [&](const fs::path& path, const std::string& why) {
-    older.messages.push_back(fmt::format("warning: --resume: {}\n", why));
-    older.damaged.push_back(path);
-  };
-  pass_over(former.path, damage);
-  const std::vector<fs::path> steps = steps_in(job.settings.checkpoint);
-  for (auto path = steps.rbegin(); path != steps.rend(); ++path) {
-    if (*step_of(*path) >= former.step) { continue; }
-    older.path = *path;
-    older.step = *step_of(*path);
+  const NewestOptions options{.before = former.step, .seen = former.seen ? &*former.seen : nullptr};
+  const NewestCheckpoint newest = [&] {
     try {
-      (void)summary_of(*path);
-      return completed(job, older);
-    } catch (const FormatError& error) { pass_over(*path, error.what()); }
-  }
-  throw FormatError(
-      fmt::format("--resume: {}; {} has no earlier checkpoint that is whole; begin a "
-                  "new run in another folder",
-                  damage, job.settings.checkpoint));
+      return newest_checkpoint(job.settings.checkpoint, options);
+    } catch (const Error& error) {
+      throw FormatError(
+          fmt::format("--resume: {}; {} has no earlier checkpoint that is whole ({}); begin a new "
+                      "run in another folder",
+                      damage, job.settings.checkpoint, error.what()));
+    }
+  }();
+  Resume older = resume_of(newest, "--resume");
+  older.seen = former.seen;
+  older.messages.insert(older.messages.begin(), fmt::format("warning: --resume: {}\n", damage));
+  older.damaged.insert(older.damaged.begin(), former.path);
+  older.damaged.insert(older.damaged.begin(), former.damaged.begin(), former.damaged.end());
+  return completed(job, older);
+}
+
+bool has_steps(const fs::path& folder) {
+  return !steps_in(folder).empty();
 }
 
 void refuse_other_run(const Job& job) {

@@ -90,9 +90,18 @@ fs::path checkpoint_of(const Job& job, const RunResult& result) {
   return fs::path{job.settings.checkpoint} / result.checkpoint.path.filename();
 }
 
-/// The weights of the newest checkpoint. Weights in several files, and those of a part, have no
-/// single name in the run's folder.
+/// Whether the newest checkpoint is in parts, of which this machine has one.
+bool is_in_parts(const RunResult& result) {
+  return step_of(result.checkpoint.path) != result.checkpoint.step;
+}
+
+/// Completes "weights in" for the newest checkpoint. Weights in several files have no single name
+/// in the run's folder, and those of a part are no weights.
 std::string weights_of(const Job& job, const RunResult& result) {
+  if (is_in_parts(result)) {
+    return fmt::format("the parts of all machines, of which {} is one (tessera checkpoint merge)",
+                       checkpoint_of(job, result).string());
+  }
   const fs::path weights = checkpoint_of(job, result) / kWeights;
   if (!fs::exists(weights)) { return weights.string() + ".index.json"; }
   const fs::path name = fs::path{job.settings.checkpoint} / kWeights;
@@ -126,7 +135,7 @@ void print_result(const Job& job, const RunResult& result) {
   for (const DeviceLedger& ledger : result.devices) { say(fmt::format("\n{}", ledger.text())); }
   if (!result.checkpoint.path.empty()) {
     const DType precision = job.settings.precision;
-    say(fmt::format("checkpoint of step {} in {}\n", step_of(result.checkpoint.path).value_or(0),
+    say(fmt::format("checkpoint of step {} in {}\n", result.checkpoint.step,
                     checkpoint_of(job, result).string()));
     say(fmt::format(
         "weights in {}{}\n", weights_of(job, result),

@@ -132,7 +132,8 @@ class RankTrainer {
     if (!checkpointer_) { return; }
     const std::int64_t steps = gpt_.model().steps();
     keep_failure([&] { checkpointer_->finish(); });
-    if (step_of(checkpointer_->newest()) == steps) { return; }
+    const SaveReport newest = checkpointer_->report();
+    if (!newest.path.empty() && newest.step == steps) { return; }
     checkpointer_->save(extras_after(steps));
     checkpointer_->finish();
   }
@@ -154,8 +155,7 @@ class RankTrainer {
   [[nodiscard]] std::size_t loaded_host_bytes() const noexcept { return loaded_host_bytes_; }
   /// The newest checkpoint of this run; empty if there is none.
   [[nodiscard]] SaveReport checkpoint() const {
-    return checkpointer_ ? SaveReport{checkpointer_->newest(), checkpointer_->warning()}
-                         : SaveReport{};
+    return checkpointer_ ? checkpointer_->report() : SaveReport{};
   }
 
  private:

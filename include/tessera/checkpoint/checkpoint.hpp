@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -90,6 +91,7 @@ struct SaveReport {
   /// The reason if `model.safetensors` in the folder of the run does not have the checkpoint's
   /// weights; otherwise empty. The checkpoint itself is complete.
   std::string warning = {};
+  std::int64_t step = 0;  ///< the step of the checkpoint
 
   /// Returns the path.
   operator const std::filesystem::path&() const noexcept { return path; }
@@ -102,8 +104,11 @@ struct SaveReport {
 /// is called between steps, after optimize_with.
 ///
 /// Errors: ContractError on all ranks for calls out of order, names that are not unique, and ranks
-///         that give other values, buffers or options than rank 0. Error on all ranks, with the
-///         reason of the first rank that failed. Existing checkpoints do not change then.
+///         that give other values, buffers or options than rank 0. ConfigError if the folder of the
+///         step holds a checkpoint of another model (its weights have other names or shapes), or if
+///         `folder` holds a later one, unless the model was loaded from `folder`: newest_checkpoint
+///         would take that for the newest. Error on all ranks, with the reason of the first rank
+///         that failed. Existing checkpoints do not change then.
 SaveReport save(ShardedModel& model, const std::filesystem::path& folder,
                 const CheckpointExtras& extras = {}, const SaveOptions& options = {});
 
@@ -142,11 +147,49 @@ struct NewestCheckpoint {
   std::int64_t step = 0;                  ///< the step of the checkpoint
   std::vector<std::string> damaged = {};  ///< newer checkpoints, each with its damage
   std::vector<std::filesystem::path> damaged_paths = {};  ///< their folders, in the same order
+  /// Newer steps of which some part exists on no machine, each with what is missing.
+  std::vector<std::string> incomplete = {};
+};
+
+/// The parts of checkpoints that the machines of a job have, each in a folder of its own.
+struct SeenParts {
+  /// One part, seen by one rank.
+  struct Part {
+    int rank = 0;           ///< the rank that sees it
+    std::int64_t step = 0;  ///< the step of its checkpoint
+    std::string save;       ///< equal in all parts of one save
+    int part = 0;           ///< its number, from 0
+    int parts = 1;          ///< the number of parts of the save
+  };
+  std::vector<Part> all = {};  ///< by rank
+  int machines = 1;            ///< the number of machines that have looked
+};
+/// *Collective.* Returns the parts that the ranks see in their `folder`, the same on all ranks. A
+/// folder that cannot be read counts as empty.
+[[nodiscard]] SeenParts seen_parts(World& world, const std::filesystem::path& folder);
+
+/// What newest_checkpoint looks for.
+struct NewestOptions {
+  LoadOptions::What what = LoadOptions::What::everything;  ///< what is to be loaded
+  /// Only checkpoints of earlier steps count.
+  std::int64_t before = std::numeric_limits<std::int64_t>::max();
+  /// What the other machines have; null if this process knows of no other.
+  const SeenParts* seen = nullptr;
 };
 /// Returns the newest checkpoint in `folder` whose manifest agrees with the files of what is to be
 /// loaded: all of them, or those of the weights. `load` compares checksums; this call does not. The
-/// paths in the result are relative if `folder` is. Throws ConfigError that lists the folder's
-/// contents if it has no whole checkpoint, and FormatError with the damage if all are damaged.
+/// paths in the result are relative if `folder` is.
+///
+/// A newer step of which parts are missing in `folder` is no damage: the missing parts may be on
+/// other machines. It is passed over only if `seen` shows that they are on none, and as many
+/// machines have looked as the save has parts.
+///
+/// Errors: ConfigError that lists the folder's contents if it has no whole checkpoint, and that
+///         names the missing parts of a newer step that is not passed over. FormatError with the
+///         damage if all are damaged.
+[[nodiscard]] NewestCheckpoint newest_checkpoint(const std::filesystem::path& folder,
+                                                 const NewestOptions& options);
+/// The same for a process that knows of no other machine.
 [[nodiscard]] NewestCheckpoint newest_checkpoint(
     const std::filesystem::path& folder, LoadOptions::What what = LoadOptions::What::everything);
 

@@ -12,7 +12,7 @@ namespace tessera {
 
 /// How a Checkpointer saves.
 struct CheckpointerOptions {
-  /// The run's folder, with one folder for each checkpoint. A relative path keeps the meaning that
+  /// The run's folder, with one folder for each checkpoint: of one run and one model. A relative path keeps the meaning that
   /// it has when the Checkpointer is made.
   std::filesystem::path folder;
   std::int64_t every = 0;  ///< steps between saves; 0: none by steps
@@ -49,9 +49,11 @@ struct CheckpointerOptions {
 ///          During a save rank 0 also holds the trainer's buffers there. No device memory.
 /// Errors:  the constructor makes the run's folder, and the folder of a checkpoint, which it
 ///          removes again: what would keep every save from being written is an Error there, before
-///          the first step. An error in the background is thrown, on all ranks, by the next
-///          `after_step` or `finish`. The run can go on, and later saves are tried. Otherwise as
-///          tessera::save.
+///          the first step. The first save is a ConfigError in a folder that holds a later
+///          checkpoint than the model's step, unless the model was loaded from that folder: a
+///          resume would take that for the newest. An error in the background is thrown, on all
+///          ranks, by the next `after_step` or `finish`. The run can go on, and later saves are
+///          tried. Otherwise as tessera::save.
 class Checkpointer {
  public:
   /// *Collective.* Prepares saves of `model`, which must outlive this object. It is called after
@@ -72,10 +74,12 @@ class Checkpointer {
   void save(const CheckpointExtras& extras);
   /// *Collective.* Waits until a save in progress is complete.
   void finish();
-  /// Returns the absolute path of the newest checkpoint that this object has completed; empty if
-  /// there is none.
+  /// Returns the newest checkpoint that this object has completed; its path is empty if there is
+  /// none. Its warning and step are the same on all ranks.
+  [[nodiscard]] SaveReport report() const;
+  /// Returns the path of `report`.
   [[nodiscard]] std::filesystem::path newest() const;
-  /// Returns SaveReport::warning of `newest`, the same on all ranks.
+  /// Returns the warning of `report`.
   [[nodiscard]] std::string warning() const;
 
  private:

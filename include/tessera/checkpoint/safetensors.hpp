@@ -21,7 +21,8 @@ namespace tessera {
 ///
 /// Errors:  FormatError with path, offset and the expected content: for a missing or short file, an
 ///          invalid header, tensors that overlap, leave gaps or end beyond the file, a tensor whose
-///          size does not fit its shape, and tensors that are not in the file that an index names.
+///          size does not fit its shape, tensors that are not in the file that an index names, and
+///          files of one machine's part of a checkpoint, where other machines' bytes are zeros.
 /// Threads: one thread at a time. Each rank opens a reader of its own.
 class SafetensorsReader {
  public:

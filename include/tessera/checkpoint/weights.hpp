@@ -19,8 +19,9 @@ using WeightName = std::function<std::string(const ParameterInfo&)>;
 void save_weights(ShardedModel& model, const std::filesystem::path& path, const WeightName& name);
 
 /// Returns an initialiser that reads each rank's part from the file at `path`. Throws FormatError
-/// at once if the file cannot be read; the initialiser throws it for a parameter that is missing or
-/// has another shape. Ranks that are threads may share it; they then read one after the other.
+/// at once if the file cannot be read or is of one machine's part of a checkpoint; the initialiser
+/// throws it for a parameter that is missing or has another shape. Ranks that are threads may share
+/// it; they then read one after the other.
 [[nodiscard]] Initializer weights_from(const std::filesystem::path& path, WeightName name);
 
 }  // namespace tessera

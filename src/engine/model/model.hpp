@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/model/declaration.hpp"
@@ -93,6 +94,9 @@ class Model {
   void require_between_steps(const char* call) const;
   /// Resumes after step `step` of another run. Without an optimizer `scalars` is not used.
   void continue_after(std::int64_t step, const kernels::StepScalars& scalars);
+  /// The folder of the run whose checkpoint the state was loaded from; empty if there is none.
+  [[nodiscard]] const std::string& loaded_run() const noexcept { return loaded_run_; }
+  void set_loaded_run(std::string folder) { loaded_run_ = std::move(folder); }
 
   // Queries.
   [[nodiscard]] World& world() const noexcept { return world_; }
@@ -126,6 +130,7 @@ class Model {
   int uncaught_ = std::uncaught_exceptions();  // exceptions in flight when the model was made
   std::uint32_t number_;                       // counts the models of this process, from 1
   std::shared_ptr<TensorLives> lives_ = std::make_shared<TensorLives>();
+  std::string loaded_run_;
   Journal journal_;
   Declaration declaration_;
   UseOrder evaluation_order_;

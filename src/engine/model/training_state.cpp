@@ -481,6 +481,14 @@ void TrainingState::write(const StatePiece& piece, std::int64_t first, std::int6
   world.compute_stream().wait();
 }
 
+const std::string& TrainingState::loaded_run() const noexcept {
+  return model_.loaded_run();
+}
+
+void TrainingState::set_loaded_run(std::string folder) {
+  model_.set_loaded_run(std::move(folder));
+}
+
 // Units are in declaration order, the same on all ranks.
 void TrainingState::end_write(const StateCounters& counters) {
   model_.require_between_steps(call_.c_str());

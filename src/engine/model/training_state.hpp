@@ -191,6 +191,11 @@ class TrainingState {
   /// `previous_report` then cover steps made from here on.
   void end_write(const StateCounters& counters);
 
+  /// The folder of the run whose checkpoint the model's whole state was loaded from; empty if there
+  /// is none.
+  [[nodiscard]] const std::string& loaded_run() const noexcept;
+  void set_loaded_run(std::string folder);
+
  private:
   void list_unit(std::size_t unit);
 
