@@ -165,7 +165,8 @@ TEST_F(Plan, OfALargeModelTakesLittleTimeAndMemory) {
   EXPECT_THAT(outcome.out, HasSubstr("64728743936 parameters"));
 }
 
-// Of 1,024 places those along tensor are planned once for each size of their parts.
+// Of 1,024 places those along tensor are planned once for each size of their parts. On an idle
+// machine a stack takes 0.4 s and a GPT 1.5 s, instead of minutes; a busy one takes twice as long.
 TEST_F(Plan, OfALargeMeshTakesLittleTime) {
   const std::string shard = TESSERA_SANITIZED ? "2" : "64";
   const std::string ranks = TESSERA_SANITIZED ? "2048" : "65536";

@@ -38,6 +38,13 @@ TEST(WaitClock, StandsStillWhileTheWaiterDoesNotRun) {
   EXPECT_LE(counted(300s, 10h, 1), 1s);
   EXPECT_LE(counted(300s, 10h, 16), 16s);
   EXPECT_LE(counted(2s, 1min, 1), 250ms);
+  WaitClock clock{2s, &read_real_now};
+  real_now += 1min;
+  const WaitClock::Time stopped = clock.now();
+  EXPECT_GT(clock.left_out(), 59s);
+  real_now += 10ms;
+  EXPECT_EQ(clock.now() - stopped, 10ms);
+  EXPECT_EQ(clock.left_out(), 0s);
 }
 
 // The slowest wakings of a busy machine are some tenths of a second apart.

@@ -306,9 +306,15 @@ TEST_F(MpiCommand, AJobOfOneProcessRuns) {
 
 TEST_F(MpiCommand, RefusesRanksThatAreNotItsProcesses) {
   refused(2, model("train", {"--ranks", "3"}), 2,
-          {"error: --ranks 3: ", "one of 2 processes", "leave --ranks out"});
-  refused(2, model("compare", {"--comm", "local"}), 2,
-          {"error: --comm local: ", "one of 2 processes", "--ranks 2"});
+          {"error: --ranks 3: ", "one of 2 processes", "leave --ranks out", "--comm local",
+           "if it did not, unset "});
+}
+
+TEST_F(MpiCommand, WithCommLocalEveryProcessIsARunOfItsOwn) {
+  const Outcome outcome =
+      job(2, model("train", {"--comm", "local", "--ranks", "2", "--steps", "1"}));
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(count("ddp on 2 ranks,", outcome.out), 2) << outcome.out;
 }
 
 TEST_F(MpiCommand, ReportsAProblemOfEveryProcessOnce) {

@@ -30,10 +30,14 @@ class WaitClock {
   /// Reads the clock.
   [[nodiscard]] Time now() noexcept {
     const Time real = real_();
-    now_ += std::min(real - read_, most_);
+    const Duration gap = real - read_;
+    now_ += std::min(gap, most_);
+    left_out_ = std::max(gap - most_, Duration{});
     read_ = real;
     return now_;
   }
+  /// The real time that the last reading left out: the waiter did not run.
+  [[nodiscard]] Duration left_out() const noexcept { return left_out_; }
   /// How long a waiter may sleep between two readings.
   [[nodiscard]] Duration tick() const noexcept { return most_ / 2; }
 
@@ -66,6 +70,7 @@ class WaitClock {
   Duration most_;
   Time read_;  // the real time of the last reading
   Time now_;
+  Duration left_out_{};
 };
 
 /// A WaitClock with an end: a wait of `longest` from its construction on.

@@ -81,7 +81,11 @@ class MpiControlPlane::Stillness {
   explicit Stillness(std::chrono::milliseconds patience)
       : patience_{patience}, clock_{patience}, moved_{clock_.now()}, looked_{moved_} {}
 
-  void look() noexcept { looked_ = clock_.now(); }
+  // A rank that was stopped for long begins to wait anew for those that have missed it.
+  void look() noexcept {
+    looked_ = clock_.now();
+    if (clock_.left_out() > std::max(patience_ / 2, kTurn)) { looks_ = 0; }
+  }
   void something_moved() noexcept {
     looked_ = moved_ = clock_.now();
     looks_ = 0;
@@ -179,7 +183,7 @@ std::vector<std::string> MpiControlPlane::exchange(const MpiRoute& route,
 }
 
 void MpiControlPlane::report_late(const MpiWait& why, const std::vector<int>& missing,
-                                  const Stillness& still) {
+                                  Stillness& still) {
   const bool after_deadline = another_waits_ && still.begins();
   if (!begin_report({missing, after_deadline, why.late(still.waited(), missing)})) {
     // Another thread of this rank has done so.
@@ -189,7 +193,7 @@ void MpiControlPlane::report_late(const MpiWait& why, const std::vector<int>& mi
   Verdict found{.reporter = rank(), .guilty = missing, .text = {}};
   try {
     tell_late();
-    hear_others_that_wait();
+    hear_others_that_wait(still);
     found = verdict();
   } catch (const std::bad_alloc&) {  // another thread waits for the result
   }
@@ -204,11 +208,12 @@ bool MpiControlPlane::begin_report(const LateReport& report) {
   return late_.try_emplace(rank(), report).second;
 }
 
-void MpiControlPlane::hear_others_that_wait() noexcept {
+void MpiControlPlane::hear_others_that_wait(Stillness& still) noexcept {
   Patience patience{kTurn};
   try {
     while (!failed() && !patience.over()) {
       listen();
+      still.look();  // this time counts as waited for too
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
   } catch (const std::exception&) {  // MPI has failed: no message can arrive

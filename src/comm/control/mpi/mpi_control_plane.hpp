@@ -88,9 +88,9 @@ class MpiControlPlane final : public ControlPlane {
   /// failure and names only ranks without one. If all report late, those that began to wait after
   /// the first report are the late ones (first_blame).
   [[noreturn]] void report_late(const MpiWait& why, const std::vector<int>& missing,
-                                const Stillness& still);
+                                Stillness& still);
   [[nodiscard]] bool begin_report(const LateReport& report);
-  void hear_others_that_wait() noexcept;
+  void hear_others_that_wait(Stillness& still) noexcept;
   /// The rank that reports, the ranks that it names, and its text: equal on every rank that has
   /// heard the same.
   struct Verdict {
