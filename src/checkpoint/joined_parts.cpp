@@ -86,7 +86,7 @@ void check_cover_of(const std::string& file, std::uint64_t bytes,
   }
 }
 
-/// Of parts of one step, those of the save that has all of its parts; all parts if none has. An
+/// Returns the parts of the one save that has all of its parts; all `parts` if none has. An
 /// earlier save of the step, by more machines, leaves parts that the later one does not replace.
 std::vector<FoundPart> one_save(const std::vector<FoundPart>& parts) {
   std::map<std::string, std::vector<FoundPart>> saves;

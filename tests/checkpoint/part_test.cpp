@@ -142,13 +142,9 @@ TEST_F(Parts, ThatAreMissingHereAreNoDamageAndPassedOverOnlyIfTheyAreNowhere) {
   const auto newest = [&](const SeenParts& seen) {
     return newest_checkpoint(run_, NewestOptions{.seen = &seen});
   };
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                (void)newest(seen({{0, 0}, {1, 1}}, 2));
-              }),
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)newest(seen({{0, 0}, {1, 1}}, 2)); }),
               AllOf(HasSubstr("part 1 is on rank 1"), HasSubstr("copy the parts")));
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                (void)newest(seen({{0, 0}, {1, 0}}, 1));
-              }),
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)newest(seen({{0, 0}, {1, 0}}, 1)); }),
               HasSubstr("name an earlier checkpoint"))
       << "the other machine has not looked";
   const NewestCheckpoint older = newest(seen({{0, 0}}, 2));
@@ -158,9 +154,7 @@ TEST_F(Parts, ThatAreMissingHereAreNoDamageAndPassedOverOnlyIfTheyAreNowhere) {
   EXPECT_EQ(newest_checkpoint(run_, NewestOptions{.before = 3}).step, 2);
 
   fs::remove_all(run_ / part_name(3, 0));
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                (void)newest(seen({{1, 0}, {1, 1}}, 2));
-              }),
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)newest(seen({{1, 0}, {1, 1}}, 2)); }),
               HasSubstr("part 0 is on rank 1"))
       << "this machine has none of them";
   EXPECT_EQ(newest(seen({{1, 1}}, 2)).step, 2);

@@ -12,8 +12,8 @@ namespace tessera {
 
 /// How a Checkpointer saves.
 struct CheckpointerOptions {
-  /// The run's folder, with one folder for each checkpoint: of one run and one model. A relative path keeps the meaning that
-  /// it has when the Checkpointer is made.
+  /// The run's folder, with one folder for each checkpoint: of one run and one model. A relative
+  /// path keeps the meaning that it has when the Checkpointer is made.
   std::filesystem::path folder;
   std::int64_t every = 0;  ///< steps between saves; 0: none by steps
   /// Minutes between saves, by the clock of rank 0; 0: none by time. Rank 0 announces after how
