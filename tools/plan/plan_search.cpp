@@ -62,11 +62,10 @@ void count_traffic(Choice& choice) {
 /// How many more micro-batches a pipeline needs to be idle for less than a fifth of a step: the
 /// total needed is four per place along it, divided by the stages of a rank.
 std::int64_t micro_batches_lacking(const Settings& settings) {
-  const int places = ranks_along(settings, "pipe");
+  const std::int64_t places = ranks_along(settings, "pipe");
   if (places == 1) { return 0; }
   const std::int64_t chunks = stages_of(settings) / places;
-  return std::max<std::int64_t>(0,
-                                ceil_div<std::int64_t>(4 * places, chunks) - settings.accumulate);
+  return std::max<std::int64_t>(0, ceil_div(4 * places, chunks) - settings.accumulate);
 }
 
 /// `settings` with the interleaved schedule, with the fewest stages per rank that shorten the
