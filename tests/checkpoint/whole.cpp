@@ -273,7 +273,7 @@ void try_all(std::uint64_t seed, int damages, const fs::path& folder) {
            .save = {.shard_bytes = std::uint64_t{1} << 30},
            .steps = draws.below(3)};
     if (draws.one_in(2)) {
-      run.save.shard_bytes = static_cast<std::uint64_t>(100 + draws.below(4'000));
+      run.save.shard_bytes = 100 + static_cast<std::uint64_t>(draws.below(4'000));
     }
     fs::remove_all(folder / "run");
     paths = saved(run, folder / "run", draws.one_in(2));
