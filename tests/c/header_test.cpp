@@ -443,8 +443,7 @@ void expect_refused(Place& at, tessera_status status, const Wrong& value, const 
   bool named = false;
   for (const std::string& word : value.words) { named = named || text.find(word) != text.npos; }
   EXPECT_TRUE(named) << what << ": the text is: " << text;
-  // Bytes between members are not written either.
-  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bytes between members stay too
   EXPECT_EQ(std::memcmp(&at.results, &at.before, sizeof at.results), 0)
       << what << ": a result was written";
   at.results = at.before;
