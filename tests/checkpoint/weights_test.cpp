@@ -148,12 +148,12 @@ TEST(Weights, ValuesBeyondTheParametersDtypeAreRefusedByNameAndCount) {
     };
   };
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
-    for (const auto& [compute, large] :
-         {std::pair{DType::fp16, -70'000.0F}, {DType::bf16, 3.4e38F}}) {
-      run_ranks(1, [&, compute = compute, large = large](World& world) {
+    for (const DType compute : {DType::fp16, DType::bf16}) {
+      run_ranks(1, [&](World& world) {
         ShardedModel model{world, {.strategy = strategy, .compute = compute}};
         declare(model);
-        EXPECT_THAT(message_of<ConfigError>([&] { model.materialize(all_ones_but(large)); }),
+        const auto beyond = all_ones_but(compute == DType::fp16 ? -70'000.0F : 3.4e38F);
+        EXPECT_THAT(message_of<ConfigError>([&] { model.materialize(beyond); }),
                     AllOf(HasSubstr("'h.0.bias': 3 of its values, the first "),
                           HasSubstr("at element 3"), HasSubstr(std::string{to_string(compute)})));
         model.materialize(all_ones_but(60'000.0F));  // still only declared
