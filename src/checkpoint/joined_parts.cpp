@@ -14,8 +14,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::uint64_t kMostTextBytes = std::uint64_t{1} << 28;
-
 void check_save(const std::vector<FoundPart>& parts) {
   const CheckpointPart& first = parts.front().part;
   std::vector<bool> found(static_cast<std::size_t>(first.parts));
@@ -101,7 +99,7 @@ std::vector<FoundPart> one_save(const std::vector<FoundPart>& parts) {
 
 FoundPart read_part(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kPartName;
-  FoundPart found{folder, parse_part(path.string(), read_text(path, kMostTextBytes))};
+  FoundPart found{folder, parse_part(path.string(), read_text(path, kMostPartBytes))};
   require_step(folder, found.part.manifest.step);
   return found;
 }

@@ -12,6 +12,8 @@ namespace tessera {
 
 inline constexpr int kCheckpointFormat = 1;
 inline constexpr std::string_view kManifestName = "manifest.json";
+/// A larger file is refused before it is read.
+inline constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 28;
 inline constexpr std::string_view kProvenanceName = "provenance.json";
 
 /// A tensor as listed in the manifest.

@@ -22,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMostParts = 1'000'000;
-constexpr std::uint64_t kMostPartBytes = std::uint64_t{1} << 28;
 
 std::uint64_t end_of(const PartRange& range) {
   return range.first_byte + range.bytes;

@@ -12,6 +12,8 @@
 namespace tessera {
 
 inline constexpr std::string_view kPartName = "part.json";
+/// A larger file is refused before it is read.
+inline constexpr std::uint64_t kMostPartBytes = std::uint64_t{1} << 28;
 
 /// Bytes of one file that a part holds, at their offset in the file.
 struct PartRange {

@@ -20,8 +20,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 28;
-
 Manifest manifest_in(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kManifestName;
   std::error_code ignored;

@@ -26,8 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 28;
-
 std::vector<CheckpointStore::Entry> entries_in(const fs::path& folder, StepKind kind) {
   std::vector<CheckpointStore::Entry> entries;
   std::string last;
