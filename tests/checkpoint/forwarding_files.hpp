@@ -37,4 +37,14 @@ class ForwardingFiles : public FileSystem {
   FileSystem& system_ = system_files();
 };
 
+/// The system's files, under the name of one of several machines.
+class FilesOf final : public ForwardingFiles {
+ public:
+  explicit FilesOf(int machine) : name_{"machine" + std::to_string(machine)} {}
+  [[nodiscard]] std::string machine() const override { return name_; }
+
+ private:
+  std::string name_;
+};
+
 }  // namespace tessera::test

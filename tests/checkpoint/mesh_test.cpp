@@ -365,16 +365,6 @@ TEST(Meshes, ThatCutWithinBlocksRefuseMomentsOfEightBits) {
             HasSubstr("choose `moments` bf16 or fp32")));
 }
 
-/// The system's files, under the name of one of several machines.
-class FilesOf final : public ForwardingFiles {
- public:
-  explicit FilesOf(int machine) : name_{"machine" + std::to_string(machine)} {}
-  [[nodiscard]] std::string machine() const override { return name_; }
-
- private:
-  std::string name_;
-};
-
 /// Saves on two machines without a shared file system, each with one half of the ranks. Rehearses
 /// before: what that accepts can be saved, and what it refuses cannot.
 void save_in_halves(const MeshJob& job, const TemporaryFolder& folder) {

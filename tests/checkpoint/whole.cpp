@@ -136,16 +136,6 @@ void require_loads_elsewhere(Draws& draws, const Run& run, const fs::path& check
   }
 }
 
-/// The system's files, under the name of one of several machines.
-class FilesOf final : public ForwardingFiles {
- public:
-  explicit FilesOf(int machine) : name_{fmt::format("machine{}", machine)} {}
-  [[nodiscard]] std::string machine() const override { return name_; }
-
- private:
-  std::string name_;
-};
-
 /// Saves on two machines without a shared file system: what a rehearsal accepts is saved and loads,
 /// and what it refuses is not saved. Returns whether it was saved.
 bool saves_in_parts(const Run& run, const fs::path& whole, const fs::path& folder) {
