@@ -45,7 +45,7 @@ class Places(Training):
         if end.status == 0:
             return same()
         end.require_status(1, 2, 3, 4)
-        end.require(wants is None or wants(end.err), "the error does not name the limit")
+        end.require(wants is None or wants(end.err), "the error names another limit, or none")
         return "ended with an error"
 
     # ---- variables
@@ -85,8 +85,10 @@ class Places(Training):
         compiler = shutil.which("cc") or shutil.which("gcc")
         if compiler is None:
             return NOT_POSSIBLE
-        subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "clock.so", CLOCK, "-ldl"],
-                       check=True)
+        built = subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "clock.so", CLOCK, "-ldl"],
+                               check=False)
+        if built.returncode != 0:
+            return NOT_POSSIBLE
         end, same = self.train(draws, folder, steps=20,
                                more=("--checkpoint", folder / "c", "--checkpoint-every", 3),
                                env={**os.environ, "LD_PRELOAD": str(folder / "clock.so")})

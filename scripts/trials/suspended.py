@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 
-from common import NOT_POSSIBLE, MPIRUN, Trial, Training
+from common import NOT_POSSIBLE, MPIRUN, Failed, Trial, Training
 
 STEPS = 3000
 
@@ -49,6 +49,8 @@ class Suspended(Training):
         process = self.trial.start(self.words(folder, 2, STEPS, "--deadline", 1))
         for _ in range(3):
             time.sleep(draws.uniform(0.05, 0.2))
+            if process.poll() is not None:
+                raise Failed("the run ended before it was stopped")
             stop([process.pid], 1.3)
         return self.require_same(self.trial.end_of(process), folder, 2, STEPS)
 

@@ -386,11 +386,7 @@ std::vector<Wrong> wrong_numbers(const DeclaredValue& argument, const Place& at)
     return wrong({"count", "elems", "elements"}, {kLeastWide, std::int64_t{-1}, kMostWide});
   }
   if (type == "size_t" && name == "count") { return wrong<Bits>({"elements"}, {~Bits{0}}); }
-  if (type == "size_t" && name == "size") {
-    const bool room = at.before.path[0] == '\0';  // of tessera_newest_checkpoint: any large one
-    return wrong<Bits>({"size", "room"},
-                       room ? std::initializer_list<Bits>{0, 1} : std::initializer_list<Bits>{0});
-  }
+  if (type == "size_t" && name == "size") { return wrong<Bits>({"size", "room"}, {0, 1}); }
   if (type == "uint64_t" && name == "bytes") { return wrong<Bits>({"mine"}, {~Bits{0}}); }
   if (type == "float") {
     return wrong({name}, {std::numeric_limits<float>::quiet_NaN(), -1.0F,
@@ -640,7 +636,7 @@ const std::set<std::string>& any_member() {
       "tessera_optimizer_options.rounding_seed",
       // SGD's; read with that rule only
       "tessera_optimizer_options.momentum",
-      // no effect without a CUDA device; negative ones are refused with one
+      // no effect without a CUDA device
       "tessera_model_options.bucket_bytes",
       "tessera_model_options.first_bucket_bytes",
       "tessera_save_options.shard_bytes",
@@ -695,7 +691,7 @@ std::vector<Wrong> wrong_members(const DeclaredValue& member, std::size_t bytes)
   }
   if (type == "float") { return wrong(words, {std::numeric_limits<float>::quiet_NaN()}); }
   if (type == "int64_t") { return wrong(words, {kLeastWide}); }
-  if (type == "uint64_t") { return wrong<Bits>(words, {}); }
+  if (type == "uint64_t") { return wrong<Bits>(words, {~Bits{0}}); }
   if (member.name == "accumulate") { return wrong(words, {kLeast}); }  // as many as one likes
   return wrong(words, {kLeast, kMost});
 }

@@ -355,7 +355,6 @@ TEST(Manifest, TensorsThatOverlapOrLieBeyondTheirFileAreRefused) {
               AllOf(HasSubstr("'scale'"), HasSubstr("ends at byte")));
 }
 
-// However the text is cut or extended, the only error is FormatError.
 // What `load` would refuse, `verify` must not call whole.
 TEST(Manifest, StateThatNoModelLoadsIsRefused) {
   struct Change {
@@ -387,6 +386,7 @@ TEST(Manifest, StateThatNoModelLoadsIsRefused) {
       HasSubstr("no tensor in empty.safetensors"));
 }
 
+// However the text is cut or extended, the only error is FormatError.
 TEST(Manifest, ATextThatEndsAnywhereIsRefused) {
   const std::vector<test::StateTensor> tensors = small_state();
   const std::string good =

@@ -195,7 +195,7 @@ TEST(PlanSearch, SplitsLayersByAnyNumberThatStaysWithinAMachine) {
               testing::ElementsAre("shard=3,tensor=2", "shard=2,tensor=3", "tensor=6"));
   EXPECT_THAT(meshes("6", "2"), testing::ElementsAre("shard=3,tensor=2")) << "two heads";
   EXPECT_THAT(meshes("12", "6"), testing::ElementsAre("shard=6,tensor=2", "shard=3,tensor=4"))
-      << "3 ranks of the second machine's neighbours would be on the first";
+      << "with groups of 3 or 6, ranks 6 and 7 would share one with ranks of the second machine";
 }
 
 // A tied table that places along pipe share cannot be updated by the host: no mesh with pipe then.

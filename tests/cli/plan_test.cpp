@@ -151,7 +151,7 @@ TEST_F(Plan, TablesFitHundredColumns) {
 }
 
 // 70 billion parameters on 1,024 ranks, and a billion tokens per micro-batch: about a second of
-// processor time (ten on a slow machine), and less than 200 MB.
+// processor time (the bound leaves room for a slow or busy machine), and less than 200 MB.
 TEST_F(Plan, OfALargeModelTakesLittleTimeAndMemory) {
   const Outcome outcome =
       tessera({"plan", "--layers", "80", "--hidden", "8192", "--heads", "64", "--vocab", "32000",

@@ -225,7 +225,7 @@ TEST(Layers, TheEnvironmentIsReadInOnePlace) {
   EXPECT_LE(files_with(R"(\bgetenv\s*\()").size(), 1U);
 }
 
-// process_limits reads the size of the address space.
+// resident and ledger read resident memory, process_limits the size of the address space.
 TEST(Layers, ResidentMemoryIsReadInOnePlace) {
   EXPECT_EQ(files_with(R"(/proc/self/(?!exe|cgroup|mountinfo)|getrusage\s*\()"),
             (std::set<std::string>{"src/base/process_limits.cpp", "src/base/resident.cpp",

@@ -25,35 +25,23 @@ class MpiMachines : public CommandTest {
     for (const int machine : {0, 1}) { fs::create_directories(path("w" + digit(machine))); }
   }
 
+  [[nodiscard]] Words words_of_train(const std::string& steps,
+                                     const std::string& checkpoints) const {
+    return {"train",        "--data",     path("text.txt"),
+            "--layers",     "1",          "--hidden",
+            "16",           "--heads",    "2",
+            "--seq",        "16",         "--lr-schedule",
+            "constant",     "--strategy", "zero3",
+            "--checkpoint", checkpoints,  "--steps",
+            steps};
+  }
   /// Trains to `steps` with one rank on each machine; each works in a folder of its own.
   [[nodiscard]] Outcome train(const std::string& steps, const Words& more) const {
     const std::string script = "machine=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\ncd " +
                                folder().string() +
                                "/w$machine\nexport TESSERA_MACHINE=m$machine\nexec \"$@\"";
-    Words words = {"sh",
-                   "-c",
-                   script,
-                   "sh",
-                   test::kCommand,
-                   "train",
-                   "--data",
-                   path("text.txt"),
-                   "--layers",
-                   "1",
-                   "--hidden",
-                   "16",
-                   "--heads",
-                   "2",
-                   "--seq",
-                   "16",
-                   "--lr-schedule",
-                   "constant",
-                   "--strategy",
-                   "zero3",
-                   "--checkpoint",
-                   "run",
-                   "--steps",
-                   steps};
+    Words words = {"sh", "-c", script, "sh", test::kCommand};
+    for (const std::string& word : words_of_train(steps, "run")) { words.push_back(word); }
     words.insert(words.end(), more.begin(), more.end());
     MpiJob job{2, words};
     const int status = job.wait();
@@ -119,29 +107,11 @@ TEST_F(MpiMachines, AStepThatNoMachineHasWholeIsPassedOver) {
 }
 
 TEST_F(MpiMachines, WeightsOfAnOlderCheckpointLoseTheNameOfTheNewest) {
-  Words whole = {"train",
-                 "--data",
-                 path("text.txt"),
-                 "--layers",
-                 "1",
-                 "--hidden",
-                 "16",
-                 "--heads",
-                 "2",
-                 "--seq",
-                 "16",
-                 "--lr-schedule",
-                 "constant",
-                 "--strategy",
-                 "zero3",
-                 "--checkpoint",
-                 path("w0/run"),
-                 "--steps",
-                 "2",
-                 "--ranks",
-                 "2"};
+  Words whole = words_of_train("2", path("w0/run"));
+  whole.insert(whole.end(), {"--ranks", "2"});
   ASSERT_EQ(tessera(whole).status, 0);
   fs::copy(path("w0/run"), path("w1/run"), fs::copy_options::recursive);
+  for (const int machine : {0, 1}) { ASSERT_TRUE(names(machine).contains("model.safetensors")); }
   trained("4", {"--resume"});
   for (const int machine : {0, 1}) { EXPECT_FALSE(names(machine).contains("model.safetensors")); }
 }
