@@ -17,7 +17,7 @@ struct CheckpointSettings {
   std::string to;
   std::string dtype;  ///< "F32", "BF16", "F16"; empty: as in the checkpoint
   bool masters = false;
-  bool allows_infinities = false;  ///< for values that `dtype` has not
+  bool allows_infinities = false;  ///< for values that `dtype` cannot hold
   std::uint64_t shard_bytes = 0;
 };
 

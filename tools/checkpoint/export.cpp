@@ -120,7 +120,7 @@ class Exporter {
     }
   }
 
-  /// The values of a tensor that its new dtype has not.
+  /// The finite values of a tensor that its new dtype cannot hold.
   [[nodiscard]] Overflows overflows_of(const Exported& tensor) {
     Overflows beyond;
     TensorBlocks blocks{reader_, *tensor.weight};
@@ -195,9 +195,9 @@ void require_range(const std::vector<Exported>& tensors, CheckpointReader& reade
         fmt::format("weight '{}': {}", shown(tensor.name), beyond.text(file_dtype(tensor.dtype)));
     if (!settings.allows_infinities) {
       throw ConfigError(
-          fmt::format("--dtype: {}, and would be infinite; use bf16 or fp32, or "
-                      "--allow-infinities to write them so",
-                      found));
+          fmt::format("--dtype: {}, and would be infinite; use {}, or --allow-infinities to write "
+                      "them so",
+                      found, settings.dtype == "BF16" ? "fp32" : "bf16 or fp32"));
     }
     tell(fmt::format("warning: --dtype: {}, and are written as infinities\n", found));
   }
@@ -222,7 +222,7 @@ void prepare_folder(const fs::path& folder) {
 }  // namespace
 
 void export_checkpoint(const CheckpointSettings& settings) {
-  // Damage to what is not written keeps nobody from his weights.
+  // Damage to other files does not prevent an export.
   Contents contents{Content::weights};
   if (settings.masters) { contents.insert(Content::masters); }
   CheckpointReader reader{checkpoint_at(settings.paths.front(), LoadOptions::What::weights),

@@ -94,8 +94,8 @@ void check_held_out(const Job& job) {
       static_cast<std::int64_t>(static_cast<double>(job.held_out->size() - 1) /
                                 (windows * static_cast<double>(job.model.config.seq)));
   if (settings.has("--eval-batches") && batches < settings.eval_batches && has_rank0(settings)) {
-    tell(fmt::format("note: --eval-batches: {} has {} batches; an evaluation takes all of them\n",
-                     settings.eval_data, batches));
+    tell(fmt::format("note: --eval-batches: {} has {} batch{}; an evaluation takes all of them\n",
+                     settings.eval_data, batches, batches == 1 ? "" : "es"));
   }
 }
 
