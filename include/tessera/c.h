@@ -237,9 +237,8 @@ tessera_status tessera_unregister_memory(tessera_registration* registration);
  * address. TESSERA_OUT_OF_MEMORY if the budget or the device has no room. */
 tessera_status tessera_allocate(tessera_world* world, tessera_category category, uint64_t bytes,
                                 const char* name, void** address);
-/** Frees memory that tessera_allocate of this rank returned. `address` may be NULL: nothing
- * happens.
- */
+/** Frees memory that tessera_allocate of this rank returned. `address` may be NULL: then nothing
+ * happens. */
 tessera_status tessera_free(tessera_world* world, void* address);
 
 /** The job and the rank that tessera_plan simulates. */
@@ -559,7 +558,8 @@ tessera_status tessera_set_learning_rate(tessera_model* model, float lr);
  * TESSERA_CONTRACT_ERROR for a parameter that was declared frozen, and while a step is under way in
  * which its gradient was handed out. */
 tessera_status tessera_freeze(tessera_model* model, tessera_unit unit, const char* name);
-/** Trains a parameter again that tessera_freeze has frozen. TESSERA_CONTRACT_ERROR as there. */
+/** Trains a parameter again that tessera_freeze has frozen. TESSERA_CONTRACT_ERROR as for
+ * tessera_freeze. */
 tessera_status tessera_unfreeze(tessera_model* model, tessera_unit unit, const char* name);
 /** Waits for the last step and writes its report. The caller sets report->size. */
 tessera_status tessera_report(tessera_model* model, tessera_step_report* report);
@@ -619,9 +619,8 @@ typedef struct tessera_load_options {
   void* name_user;         /**< passed to `name` */
   tessera_value_fn value;  /**< called with each value once the model is loaded; may be NULL */
   void* value_user;        /**< passed to `value` */
-  int32_t
-      allow_partial; /**< flag: weights that only the model or only the files have are allowed */
-  int32_t reserved;  /**< 0 */
+  int32_t allow_partial;   /**< flag: allows weights that only one side has */
+  int32_t reserved;        /**< 0 */
 } tessera_load_options;
 /** Sets `options` to the defaults. `size` is sizeof *options. */
 tessera_status tessera_load_options_init(tessera_load_options* options, size_t size);

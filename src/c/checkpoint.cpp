@@ -49,7 +49,8 @@ std::string some_of(const std::vector<std::string>& names) {
   return names.size() > most ? fmt::format("{} and {} more", text, names.size() - most) : text;
 }
 
-/// Weights that keep their values, or that go nowhere, train another model than the caller means.
+/// Throws for a partial load: weights that are not loaded, or not used, give another model than the
+/// caller means.
 void require_all(const std::string& path, const LoadReport& report) {
   if (report.missing.empty() && report.unexpected.empty()) { return; }
   const std::string missing = report.missing.empty() ? ""

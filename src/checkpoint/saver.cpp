@@ -66,7 +66,7 @@ SaveRun::Parts Saver::parts(SaveAim aim) {
           .beside_later = aim == SaveAim::rehearse || !newest_.path.empty() || continues_run()};
 }
 
-/// Whether the model goes on from a checkpoint in the folder: an older one than others, perhaps.
+/// Whether the model was loaded from a checkpoint in the folder, perhaps not the newest one.
 bool Saver::continues_run() const {
   std::error_code failed;
   return std::filesystem::equivalent(state_->loaded_run(), options_.folder, failed);

@@ -57,7 +57,7 @@ std::span<const T> array_at(const void* data, std::int64_t elems) {
   return {static_cast<const T*>(data), static_cast<std::size_t>(elems)};
 }
 
-/// Values that a file has and the model's dtype has not would be infinite.
+/// Throws ConfigError for finite values that the model's dtype rounds to infinity.
 void require_range(const std::string& tensor, std::span<const float> values, DType to,
                    std::int64_t first) {
   Overflows beyond;

@@ -94,8 +94,8 @@ class CheckpointStore {
   [[nodiscard]] bool has_old(const Retention& keep) const;
   void remove_old(const Retention& keep);
   /// Removes this machine's old parts. Requires that all machines have committed their part of the
-  /// newest step. Parts of later steps than this object's last commit neither count nor go: other
-  /// machines may lack theirs.
+  /// newest step. Ignores and keeps parts of steps later than this object's last commit: other
+  /// machines may not have committed theirs.
   void retain_parts(const Retention& keep);
 
  private:

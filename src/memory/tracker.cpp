@@ -15,7 +15,7 @@ namespace tessera {
 
 namespace {
 
-/// Sums beyond 64 bits would count a holder of everything as one of nothing.
+/// Throws if the sum would exceed 64 bits: it would wrap around to a small number.
 void require_countable(std::size_t total, Category category, std::size_t bytes,
                        std::string_view name) {
   require_enumerator("the category", category, Category::unattributed);

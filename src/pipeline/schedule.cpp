@@ -69,8 +69,9 @@ void note(const Schedule& schedule, int rank, const Action& action, Made& made) 
   }
 }
 
-/// What the pairs of a stage and a micro-batch have made: the first pairs, stage by stage, one more
-/// than there are actions. If there are still more, one of these is incomplete.
+/// Tracks what each pair of stage and micro-batch has computed: at most one pair more than the
+/// schedule has actions, in the order of stages. If there are more pairs, at least one of the
+/// tracked ones is incomplete, so actions bound the memory.
 class MadePairs {
  public:
   explicit MadePairs(const Schedule& schedule)

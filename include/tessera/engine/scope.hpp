@@ -125,8 +125,7 @@ class BackwardScope : public Scope {
   /// close() throws ContractError, and the model cannot go on.
   [[nodiscard]] kernels::Write write(std::string_view name) const;
   /// Returns whether the parameter called `name` is trained: neither declared frozen nor frozen by
-  /// ShardedModel::freeze. Throws ContractError as operator[]
-  /// does.
+  /// ShardedModel::freeze. Throws ContractError as operator[] does.
   [[nodiscard]] bool has_grad(std::string_view name) const;
 
  private:

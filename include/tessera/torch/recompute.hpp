@@ -25,11 +25,11 @@ using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<a
 /// Random numbers: the second run draws the same numbers as the first, from libtorch's default
 ///          generator of the CPU (and of the current CUDA device). Ranks that are threads share
 ///          that generator: ContractError if `work` then draws from it.
-/// Buffers: tensors that `work` writes and did not make, such as the running statistics of a
-/// BatchNorm
-///          or a counter, are written once: the second run starts from the values that the first
-///          started from, and after its backward pass they are as before it. An operator of the
-///          user's own must declare what it writes.
+/// Buffers: tensors that `work` writes and did not make, such as a BatchNorm's running statistics
+/// or
+///          a counter, change once: the second run starts from the values at the start of the
+///          first, and the backward pass then restores the values from before it. A user's own
+///          operator must declare what it writes.
 /// Errors:  ContractError if the second run returns tensors of other shapes, if `inputs` or the
 ///          result of `work` has an undefined tensor, if `work` writes to an input, and in a
 ///          backward pass that makes a graph of its own or stops at some inputs (autograd::grad).

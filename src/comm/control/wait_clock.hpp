@@ -7,13 +7,13 @@
 
 namespace tessera {
 
-/// The clock of every deadline between ranks. It belongs to one waiter, and stands still while the
-/// waiter does not run: a job that is suspended as a whole (SIGSTOP, a batch system, a debugger)
-/// goes on where it was, and a process that was suspended alone does not blame the others.
+/// A clock for deadlines between ranks. Each waiter has its own. The clock stops while the waiter
+/// is suspended: a job that is suspended as a whole (SIGSTOP, a batch system, a debugger) resumes
+/// without an error, and a process that was suspended alone does not blame the others.
 ///
-/// The waiter reads the clock at least every `tick`. Of a longer gap between two readings only two
-/// ticks count. A waiter that is merely starved of its processor still gets to its deadline, as
-/// every reading counts something.
+/// The waiter reads the clock at least every `tick`. A longer gap between two readings counts as
+/// two ticks. A waiter that is starved of processor time still reaches its deadline: each reading
+/// advances the clock.
 ///
 /// Threads: one at a time.
 class WaitClock {

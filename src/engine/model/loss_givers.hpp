@@ -15,9 +15,10 @@ class LossGivers {
   LossGivers(World& world, const ModelOptions& options) : world_{world}, options_{options} {}
 
   /// *Collective* in the first step. Throws ContractError that names the ranks, on all of them,
-  /// unless they give it as above; and in a later step if this rank changes its mind on a mesh that
-  /// divides the model, where other ranks would not notice. Returns what the label of the step's
-  /// batch, which ranks compare, says of a change; usually nothing.
+  /// unless they give it as above. In a later step it throws ContractError if this rank gives a
+  /// loss and did not before, or the reverse, on a mesh that divides the model: other ranks would
+  /// not notice. Returns what the label of the step's batch, which ranks compare, says of a change;
+  /// usually nothing.
   [[nodiscard]] std::string check(bool gives);
   /// The next step is the first.
   void forget() noexcept { gave_.reset(); }

@@ -76,8 +76,8 @@ class Step {
   OptimizerStep optimizer_;
   NonFiniteSearch search_;
   LossGivers givers_;
-  std::string change_;  // of the losses given, and
-  std::string frozen_;  // the parameters frozen for now: for the label of the step
+  std::string change_;  // of whether this rank gives a loss: for the label of the step
+  std::string frozen_;  // the parameters that are frozen for now: for the same label
   bool in_stages_;
   std::int64_t made_ = 0;
   std::array<std::vector<std::string>, 2> without_backward_;  // by step, in turn

@@ -86,7 +86,8 @@ void GradientHome::clear(GradientInit content) {
   const Stream compute = world().compute_stream();
   const bool anything = content == GradientInit::first_write;
   std::ranges::fill(contents_, anything ? Content::anything : Content::written);
-  for (std::size_t p = 0; p < contents_.size(); ++p) {  // no scope overwrites it
+  // The trainer does not overwrite frozen gradients.
+  for (std::size_t p = 0; p < contents_.size(); ++p) {
     if (content == GradientInit::unzeroed && plan_.frozen[p]) { contents_[p] = Content::anything; }
   }
   for (std::size_t s = 0; s < plan_.segments(); ++s) {

@@ -81,7 +81,7 @@ class MpiControlPlane::Stillness {
   explicit Stillness(std::chrono::milliseconds patience)
       : patience_{patience}, clock_{patience}, moved_{clock_.now()}, looked_{moved_} {}
 
-  // A rank that was stopped for long begins to wait anew for those that have missed it.
+  // After a long suspension this rank starts its quick looks again: messages may have arrived.
   void look() noexcept {
     looked_ = clock_.now();
     if (clock_.left_out() > std::max(patience_ / 2, kTurn)) { looks_ = 0; }
