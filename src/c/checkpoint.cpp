@@ -40,30 +40,6 @@ CheckpointExtras extras_of(Call call, const tessera_save_options& from) {
   return extras;
 }
 
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr std::size_t most = 4;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), most); ++i) {
-    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", shown(names[i]));
-  }
-  return names.size() > most ? fmt::format("{} and {} more", text, names.size() - most) : text;
-}
-
-/// Throws for a partial load: weights that are not loaded, or not used, give another model than the
-/// caller means.
-void require_all(const std::string& path, const LoadReport& report) {
-  if (report.missing.empty() && report.unexpected.empty()) { return; }
-  const std::string missing = report.missing.empty() ? ""
-                                                     : fmt::format(" does not have the model's {};",
-                                                                   some_of(report.missing));
-  const std::string unexpected =
-      report.unexpected.empty()
-          ? ""
-          : fmt::format(" has {}, which the model has not;", some_of(report.unexpected));
-  throw FormatError{fmt::format("{}{}{} check the names (`name`), or set `allow_partial`", path,
-                                missing, unexpected)};
-}
-
 }  // namespace
 }  // namespace tessera::c
 
@@ -126,9 +102,9 @@ tessera_status tessera_load(tessera_model* model, const char* path,
     const tessera::LoadOptions how{
         .name = weight_name(call, from.name, from.name_user),
         .what = flag(call, "weights_only", from.weights_only) ? What::weights : What::everything,
-        .convert_moments = flag(call, "convert_moments", from.convert_moments)};
+        .convert_moments = flag(call, "convert_moments", from.convert_moments),
+        .allow_partial = allows_partial};
     const tessera::LoadReport report = tessera::load(found->sharded(), path, {}, how);
-    if (!allows_partial) { require_all(path, report); }
     if (from.value == nullptr) { return; }
     for (const auto& [name, text] : report.values) {
       rethrow_from_callback(from.value(name.c_str(), text.c_str(), from.value_user),

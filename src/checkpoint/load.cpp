@@ -106,8 +106,7 @@ engine::StateCounters counters_after(const engine::TrainingState& state, const M
 
 /// The absolute path of the folder in which the checkpoint at `path` is.
 std::filesystem::path run_of(const std::filesystem::path& path) {
-  const std::filesystem::path kept = kept_path(path);
-  return kept.has_filename() ? kept.parent_path() : kept.parent_path().parent_path();
+  return kept_path(path).parent_path();
 }
 
 }  // namespace

@@ -54,7 +54,11 @@ class Planner {
         plan_.unexpected.push_back(tensor.name);
       }
     }
-    if (everything()) { require_complete(); }
+    if (everything()) {
+      require_complete();
+    } else if (!options_.allow_partial) {
+      require_same_weights();
+    }
   }
 
  private:
@@ -176,6 +180,16 @@ class Planner {
     TensorRecipe converted{.how = How::convert, .from = source(*moment)};
     if (theirs == "U8") { converted.beside = source(*scales); }
     return converted;
+  }
+
+  void require_same_weights() const {
+    if (plan_.missing.empty() && plan_.unexpected.empty()) { return; }
+    const auto lists = [](const char* text, const std::vector<std::string>& names) {
+      return names.empty() ? std::string{} : fmt::format("{} {};", text, some_of(names));
+    };
+    throw FormatError{fmt::format("{}:{}{} check the names (`name`), or set `allow_partial`", path_,
+                                  lists(" the files lack the model's", plan_.missing),
+                                  lists(" the model lacks the files'", plan_.unexpected))};
   }
 
   void require_complete() const {

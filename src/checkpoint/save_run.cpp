@@ -366,7 +366,10 @@ bool SaveRun::finish_committing(const std::vector<std::string>& all, const std::
   const std::int64_t step = texts_.manifest.step;
   folder_ =
       parts_.folder / (in_parts() ? part_name(step, place_.part_of(rank())) : step_name(step));
-  no_weights_ = parts_.world.exchange(no_weights_).front();
+  // Each machine that keeps a part has a model.safetensors of its own.
+  const std::vector<std::string> warnings = parts_.world.exchange(no_weights_);
+  const auto any = std::ranges::find_if_not(warnings, &std::string::empty);
+  no_weights_ = any == warnings.end() ? std::string{} : *any;
   committed_ = true;
   if (in_parts() && parts_.keep) {
     begin_retaining([this] { parts_.store.retain_parts(*parts_.keep); });

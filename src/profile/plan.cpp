@@ -116,9 +116,10 @@ std::vector<PlannedRank> plan(const PlanOptions& options, const std::function<vo
     StagePlan plans{options, body};
     for (int tensor = 0; tensor < std::ssize(stage); ++tensor) {
       std::vector<int> ranks = stage[static_cast<std::size_t>(tensor)];
-      if (ranks.front() == 0 && ranks.size() > 1) {
+      if (ranks.front() == 0) {  // it may hold more than the others
         add(kinds, planned(options, {0}, body));
         ranks.erase(ranks.begin());
+        if (ranks.empty()) { continue; }
       }
       add(kinds, plans.plan(tensor, std::move(ranks)));
     }

@@ -23,6 +23,12 @@ TEST(KeptPath, IsAbsoluteAndOfTheFolderThatWasCurrent) {
   EXPECT_EQ(kept_path("../run"), at / "../run") << "what a link leads to is not known";
   EXPECT_EQ(kept_path("."), at);
   EXPECT_EQ(kept_path("/a/./b"), "/a/./b");
+  for (const char* const path : {"/a/b/", "/a/b//", "/a/b/.", "/a/b/././"}) {
+    EXPECT_EQ(kept_path(path).string(), "/a/b") << path;
+  }
+  EXPECT_EQ(kept_path("run/").string(), (at / "run").string());
+  EXPECT_EQ(kept_path("/.").string(), "/");
+  EXPECT_EQ(kept_path("/").string(), "/");
   EXPECT_EQ(kept_path(""), "");
 }
 

@@ -291,6 +291,32 @@ TEST(Load, OfForeignWeightsRoundsThemAndStartsMastersFromThem) {
   }
 }
 
+// A slash behind the folder's name changes no verdict on it.
+TEST(Load, RefusesARenamedFolderAndOneWithoutItsManifestHoweverTheyAreWritten) {
+  const TemporaryFolder folder;
+  const ToyJob job = ToyJob{}.under(Strategy::ddp);
+  const auto saved = train_and_save(job, 2, folder / "run");
+  const auto renamed = folder / "run/step-00000007";
+  const auto headless = folder / "other/step-00000002";
+  std::filesystem::create_directories(folder / "other");
+  std::filesystem::copy(saved, renamed, std::filesystem::copy_options::recursive);
+  std::filesystem::copy(saved, headless, std::filesystem::copy_options::recursive);
+  std::filesystem::remove(headless / "manifest.json");
+  for (const LoadOptions::What what : {LoadOptions::What::weights, LoadOptions::What::everything}) {
+    for (const char* const end : {"", "/", "//", "/."}) {
+      const auto refused = [&](const std::filesystem::path& path) {
+        return message_of<FormatError>([&] {
+          run_job(job, [&](World&, ToyTrainer& trainer) {
+            load(trainer.model(), path.string() + end, {}, {.what = what});
+          });
+        });
+      };
+      EXPECT_THAT(refused(renamed), HasSubstr("its manifest is of step 2")) << end;
+      EXPECT_THAT(refused(headless), HasSubstr("manifest.json")) << end;
+    }
+  }
+}
+
 TEST(Load, RefusesWeightsBeyondTheModelsDtypeByNameAndCount) {
   const TemporaryFolder folder;
   const auto saved = train_and_save(ToyJob{}.under(Strategy::ddp), 2, folder / "run");

@@ -53,6 +53,24 @@ Saver::Options on_machine(const fs::path& disks, int machine, SaveMode mode) {
           .keep = Retention{.last = 1}};
 }
 
+TEST(MachinesOfAJob, AllLearnThatOneMachineKeepsOtherWeights) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / name_of(1));
+  fs::create_symlink(folder / "own", folder / name_of(1) / "model.safetensors");
+  std::atomic<int> told = 0;
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
+    FilesOf files{world.rank() / 3};
+    Saver saver{trainer.model(), on_machine(folder.path(), world.rank() / 3, SaveMode::synchronous),
+                files};
+    trainer.step();
+    saver.begin({});
+    saver.finish();
+    EXPECT_THAT(saver.newest().warning, HasSubstr(name_of(1) + "/model.safetensors"));
+    told += 1;
+  });
+  EXPECT_EQ(told, 4);
+}
+
 /// Copies the contents of the ranks' disks to one folder.
 void gather_parts(const fs::path& disks, const fs::path& to) {
   fs::create_directories(to);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -197,6 +198,37 @@ TEST(Freeze, TakesTheParameterOutOfTheNorm) {
       EXPECT_EQ(trainer.model.report().grad_norm, std::sqrt(squares));  // exact: small integers
       EXPECT_LT(std::sqrt(squares), whole);
     });
+  }
+}
+
+// Unzeroed gradients are those of the step before until backward overwrites them.
+TEST(Freeze, WithinABackwardScopeLeavesTheNormOfFreezingBefore) {
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
+    std::vector<double> norms;
+    for (const bool within : {false, true}) {
+      run_ranks(2, [&](World& world) {
+        Trainer trainer{
+            world,
+            {.model = {.strategy = strategy}, .unit = {.gradients = GradientInit::unzeroed}}};
+        trainer.step(0);
+        trainer.step(0);
+        if (!within) { trainer.model.freeze(trainer.unit, "b"); }
+        (void)trainer.model.forward(trainer.unit);
+        (void)trainer.model.forward(trainer.other);
+        trainer.backward(trainer.other, {"scale"}, 0);
+        {
+          const BackwardScope scope = trainer.model.backward(trainer.unit);
+          if (within) { trainer.model.freeze(trainer.unit, "b"); }
+          for (const char* const name : {"a", "bias"}) {
+            float* const gradient = scope.grad(name);
+            std::fill_n(gradient, scope.grad(name).shape().elems(), 0.25F);
+          }
+        }
+        trainer.model.step();
+        if (world.rank() == 0) { norms.push_back(trainer.model.report().grad_norm); }
+      });
+    }
+    EXPECT_EQ(norms[0], norms[1]) << to_string(strategy);
   }
 }
 

@@ -81,6 +81,19 @@ TEST(PlanOfManyRanks, DistinguishesOnlyRankZero) {
   EXPECT_GT(dp[0].memory.peak_bytes, dp[1].memory.peak_bytes);
 }
 
+TEST(PlanOfManyRanks, RankZeroStandsForNoOtherPlaceWithItsKey) {
+  const std::vector<PlannedRank> planned =
+      plan({.ranks = 3, .mesh = {{"tensor", 3}}, .tensor_key = [](int) { return "all alike"; }},
+           [](World& world) {
+             const Buffer part =
+                 world.allocate(Category::parameters, world.rank() == 0 ? 2048 : 1024, "a part");
+           });
+  ASSERT_EQ(planned.size(), 2U);
+  EXPECT_EQ(planned[0].ranks, std::vector<int>{0});
+  EXPECT_EQ(planned[1].ranks, (std::vector<int>{1, 2}));
+  EXPECT_GT(planned[0].memory.peak_bytes, planned[1].memory.peak_bytes);
+}
+
 TEST(PlanOfManyRanks, PlacesAlongTensorWithEqualKeysAreRunOnce) {
   std::vector<int> ran;
   const auto body = [&](World& world) {

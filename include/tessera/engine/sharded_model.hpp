@@ -75,8 +75,9 @@ class ShardedModel {
 
   /// *Collective.* Lays out, allocates and initialises the parameters. Each rank asks `initial`
   /// only for the elements that it keeps. If `initial` throws or memory runs out, the model stays
-  /// declared. Throws ConfigError for options that do not fit the units, and ContractError if ranks
-  /// declare different models.
+  /// declared. Throws ConfigError for options that do not fit the units, ContractError if ranks
+  /// declare different models, and ConfigError, on the ranks that keep them, for finite values that
+  /// the parameter's dtype rounds to infinity.
   void materialize(const Initializer& initial);
 
   /// *Collective.* Allocates and zeroes the optimizer's state for the elements that this rank

@@ -306,6 +306,7 @@ void Model::set_frozen(const char* call, std::size_t unit, std::string_view name
                     info.full_name())};
   }
   declaration_.set_frozen(at, frozen);
+  if (frozen && live.trains()) { live.gradients().freeze(at.parameter); }
   if (step_) { step_->plan_runs(at.unit); }
 }
 

@@ -57,6 +57,12 @@ void GradientHome::take(std::size_t parameter) {
   taken_[parameter] = true;
 }
 
+void GradientHome::freeze(std::size_t parameter) {
+  if (open_ && plan_.options.gradients == GradientInit::unzeroed) {
+    contents_[parameter] = Content::anything;
+  }
+}
+
 void GradientHome::zero_unwritten() {
   for (std::size_t p = 0; p < contents_.size(); ++p) {
     if (contents_[p] != Content::written) { fill_with_zeros(p); }

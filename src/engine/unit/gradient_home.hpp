@@ -55,6 +55,8 @@ class GradientHome {
   [[nodiscard]] kernels::Write write(std::size_t parameter, std::size_t scope);
   /// A writer takes a parameter's gradient: it holds zeros unless it was written or is about to be.
   void take(std::size_t parameter);
+  /// The parameter is frozen for now: no trainer writes its gradient.
+  void freeze(std::size_t parameter);
   /// Zeroes gradients that were not written. They may still be overwritten.
   void zero_unwritten();
   /// Throws ContractError if a gradient to be written in the scope of unit `scope`, named `name`,
