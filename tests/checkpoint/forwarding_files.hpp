@@ -38,7 +38,7 @@ class ForwardingFiles : public FileSystem {
 };
 
 /// The system's files, under the name of one of several machines.
-class FilesOf final : public ForwardingFiles {
+class FilesOf : public ForwardingFiles {
  public:
   explicit FilesOf(int machine) : name_{"machine" + std::to_string(machine)} {}
   [[nodiscard]] std::string machine() const override { return name_; }

@@ -35,16 +35,6 @@ std::string name_of(int machine) {
   return "machine-" + std::to_string(machine);
 }
 
-/// The system's files, under the name of one of several machines.
-class FilesOf final : public ForwardingFiles {
- public:
-  explicit FilesOf(int machine) : name_{name_of(machine)} {}
-  [[nodiscard]] std::string machine() const override { return name_; }
-
- private:
-  std::string name_;
-};
-
 /// Options of a rank on machine `machine`, whose disk is a separate folder.
 Saver::Options on_machine(const fs::path& disks, int machine, SaveMode mode) {
   return {.folder = disks / name_of(machine),
@@ -53,19 +43,29 @@ Saver::Options on_machine(const fs::path& disks, int machine, SaveMode mode) {
           .keep = Retention{.last = 1}};
 }
 
-TEST(MachinesOfAJob, AllLearnThatOneMachineKeepsOtherWeights) {
+/// Does not remove the weights of an earlier save.
+class KeptWeights final : public FilesOf {
+ public:
+  using FilesOf::FilesOf;
+  void remove_all(const fs::path& path) override {
+    if (path.filename() == "model.safetensors") { throw Error{path.string() + " stays"}; }
+    FilesOf::remove_all(path);
+  }
+};
+
+TEST(MachinesOfAJob, AllLearnThatOneMachineKeepsOlderWeights) {
   const TemporaryFolder folder;
   fs::create_directories(folder / name_of(1));
-  fs::create_symlink(folder / "own", folder / name_of(1) / "model.safetensors");
+  folder.write(name_of(1) + "/model.safetensors", "older");
   std::atomic<int> told = 0;
   run_job(ToyJob{}.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
-    FilesOf files{world.rank() / 3};
-    Saver saver{trainer.model(), on_machine(folder.path(), world.rank() / 3, SaveMode::synchronous),
-                files};
+    const int machine = world.rank() / 3;
+    KeptWeights files{machine};
+    Saver saver{trainer.model(), on_machine(folder.path(), machine, SaveMode::synchronous), files};
     trainer.step();
     saver.begin({});
     saver.finish();
-    EXPECT_THAT(saver.newest().warning, HasSubstr(name_of(1) + "/model.safetensors"));
+    EXPECT_THAT(saver.newest().warning, HasSubstr(name_of(1) + "/model.safetensors stays"));
     told += 1;
   });
   EXPECT_EQ(told, 4);
