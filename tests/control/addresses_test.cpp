@@ -22,8 +22,13 @@ namespace {
 
 using Resolve = int(const char*, const char*, const addrinfo*, addrinfo**);
 
-std::map<std::string, std::vector<std::string>>& made_up() {
-  static std::map<std::string, std::vector<std::string>> names;
+struct MadeUp {
+  std::vector<std::string> addresses;
+  std::chrono::milliseconds takes{};
+};
+
+std::map<std::string, MadeUp>& made_up() {
+  static std::map<std::string, MadeUp> names;
   return names;
 }
 
@@ -35,8 +40,9 @@ extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo
   static auto* const system = reinterpret_cast<Resolve*>(::dlsym(RTLD_NEXT, "getaddrinfo"));
   const auto found = name == nullptr ? made_up().end() : made_up().find(name);
   if (found == made_up().end()) { return system(name, service, hints, list); }
+  std::this_thread::sleep_for(found->second.takes);
   addrinfo** end = list;
-  for (const std::string& address : found->second) {
+  for (const std::string& address : found->second.addresses) {
     const int status = system(address.c_str(), service, hints, end);
     if (status != 0) { return status; }
     while (*end != nullptr) { end = &(*end)->ai_next; }
@@ -56,7 +62,9 @@ constexpr const char* kNotHere = "198.51.100.1";  // reserved for documentation
 
 class NameOf {
  public:
-  explicit NameOf(std::vector<std::string> addresses) { made_up()[kName] = std::move(addresses); }
+  explicit NameOf(std::vector<std::string> addresses, std::chrono::milliseconds takes = {}) {
+    made_up()[kName] = {std::move(addresses), takes};
+  }
   NameOf(const NameOf&) = delete;
   NameOf& operator=(const NameOf&) = delete;
   ~NameOf() { made_up().clear(); }
@@ -183,6 +191,21 @@ TEST(Joining, ReportsTheOutcomeOfEachAddressAndWhereRankZeroListens) {
                     HasSubstr("MASTER_ADDR and MASTER_PORT must name")));
   EXPECT_THAT(meeting.error(0), AllOf(HasSubstr("rank 1 of 2 did not reach the rendezvous"),
                                       HasSubstr("which listens at 127.0.0.1:" + port + ":")));
+}
+
+TEST(Joining, CountsTheTimeInWhichANameIsResolved) {
+  const NameOf name{{"127.0.0.2"}, 1200ms};
+  JobPlace place = place_of(1, 2, free_port());
+  place.meet.host = kName;
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    const TcpControlPlane control{place, 1s, 1s};
+    ADD_FAILURE() << "nothing listens there";
+  } catch (const CommError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("within 1000 ms (127.0.0.2: Connection refused"),
+                                    HasSubstr("resolving node0.tessera.test took 1")));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 4s);
 }
 
 }  // namespace

@@ -47,6 +47,15 @@ TEST(WaitClock, StandsStillWhileTheWaiterDoesNotRun) {
   EXPECT_EQ(clock.left_out(), 0s);
 }
 
+TEST(WaitClock, CountsAllOfACallThatBlocksButNotWhatWasBeforeIt) {
+  WaitClock clock{300s, &read_real_now};
+  const WaitClock::Time begin = clock.now();
+  real_now += 10h;  // suspended before the call
+  EXPECT_EQ(clock.count_all([] { return (real_now += 30s, 7); }), 7);
+  EXPECT_EQ(clock.left_out(), 0s);
+  EXPECT_EQ(clock.now() - begin, 31s);
+}
+
 // The slowest wakings of a busy machine are some tenths of a second apart.
 TEST(WaitClock, OfAStarvedWaiterStillReachesTheDeadline) {
   EXPECT_EQ(counted(300s, 900ms, 100), 90s);

@@ -13,7 +13,7 @@ namespace tessera {
 ///
 /// The waiter reads the clock at least every `tick`. A longer gap between two readings counts as
 /// two ticks. A waiter that is starved of processor time still reaches its deadline: each reading
-/// advances the clock.
+/// advances the clock. Calls that may block for longer than a tick go through `count_all`.
 ///
 /// Threads: one at a time.
 class WaitClock {
@@ -35,6 +35,18 @@ class WaitClock {
     left_out_ = std::max(gap - most_, Duration{});
     read_ = real;
     return now_;
+  }
+  /// Returns what `call` returns, and counts all of its time: it blocks without reading the clock.
+  /// A suspension within the call counts too.
+  template <class Call>
+  [[nodiscard]] auto count_all(const Call& call) {
+    (void)now();
+    auto result = call();
+    const Time real = real_();
+    now_ += real - read_;
+    left_out_ = {};
+    read_ = real;
+    return result;
   }
   /// The real time that the last reading left out: the waiter did not run.
   [[nodiscard]] Duration left_out() const noexcept { return left_out_; }

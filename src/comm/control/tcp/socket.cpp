@@ -23,6 +23,8 @@ namespace {
 
 // One of several addresses may silently drop what is sent to it.
 constexpr std::chrono::milliseconds kAttempt{3000};
+// A resolver that takes longer is worth a word.
+constexpr std::chrono::milliseconds kSlowResolve{1000};
 
 std::string system_error() {
   return std::generic_category().message(errno);
@@ -170,7 +172,9 @@ std::string peer_host(const Socket& socket) {
 
 bool connect_to(const HostPort& place, WaitClock& clock, WaitClock::Time end, std::string& why,
                 const TakeConnection& take) {
-  const Addresses addresses = resolve(place, why);
+  const WaitClock::Time begin = clock.now();
+  const Addresses addresses = clock.count_all([&] { return resolve(place, why); });
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(clock.now() - begin);
   AddressProblems tried;
   for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
     Socket socket = connect_one(*each, clock, end, why);
@@ -182,6 +186,9 @@ bool connect_to(const HostPort& place, WaitClock& clock, WaitClock::Time end, st
     tried.add(*each, why);
   }
   if (!tried.empty()) { why = tried.text(); }
+  if (took > kSlowResolve) {
+    why += fmt::format("; resolving {} took {} ms", place.host, took.count());
+  }
   return false;
 }
 
