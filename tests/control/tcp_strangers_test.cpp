@@ -1,12 +1,15 @@
 // Connections that do not belong to the job are rejected, and the job continues.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 
+#include "comm/control/tcp/coordinator.hpp"
 #include "comm/control/tcp/frame.hpp"
+#include "comm/control/tcp/listening.hpp"
 #include "comm/control/tcp/tcp_control_plane.hpp"
 #include "control/meeting.hpp"
 #include "tessera/base/error.hpp"
@@ -146,6 +149,17 @@ TEST(TcpStrangers, AFloodOfStrangersKeepsNoRankOut) {
   meeting.join();
   EXPECT_LT(Clock::now() - begin, 4s) << "before the first strangers have been here for too long";
   for (int rank = 0; rank < 3; ++rank) { EXPECT_EQ(meeting.error(rank), ""); }
+}
+
+// Rank 0 never identifies itself, so the coordinator soon gives up, and is idle.
+TEST(TcpStrangers, AStrangerWhoSaysNothingIsRejectedByAnIdleCoordinatorToo) {
+  const JobPlace place = place_of(0, 2, free_port());
+  auto [mine, theirs] = socket_pair();
+  const RankNames names;
+  const Coordinator coordinator{place.job, names, listen_at(place.meet), std::move(theirs), 500ms};
+  const Socket stranger{connect_as_stranger(place.meet.port)};
+  pollfd watched{stranger.handle(), POLLIN, 0};
+  EXPECT_EQ(::poll(&watched, 1, 10'000), 1) << "strangers have five seconds";
 }
 
 }  // namespace

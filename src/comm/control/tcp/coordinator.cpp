@@ -30,7 +30,6 @@ constexpr int kMostLetIn = 32;
 constexpr int kMostReads = 16;
 constexpr auto kCoordinatorLastWords = 1s;
 constexpr int kCoordinatorTickMs = 20;
-constexpr int kIdleMs = 1000;
 // Reserved in a rank's outbox, to send last words without allocating.
 constexpr std::size_t kCoordinatorWordsBytes = 4096;
 
@@ -113,7 +112,8 @@ void Coordinator::serve_all() {
 
 int Coordinator::timeout_ms() const {
   const bool waits = (!joined_ && !given_up_) || talk_.disputes();
-  return waits ? kCoordinatorTickMs : kIdleMs;
+  if (waits) { return kCoordinatorTickMs; }
+  return static_cast<int>(std::chrono::floor<std::chrono::milliseconds>(clock_.tick()).count());
 }
 
 void Coordinator::serve_once(int timeout_ms) {

@@ -113,7 +113,7 @@ CoordinatorConnection join_job(const JobPlace& place, const RankNames& names,
           "listens there: MASTER_ADDR and MASTER_PORT must name the same address on all machines",
           place.rank, place.meet.text(), patience.count(), why)};
     }
-    std::this_thread::sleep_for(kRetry);
+    std::this_thread::sleep_for(std::min<WaitClock::Duration>(kRetry, clock.tick()));
   }
 }
 
