@@ -125,15 +125,30 @@ std::vector<Shaped> shaped(const Tensors& tensors) {
   return all;
 }
 
-// While one lives, memory that a first run wrote has the values from before that run, so that the
-// second run reads what the first did, and its gradients what the second left. Afterwards the
-// memory is as before: written once.
-struct Rewound {
-  WrittenMemory again;
-  explicit Rewound(const WrittenMemory& first) { again.rewind_to(first); }
-  ~Rewound() { again.restore(); }
-  Rewound(const Rewound&) = delete;
-  Rewound& operator=(const Rewound&) = delete;
+// Undoes a change at the end of a scope. `undo` reports an error of it; after an exception, which
+// is reported instead, the change is undone as far as possible.
+template <class Undo>
+class Undoing {
+ public:
+  explicit Undoing(Undo undo) : undo_{std::move(undo)} {}
+  ~Undoing() {
+    if (!pending_) { return; }
+    try {
+      undo_();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): an earlier error is on its way
+    }
+  }
+  Undoing(const Undoing&) = delete;
+  Undoing& operator=(const Undoing&) = delete;
+
+  void undo() {
+    pending_ = false;
+    undo_();
+  }
+
+ private:
+  Undo undo_;
+  bool pending_ = true;
 };
 
 // The function that runs twice, and what the second run needs to know of the first.
@@ -208,12 +223,11 @@ Tensors Region::run_again(const Tensors& given, WrittenMemory& again) {
   const NotedWrites noted{again};
   if (!random) { return work(given); }
   const RandomState now;
+  Undoing drawn_from{[&] { now.restore(); }};
   random->restore();
-  struct Restored {
-    const RandomState& state;
-    ~Restored() { state.restore(); }
-  } const restored{now};
-  return work(given);
+  Tensors result = work(given);
+  drawn_from.undo();
+  return result;
 }
 
 void Region::require_same(const Tensors& again) const {
@@ -258,8 +272,12 @@ class Recomputed : public ::torch::autograd::Function<Recomputed> {
     for (const at::Tensor& saved : context->get_saved_variables()) {
       inputs.push_back(saved.detach().set_requires_grad(saved.requires_grad()));
     }
-    Rewound rewound{region.written};
-    const Tensors outputs = region.run_again(inputs, rewound.again);
+    // The second run reads what the first did, and the gradients read what the second left.
+    // Afterwards the memory is as before: written once.
+    WrittenMemory again;
+    Undoing written_again{[&] { again.restore(); }};
+    again.rewind_to(region.written);
+    const Tensors outputs = region.run_again(inputs, again);
     region.require_same(outputs);
     Tensors roots;
     Tensors root_gradients;
@@ -270,6 +288,7 @@ class Recomputed : public ::torch::autograd::Function<Recomputed> {
     }
     if (region.passes != nullptr) { region.passes->run_again(region.units, roots); }
     if (!roots.empty()) { ::torch::autograd::backward(roots, root_gradients); }
+    written_again.undo();
     // For the region itself, each input, and the tensor that only requests a gradient.
     Tensors result{at::Tensor{}};
     for (const at::Tensor& input : inputs) { result.push_back(input.grad()); }

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
+#include <string>
 
+#include "tessera/base/error.hpp"
 #include "torch/intercept.hpp"
 
 namespace tessera::torch {
@@ -53,14 +56,34 @@ void WrittenMemory::rewind_to(const WrittenMemory& earlier) {
   for (const Kept& kept : earlier.kept_) {
     outside_.insert(kept.storage.unsafeGetStorageImpl());
     keep(kept.storage);
-    bytes_of(kept.storage).copy_(kept.values);
   }
+  for (const Kept& kept : earlier.kept_) { write(kept); }
 }
 
 void WrittenMemory::restore() const {
   const NoInterception own;
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  for (const Kept& kept : kept_) { bytes_of(kept.storage).copy_(kept.values); }
+  std::exception_ptr error;
+  for (const Kept& kept : kept_) {
+    try {
+      write(kept);
+    } catch (...) {
+      if (!error) { error = std::current_exception(); }
+    }
+  }
+  if (error) { std::rethrow_exception(error); }
+}
+
+void WrittenMemory::write(const Kept& kept) {
+  const at::Tensor now = bytes_of(kept.storage);
+  if (now.numel() != kept.values.numel()) {
+    throw ContractError{
+        "memory that a recomputed function writes and did not make, such as a buffer, had " +
+        std::to_string(kept.values.numel()) + " bytes and now has " + std::to_string(now.numel()) +
+        ", so that its earlier values cannot be written back; do not resize it between the "
+        "function's first run and the end of the backward pass"};
+  }
+  now.copy_(kept.values);
 }
 
 void WrittenMemory::keep(const c10::Storage& storage) {

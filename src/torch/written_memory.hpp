@@ -19,9 +19,11 @@ class WrittenMemory {
   void result(const at::Tensor& tensor);
   /// The part has ended: memory that nothing else holds any more is forgotten.
   void forget_unshared();
-  /// Writes the values of `earlier` to its memory, and keeps those that the memory has now.
+  /// Writes the values of `earlier` to its memory, and keeps those that the memory has now. Throws
+  /// ContractError if the size of the memory has changed. After an error `restore` undoes what has
+  /// been written.
   void rewind_to(const WrittenMemory& earlier);
-  /// Writes the kept values back.
+  /// Writes all kept values back that can be, and then throws the first error: as rewind_to.
   void restore() const;
 
  private:
@@ -30,6 +32,7 @@ class WrittenMemory {
     at::Tensor values;  // its bytes
   };
   void keep(const c10::Storage& storage);
+  static void write(const Kept& kept);
 
   std::unordered_set<const c10::StorageImpl*> made_;     // by the part
   std::unordered_set<const c10::StorageImpl*> outside_;  // of earlier

@@ -255,6 +255,38 @@ TEST(TorchRecompute, OfAFunctionThatWritesBuffersWritesThemOnceAndReadsWhatTheFi
   }
 }
 
+// Memory of another size cannot get its values back: the pass fails, with the function's own error
+// if there is one, and all other memory is put back.
+TEST(TorchRecompute, OfAFunctionThatResizesABufferPutsTheOthersBack) {
+  struct Case {
+    int resizes;  // in this run
+    int throws;
+    const char* text;
+  };
+  constexpr const char* kResized = "had 12 bytes and now has 400";
+  for (const Case& c : {Case{1, 2, kResized}, Case{1, 1, "its own error"}, Case{0, 2, kResized}}) {
+    SCOPED_TRACE(c.resizes + c.throws);
+    at::Tensor before = ::torch::zeros({2});
+    at::Tensor sized = ::torch::zeros({3});
+    at::Tensor after = ::torch::zeros({4});
+    int runs = 0;
+    const auto work = [&](const at::Tensor& in) {
+      for (at::Tensor* const buffer : {&before, &sized, &after}) { *buffer += 1; }
+      if (runs == c.resizes) { sized.resize_({100}); }
+      if (runs++ == c.throws) { throw ContractError{"its own error"}; }
+      return in * 2;
+    };
+    const at::Tensor x = ::torch::ones({3}).set_requires_grad(true);
+    const at::Tensor y = run_recomputed(work, x).sum();
+    try {
+      y.backward();
+      ADD_FAILURE() << "no error";
+    } catch (const ContractError& error) { EXPECT_THAT(error.what(), HasSubstr(c.text)); }
+    EXPECT_TRUE(before.equal(::torch::ones({2}))) << before;
+    EXPECT_TRUE(after.equal(::torch::ones({4}))) << after;
+  }
+}
+
 TEST(TorchRecompute, NamesUnsupportedUses) {
   const at::Tensor x = ::torch::ones({2, 3}).set_requires_grad(true);
   int runs = 0;

@@ -25,14 +25,14 @@ using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<a
 /// Random numbers: the second run draws the same numbers as the first, from libtorch's default
 ///          generator of the CPU (and of the current CUDA device). Ranks that are threads share
 ///          that generator: ContractError if `work` then draws from it.
-/// Buffers: tensors that `work` writes and did not make, such as a BatchNorm's running statistics
-/// or
-///          a counter, change once: the second run starts from the values at the start of the
-///          first, and the backward pass then restores the values from before it. A user's own
-///          operator must declare what it writes.
+/// Buffers: tensors that `work` writes and did not make, such as the running statistics of a
+///          BatchNorm or a counter, change once: the second run starts from the values at the start
+///          of the first, and the backward pass then restores the values from before it, also if
+///          it fails. A user's own operator must declare what it writes.
 /// Errors:  ContractError if the second run returns tensors of other shapes, if `inputs` or the
-///          result of `work` has an undefined tensor, if `work` writes to an input, and in a
-///          backward pass that makes a graph of its own or stops at some inputs (autograd::grad).
+///          result of `work` has an undefined tensor, if `work` writes to an input, if a tensor
+///          that it writes and did not make is resized before the end of the backward pass, and in
+///          a backward pass that makes a graph of its own or stops at some inputs (autograd::grad).
 [[nodiscard]] std::vector<at::Tensor> recompute(TensorFunction work,
                                                 const std::vector<at::Tensor>& inputs);
 
