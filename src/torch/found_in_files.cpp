@@ -13,7 +13,9 @@
 #include "base/kept_path.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
+#include "torch/cast.hpp"
 #include "torch/safetensors_dtype.hpp"
 
 namespace tessera::torch {
@@ -67,20 +69,26 @@ std::string in_files(const LoadOptions& options, const std::string& name) {
 
 void read_into(SafetensorsReader& reader, const std::string& name, const at::Tensor& buffer) {
   const SafetensorsReader::Entry& entry = reader.entries().at(name);
+  const std::string tensor = shown(entry.file.string()) + ": tensor '" + shown(name) + "'";
   const Shape shape{buffer.sizes().vec()};
   if (entry.shape != shape) {
-    throw ConfigError{entry.file.string() + ": tensor '" + name + "' has shape " +
-                      entry.shape.to_string() + ", but the module's buffer has shape " +
-                      shape.to_string()};
+    throw ConfigError{tensor + " has shape " + entry.shape.to_string() +
+                      ", but the module's buffer has shape " + shape.to_string()};
   }
   const std::optional<at::ScalarType> type = type_of_safetensors(entry.dtype);
   if (!type) {
-    throw FormatError{entry.file.string() + ": tensor '" + name + "' is " + entry.dtype +
+    throw FormatError{tensor + " is " + shown(entry.dtype) +
                       ", a dtype that libtorch does not have"};
   }
   const at::Tensor values =
       at::empty(buffer.sizes(), at::TensorOptions{}.dtype(*type).device(at::kCPU));
   reader.read_bytes(name, 0, {static_cast<std::byte*>(values.data_ptr()), values.nbytes()});
+  const std::string lost = lost_by_cast(values, buffer.scalar_type());
+  if (!lost.empty()) {
+    throw ConfigError{tensor + ": " + lost +
+                      ", the type of the module's buffer; give the buffer a type that holds them, "
+                      "or convert the file"};
+  }
   buffer.detach().copy_(values);
 }
 
@@ -139,8 +147,12 @@ void FoundInFiles::load_buffers(LoadReport& report) {
     return !names_of_buffers_[i].empty() && (!options_.only || options_.only(names_of_buffers_[i]));
   };
   const auto& buffers = buffers_.all();
-  (void)from_rank0(world_, [&] {
+  const std::vector<std::string> beside_weights = from_rank0(world_, [&] {
     std::vector<SafetensorsReader> readers = readers_of(path_);
+    std::vector<std::string> names;
+    for (std::size_t i = 1; i < readers.size(); ++i) {
+      for (const auto& [name, entry] : readers[i].entries()) { names.push_back(name); }
+    }
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       if (!takes(i)) { continue; }
       for (SafetensorsReader& reader : readers) {
@@ -149,9 +161,10 @@ void FoundInFiles::load_buffers(LoadReport& report) {
         break;
       }
     }
-    return std::vector<std::string>{};
+    return names;
   });
   buffers_.broadcast();
+  report.unexpected.insert(report.unexpected.end(), beside_weights.begin(), beside_weights.end());
 
   std::set<std::string> expected;
   for (std::size_t i = 0; i < buffers.size(); ++i) {

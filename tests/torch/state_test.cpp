@@ -4,6 +4,9 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -326,6 +329,75 @@ TEST(TorchWeights, ComeFromFilesOfOtherProgramsByPatternsOfNames) {
       }
     });
   }
+}
+
+// A value may be rounded, as weights are, and no more.
+TEST(TorchWeights, BuffersTakeAFilesValuesOrRefuseThemByName) {
+  const TemporaryFolder folder;
+  const LoadOptions weights{
+      .name =
+          [](const ParameterInfo& parameter) { return "net." + ShardedModule::name_of(parameter); },
+      .what = LoadOptions::What::weights};
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::int64_t large = (std::int64_t{1} << 24) + 1;
+  struct Case {
+    const char* name;
+    at::Tensor values;
+    std::string refusal;  // empty: taken
+  };
+  const std::vector<Case> cases{
+      {"first.seen", ::torch::tensor(7.0F), ""},
+      {"first.seen", ::torch::tensor(2.5F), "'net.first.seen': 1 of its values, the first 2.5 at"},
+      {"first.seen", ::torch::tensor(std::nan("")), "not a whole number in the range of Long"},
+      {"first.seen", ::torch::tensor(0x1p63), "the first 9.22337e+18 at element 0"},
+      {"first.columns", ::torch::full({3, 2}, std::int64_t{1} << 31, ::torch::kLong),
+       "6 of its values, the first 2147483648 at element 0, are not"},
+      {"first.columns", ::torch::full({3, 2}, -0x1p31, ::torch::kDouble), ""},
+      {"first.mask", ::torch::tensor({1, 0, 1, 1, 0}, ::torch::kInt), ""},
+      {"first.mask", ::torch::tensor({1, 0, 2, -1, 0}, ::torch::kInt),
+       "2 of its values, the first 2 at element 2"},
+      {"first.half", ::torch::tensor({1.001, infinity}, ::torch::kDouble), ""},
+      {"first.half", ::torch::tensor({0.1F, -65504.0F}).to(::torch::kFloat16), ""},
+      {"first.half", ::torch::tensor({0.0F, -3.4e38F}),
+       "the first -3.4e+38 at element 1, is beyond the range of BFloat16"},
+      {"first.scale", ::torch::full({5}, large, ::torch::kLong), ""},
+      {"first.scale", ::torch::full({5}, 1e39, ::torch::kDouble), "beyond the range of Float"},
+  };
+  run({Strategy::zero3, 2}, 4, [&](World& world, Sharded<StateNetImpl>& model) {
+    for (const Case& c : cases) {
+      SCOPED_TRACE(c.name + c.refusal);
+      const std::filesystem::path path = folder / "one.safetensors";
+      if (world.rank() == 0) { write_file(path, {{c.name, c.values}}, ""); }
+      (void)world.exchange("");
+      const at::Tensor before = model.state_dict(true).at(c.name);
+      if (c.refusal.empty()) {
+        (void)model.load(path, weights);
+        EXPECT_EQ(bits(model.state_dict(true).at(c.name)), bits(c.values.to(before.scalar_type())));
+        continue;
+      }
+      EXPECT_THAT(message_of<ConfigError>([&] { (void)model.load(path, weights); }),
+                  HasSubstr(c.refusal));
+      EXPECT_EQ(bits(model.state_dict(true).at(c.name)), bits(before));
+    }
+  });
+}
+
+TEST(TorchWeights, BuffersOfACheckpointThatTheModuleLacksAreUnexpected) {
+  const TemporaryFolder folder;
+  std::filesystem::path saved;
+  run_ranks(2, [&](World& world) {
+    StateNet net = built_net(5);
+    net->register_buffer("more", ::torch::ones({2}));
+    auto model = tessera::torch::shard(net, world);
+    model.optimize_with(AdamW{});
+    const auto path = model.save(folder / "run");
+    if (world.rank() == 0) { saved = path; }
+  });
+  run({Strategy::zero3, 2}, 4, [&](World&, Sharded<StateNetImpl>& model) {
+    const LoadReport report = model.load(saved, {.what = LoadOptions::What::weights});
+    EXPECT_THAT(report.unexpected, ElementsAre("more"));
+    EXPECT_THAT(report.missing, IsEmpty());
+  });
 }
 
 }  // namespace

@@ -171,6 +171,8 @@ class ShardedModule {
   /// LoadOptions::What::weights also loads weights and buffers from safetensors files of other
   /// programs, converted to the module's dtypes. A shared tensor may have any of its names there.
   /// `missing` and `unexpected` of the report include buffers, whose checksums are not compared.
+  /// ConfigError names a tensor with values that its dtype in the module cannot hold, even rounded:
+  /// beyond its range, or fractions in an integer.
   /// LoadOptions::name and `only` apply to buffers too; `name` is given a ParameterInfo from which
   /// `name_of` returns the name in the module.
   ///
