@@ -15,6 +15,9 @@ struct NormalKey {
   std::uint32_t id = 0;  ///< of the parameter
 };
 
+/// No number n(e) below is larger: sqrt(-2 log(1 / 2^32)), rounded up.
+inline constexpr double kMostNormal = 6.6605;
+
 /// to[i] = the requested part of stddev * n(first + i), rounded from fp32. n(e) is number e % 4 of
 /// the four that Box-Muller makes, in fp64, of the four words w of philox4x32({low, high of e / 4,
 /// id, 0}, seed):

@@ -6,26 +6,23 @@
 #include <limits>
 
 namespace tessera {
-namespace {
 
-/// The least magnitude that is rounded to infinity: half a step above the largest finite value.
-float least_infinite(DType dtype) {
+double least_infinite(DType dtype) noexcept {
   switch (dtype) {
     case DType::fp16:
-      return 65'520.0F;
+      return 65'520.0;
     case DType::bf16:
-      return 0x1.FFp127F;
+      return 0x1.FFp127;
     case DType::fp32:
+      return 0x1.FFFFFFp127;
     case DType::fp64:
       break;
   }
-  return std::numeric_limits<float>::infinity();
+  return std::numeric_limits<double>::infinity();
 }
 
-}  // namespace
-
 void Overflows::add(std::span<const float> values, DType to, std::int64_t at) noexcept {
-  const float least = least_infinite(to);
+  const double least = least_infinite(to);
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (!std::isfinite(values[i]) || std::abs(values[i]) < least) { continue; }
     if (count == 0) {

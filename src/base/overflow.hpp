@@ -8,6 +8,10 @@
 
 namespace tessera {
 
+/// Returns the least magnitude that is rounded to infinity: half a step above the largest finite
+/// value; for fp64 infinity itself.
+[[nodiscard]] double least_infinite(DType dtype) noexcept;
+
 /// The finite values of a tensor that a narrower dtype rounds to infinities.
 struct Overflows {
   std::int64_t count = 0;

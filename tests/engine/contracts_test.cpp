@@ -6,12 +6,14 @@
 #include <limits>
 
 #include "support/groups.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 
 namespace tessera::test::contracts_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 /// The error that `body` throws on `ranks` ranks; empty if none.
@@ -515,6 +517,39 @@ TEST(Initialisation, TheDeviceDrawsTheInitializersValues) {
     }
     EXPECT_EQ(states[0], states[1]);
   });
+}
+
+// No normal number that is drawn is beyond 6.6604: -2 log of at least 2^-32, under a root. Rank 1
+// keeps none of the parameter.
+TEST(Initialisation, RefusesNormalsThatMayBecomeInfiniteOnAllRanks) {
+  struct Case {
+    DType compute;
+    float accepted;
+    float refused;
+  };
+  for (const Case& c :
+       {Case{DType::fp16, 9'800.0F, 9'900.0F}, Case{DType::bf16, 5.09e37F, 5.105e37F},
+        Case{DType::fp32, 5.1e37F, 5.2e37F}}) {
+    SCOPED_TRACE(to_string(c.compute));
+    run_ranks(2, [&](World& world) {
+      const auto materialize = [&](const Initializer& initial) {
+        ShardedModel model{world, {.strategy = Strategy::zero3, .compute = c.compute}};
+        (void)model.add_unit("a",
+                             {{"w", {1}}, {.name = "wide", .shape = {1}, .dtype = DType::fp32}});
+        model.materialize(initial);
+      };
+      EXPECT_NO_THROW(materialize(init::normal(1, c.accepted)));
+      EXPECT_THAT(
+          message_of<ConfigError>([&] { materialize(init::normal(1, c.refused)); }),
+          AllOf(HasSubstr("the initial values of 'a.w' are drawn with a standard deviation"),
+                HasSubstr("beyond the range of " + std::string{to_string(c.compute)})));
+      const init::Drawn nan{1, [](const ParameterInfo&) {
+                              return init::Distribution{init::Distribution::Kind::normal,
+                                                        std::nanf("")};
+                            }};
+      EXPECT_THROW(materialize(nan), ContractError);
+    });
+  }
 }
 
 TEST(Initialisation, NormalNumbersHaveTheirMomentsAndDoNotDependOnTheCut) {

@@ -9,6 +9,7 @@
 
 #include "base/overflow.hpp"
 #include "engine/unit/host_copy.hpp"
+#include "kernels/normal/normal.hpp"
 #include "kernels/table.hpp"
 #include "tessera/base/error.hpp"
 #include "world/world_kernels.hpp"
@@ -204,9 +205,34 @@ void initialise_unit(World& world, const LiveUnit& unit, const Initializer& init
   if (unit.trains()) { unit.update().begin(); }
 }
 
+/// Checks the normal distributions that the device draws from, on all ranks that have the unit and
+/// before a value is drawn, since drawn values are not looked at: that none of their numbers can
+/// become infinite in the dtype of the parameter.
+void require_range(const UnitPlan& plan, const init::Drawn& drawn) {
+  for (const SegmentLayout& segment : plan.layout.segments()) {
+    const DType kept = segment.dtypes().parameter;
+    for (const Placement& placement : segment.placements()) {
+      const ParameterInfo& info = plan.infos[placement.parameter];
+      drawn(info, 0, {});  // throws ContractError for a number that is no standard deviation
+      const init::Distribution from = drawn.distribution(info);
+      if (from.kind != init::Distribution::Kind::normal) { continue; }
+      if (kernels::kMostNormal * from.number < least_infinite(kept)) { continue; }
+      throw ConfigError{fmt::format(
+          "the initial values of '{}' are drawn with a standard deviation of {}, so that some may "
+          "be beyond the range of {}, in which the parameter is kept, and would be infinite; "
+          "choose "
+          "a smaller one, or keep it in bf16 or fp32 (`compute`)",
+          info.full_name(), from.number, to_string(kept))};
+    }
+  }
+}
+
 }  // namespace
 
 void initialise(World& world, const LiveUnits& units, const Initializer& initial) {
+  if (const auto* const drawn = initial.target<init::Drawn>()) {
+    for (const LiveUnit& unit : units) { require_range(unit.plan(), *drawn); }
+  }
   const Buffer scratch = scratch_for(world, units);
   world.compute([&] {
     for (const LiveUnit& unit : units) {
