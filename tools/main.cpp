@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "tessera/base/error.hpp"
+#include "tessera/world/launch.hpp"
 #include "tools/bench/bench.hpp"
 #include "tools/checkpoint/checkpoint_command.hpp"
 #include "tools/common/exit_status.hpp"
@@ -54,6 +55,11 @@ void run(std::span<const char* const> arguments) {
   }
   Request request = in_turn([&] { return parse_command_line(arguments); });
   request.settings.command_line = typed(arguments);
+  if (tessera::launched_rank() == 0) { tell(request.note); }
+  if (!request.settings.write_config.empty()) {
+    if (runs_alone(request.command)) { write_config(request); }
+    return;
+  }
   if (request.command == "train") { return train(request.settings); }
   if (request.command == "compare") { return compare(request.settings); }
   if (request.command == "sample") { return sample(request.settings); }

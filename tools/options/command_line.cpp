@@ -8,6 +8,10 @@
 
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
+#include "tools/common/input_file.hpp"
+#include "tools/common/output_file.hpp"
+#include "tools/common/standard_streams.hpp"
+#include "tools/options/config_file.hpp"
 #include "tools/options/option_table.hpp"
 #include "tools/options/option_values.hpp"
 
@@ -124,11 +128,12 @@ class Parser {
       }
       refuse(error);
     } catch (const CLI::ParseError& error) { refuse(error); }
-    if (help_->count() > 0) { return {"", {}, help_text(command_)}; }
+    if (help_->count() > 0) { return {"", {}, help_text(command_), ""}; }
     if (const auto unknown = app_.remaining(); !unknown.empty()) {
       refuse_unknown(command_, unknown.front());
     }
-    return {command_, settings(), ""};
+    take_config();
+    return {command_, settings(), "", note()};
   }
 
  private:
@@ -137,16 +142,54 @@ class Parser {
                                   shown(error.what(), kMostShown), command_));
   }
 
+  /// Takes what --config's file has and the command line has not. A file may serve several
+  /// commands: what only others have is left out, and said.
+  void take_config() {
+    const auto path = texts_.find("--config");
+    if (path == texts_.end() || path->second.empty()) { return; }
+    for (const ConfigEntry& entry :
+         parse_config(path->second, read_input("--config", path->second))) {
+      const auto option = std::ranges::find_if(
+          given_, [&](const auto& known) { return known.first->name == entry.name; });
+      try {
+        if (option == given_.end() && !commands_with(entry.name).empty()) {
+          left_out_.push_back(entry.name);
+          continue;
+        }
+        if (option == given_.end() || option->first->group == kConfigGroup) {
+          refuse_unknown(command_, entry.name);
+        }
+        const bool is_switch = option->first->value.empty();
+        if (is_switch && entry.text != "true" && entry.text != "false") {
+          throw ConfigError(fmt::format("{}: '{}' is neither true nor false", entry.name,
+                                        shown(entry.text, kMostShown)));
+        }
+        if (option->second->count() > 0 || (is_switch && entry.text == "false")) { continue; }
+        from_config_.emplace(option->first, entry.text);
+      } catch (const ConfigError& error) {
+        throw ConfigError(fmt::format("{}: {}", shown(path->second), error.what()));
+      }
+    }
+  }
+
+  [[nodiscard]] std::string note() const {
+    if (left_out_.empty()) { return {}; }
+    return fmt::format("note: --config {}: tessera {} has no {}; left out\n",
+                       shown(texts_.at("--config")), command_, fmt::join(left_out_, ", "));
+  }
+
   [[nodiscard]] Settings settings() const {
     Settings settings = defaults_of_train();
     settings.effective.emplace_back("the command", command_);
     for (const OptionRow& row : option_table()) {
       const auto option = given_.find(&row);
       if (option == given_.end()) { continue; }
-      const bool typed = option->second->count() > 0;
-      const std::string text{!typed              ? row.preset
-                             : row.value.empty() ? std::string_view{}
-                                                 : texts_.at(std::string{row.name})};
+      const auto configured = from_config_.find(&row);
+      const bool typed = option->second->count() > 0 || configured != from_config_.end();
+      const std::string text{!typed                             ? row.preset
+                             : row.value.empty()                ? std::string_view{}
+                             : configured != from_config_.end() ? configured->second
+                                                                : texts_.at(std::string{row.name})};
       if (typed) { settings.given.push_back(row.name); }
       if (typed && (row.preset.empty() || text != row.preset)) {
         settings.changed.push_back(row.name);
@@ -162,6 +205,8 @@ class Parser {
   CLI::Option* help_ = nullptr;
   std::map<const OptionRow*, CLI::Option*> given_;
   std::map<std::string, std::string> texts_;
+  std::map<const OptionRow*, std::string> from_config_;
+  std::vector<std::string> left_out_;  // of the file: options of other commands
 };
 
 }  // namespace
@@ -169,9 +214,16 @@ class Parser {
 Request parse_command_line(std::span<const char* const> arguments) {
   if (arguments.empty()) { throw ConfigError("no command given; see tessera --help"); }
   const std::string first = arguments.front();
-  if (first == "--help" || first == "-h" || first == "help") { return {"", {}, usage()}; }
-  if (first == "--version") { return {"", {}, "tessera " TESSERA_VERSION "\n"}; }
+  if (first == "--help" || first == "-h" || first == "help") { return {"", {}, usage(), ""}; }
+  if (first == "--version") { return {"", {}, "tessera " TESSERA_VERSION "\n", ""}; }
   return Parser{checked_command(first)}.parse(arguments.subspan(1));
+}
+
+void write_config(const Request& request) {
+  const std::string& path = request.settings.write_config;
+  require_writable("--write-config", path);
+  write_output(path, config_text(request.command, request.settings));
+  tell(fmt::format("wrote {}; run it with tessera {} --config {}\n", path, request.command, path));
 }
 
 }  // namespace tessera::tools

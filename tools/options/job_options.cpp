@@ -28,8 +28,8 @@ constexpr std::int64_t kTokensOfBlock = std::int64_t{1} << 18;
 constexpr std::int64_t kBlocksRead = 256;  // blocks of longer data: seconds even on a slow disk
 
 /// Options that only rank 0 acts on, or that are compared in another way.
-constexpr std::array<std::string_view, 6> kOwn = {"--log",  "--json",  "--init",
-                                                  "--comm", "--ranks", "--budget"};
+constexpr std::array<std::string_view, 7> kOwn = {"--log",   "--json",   "--init",  "--comm",
+                                                  "--ranks", "--budget", "--config"};
 /// Options of which only the presence is compared, not the path.
 constexpr std::array<std::string_view, 4> kPlaces = {"--checkpoint", "--resume-from", "--report",
                                                      "--trace"};

@@ -705,6 +705,18 @@ std::vector<OptionRow> output_rows() {
   };
 }
 
+std::vector<OptionRow> config_rows() {
+  return {
+      {"--config", kConfigGroup, "FILE", "",
+       "take options from FILE, with lines like lr = 3e-4 and strategy = \"zero3\"; those on the "
+       "command line count more",
+       kEvery, path<&Settings::config_file>()},
+      {"--write-config", kConfigGroup, "FILE", "",
+       "write these options to FILE for --config, with all others as comments, and stop", kEvery,
+       path<&Settings::write_config>()},
+  };
+}
+
 /// `text` in lines of at most `width`, indented from the second line on.
 std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
   std::string out;
@@ -758,7 +770,7 @@ const std::vector<OptionRow>& option_table() {
   static const std::vector<OptionRow> table = [] {
     std::vector<OptionRow> all;
     for (const auto& rows : {model_rows(), data_rows(), parallel_rows(), training_rows(),
-                             sampling_rows(), checkpoint_rows(), output_rows()}) {
+                             sampling_rows(), checkpoint_rows(), output_rows(), config_rows()}) {
       all.insert(all.end(), rows.begin(), rows.end());
     }
     return all;

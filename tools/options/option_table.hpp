@@ -24,6 +24,9 @@ struct OptionRow {
   Apply apply;                ///< empty: not in this build
 };
 
+/// The group of options about files of options, which such files do not have.
+inline constexpr std::string_view kConfigGroup = "options in files";
+
 [[nodiscard]] const std::vector<OptionRow>& option_table();
 
 /// Whether `command` takes the option.

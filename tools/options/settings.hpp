@@ -153,6 +153,8 @@ struct Settings {
   std::string report;
   std::string trace;
   std::string machine;       ///< path of the profile of the machine whose time is planned
+  std::string config_file;   ///< path of a file of options
+  std::string write_config;  ///< path of the file of options to write instead of running
   std::string command_line;  ///< the command line, for reports
   bool measure = false;
   bool support = false;
