@@ -76,6 +76,10 @@ float parse_number(std::string_view text, const NumberRange& range) {
     throw ConfigError(fmt::format("'{}' is not a finite number {}", shown(text), describe(range)));
   }
   const auto rounded = static_cast<float>(value);
+  if (value != 0 && rounded == 0.0F) {
+    throw ConfigError(fmt::format("'{}' rounds to 0 in fp32; the smallest number above 0 is {}",
+                                  shown(text), std::numeric_limits<float>::denorm_min()));
+  }
   if (!inside(static_cast<double>(rounded))) {
     throw ConfigError(
         fmt::format("'{}' is {} in fp32, which is not {}", shown(text), rounded, describe(range)));

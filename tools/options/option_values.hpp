@@ -27,7 +27,7 @@ struct NumberRange {
 };
 
 /// Parses a finite number in `range`, rounded to fp32. ConfigError otherwise, and also if the
-/// rounded value is outside the range.
+/// rounded value is outside the range, or is 0 though the number is not.
 [[nodiscard]] float parse_number(std::string_view text, const NumberRange& range);
 
 /// `text` split at commas. ConfigError if an entry is empty.
