@@ -68,16 +68,22 @@ class File {
   int file_ = -1;
 };
 
-/// A folder that the destructor removes.
+/// A new folder. The destructor removes it, and those that were made for it.
 class Folder {
  public:
   explicit Folder(const fs::path& parent)
-      : path_{parent / fmt::format("tessera-bench-{}", ::getpid())} {
-    fs::create_directories(path_);
+      : path_{fs::absolute(parent) / fmt::format("tessera-bench-{}", ::getpid())} {
+    try {
+      make(path_);
+    } catch (const Error&) {
+      remove_made();
+      throw;
+    }
   }
   ~Folder() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
+    remove_made();
   }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
@@ -85,7 +91,25 @@ class Folder {
   [[nodiscard]] const fs::path& path() const noexcept { return path_; }
 
  private:
+  void make(const fs::path& path) {
+    std::error_code failed;
+    if (path.has_filename() && !fs::exists(path.parent_path(), failed)) {
+      make(path.parent_path());
+    }
+    if (fs::create_directory(path, failed)) { made_.push_back(path); }
+    if (!failed) { return; }
+    throw ConfigError{
+        fmt::format("--folder: cannot make the folder {}: {}; name a folder that can be written to",
+                    path.string(), failed.message())};
+  }
+  /// The innermost first; a folder that others use stays.
+  void remove_made() noexcept {
+    std::error_code ignored;
+    for (; !made_.empty(); made_.pop_back()) { fs::remove(made_.back(), ignored); }
+  }
+
   fs::path path_;
+  std::vector<fs::path> made_;
 };
 
 std::size_t bytes_in(const fs::path& folder) {

@@ -74,6 +74,29 @@ TEST_F(BenchCommand, CheckpointCountsTheBytesOfTheFolder) {
   EXPECT_EQ(json["asynchronous"]["saving"]["all"].size(), 2U);
 }
 
+TEST_F(BenchCommand, CheckpointRemovesTheFoldersThatItMade) {
+  const std::vector<std::string> sizes = {"--layers", "1", "--hidden", "8", "--heads", "1"};
+  const auto checkpoint = [&](const std::string& before, const std::string& folder) {
+    std::vector<std::string> arguments = {"bench", "checkpoint", "--repeat",
+                                          "2",     "--folder",   path(folder)};
+    arguments.insert(arguments.end(), sizes.begin(), sizes.end());
+    return shell(before + "exec \"$0\" \"$@\"", arguments);
+  };
+  EXPECT_EQ(checkpoint("", "new/inner").status, 0);
+  EXPECT_FALSE(std::filesystem::exists(path("new")));
+  const Outcome full = checkpoint("trap '' XFSZ; ulimit -f 8; ", "new/inner");
+  EXPECT_EQ(full.status, 1);
+  EXPECT_NE(full.err.find("cannot"), std::string::npos) << full.err;
+  EXPECT_FALSE(std::filesystem::exists(path("new")));
+  std::filesystem::create_directory(path("kept"));
+  EXPECT_EQ(checkpoint("", "kept").status, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(path("kept")));
+  const Outcome refused = checkpoint("", "text.txt");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_EQ(refused.err.find("error: --folder: cannot make the folder " + path("text.txt")), 0U)
+      << refused.err;
+}
+
 TEST_F(BenchCommand, ProductsCoverAStepInEveryDtype) {
   const nlohmann::json json =
       results({"products", "--hidden", "8", "--vocab", "24", "--seq", "4", "--batch", "2"});
