@@ -13,6 +13,7 @@
 #include "tools/checkpoint/checkpoint_command.hpp"
 #include "tools/common/exit_status.hpp"
 #include "tools/common/processor.hpp"
+#include "tools/common/stack_limit.hpp"
 #include "tools/common/standard_streams.hpp"
 #include "tools/compare/compare.hpp"
 #include "tools/doctor/doctor.hpp"
@@ -45,6 +46,7 @@ std::string typed(std::span<const char* const> arguments) {
 void run(std::span<const char* const> arguments) {
   using namespace tessera::tools;
   require_processor();
+  require_stack();
   if (!arguments.empty() && std::string_view{arguments.front()} == "bench") {
     if (runs_alone("bench")) { run_bench(arguments.subspan(1)); }
     return;

@@ -176,6 +176,15 @@ TEST_F(Refusal, NumbersOutOfRange) {
   refused({"train", "--data", path("text.txt"), "--batch", "0"}, {"--batch"});
 }
 
+TEST_F(Refusal, StacksTooSmallForRanks) {
+  if (TESSERA_SANITIZED) { GTEST_SKIP() << "sanitizers need larger stacks to start"; }
+  const Outcome outcome = shell("ulimit -s 160; exec \"$0\" \"$@\"", small("train"));
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.err,
+            "error: stacks are limited to 160 KiB (ulimit -s), and ranks need 512 KiB; raise that "
+            "limit\n");
+}
+
 TEST_F(Refusal, ImpossibleRanks) {
   for (const char* ranks : {"0", "-2", "1000000", "four"}) {
     refused({"train", "--data", path("text.txt"), "--ranks", ranks},
