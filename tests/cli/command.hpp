@@ -13,6 +13,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,6 +55,15 @@ class CommandTest : public testing::Test {
 
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
+
+  /// The names of what is in a folder of the test's.
+  [[nodiscard]] std::set<std::string> names_in(const std::string& folder) const {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator{path(folder)}) {
+      names.insert(entry.path().filename().string());
+    }
+    return names;
+  }
 
   /// Training text: words in a fixed pseudorandom order.
   static std::string text(std::size_t bytes) {

@@ -25,13 +25,6 @@ class Outputs : public CommandTest {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  [[nodiscard]] std::set<std::string> names_in(const std::string& folder) const {
-    std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator{path(folder)}) {
-      names.insert(entry.path().filename().string());
-    }
-    return names;
-  }
   /// Expects a refusal before the first step, whose text has `parts`.
   void refused(const Words& more, const Words& parts) const {
     SCOPED_TRACE(testing::PrintToString(more));

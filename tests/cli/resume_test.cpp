@@ -58,13 +58,6 @@ class Resume : public CommandTest {
     EXPECT_THAT(outcome.out, Not(HasSubstr("step 1/"))) << "something was started";
     for (const std::string& part : parts) { EXPECT_THAT(outcome.err, HasSubstr(part)); }
   }
-  [[nodiscard]] std::set<std::string> names_in(const std::string& folder) const {
-    std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator{path(folder)}) {
-      names.insert(entry.path().filename().string());
-    }
-    return names;
-  }
   /// Step, loss, norm and rate of each line after `before` steps.
   [[nodiscard]] std::string losses(const std::string& name, int before = 0) const {
     std::string all;

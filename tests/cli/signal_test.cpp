@@ -32,13 +32,6 @@ class Signals : public CommandTest {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  [[nodiscard]] std::set<std::string> names_in(const std::string& folder) const {
-    std::set<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator{path(folder)}) {
-      names.insert(entry.path().filename().string());
-    }
-    return names;
-  }
 };
 
 /// The files that a run of `steps` steps leaves in its folder.
