@@ -110,6 +110,39 @@ TEST_F(Outputs, ASecondRunIntoAFolderIsRefusedByNameUntilTheFirstEnds) {
   EXPECT_EQ(names_in("c"), after("1"));
 }
 
+TEST_F(Outputs, ARenamedFolderIsMadeAnewAndLockedWhileTheRunTrains) {
+  RunningCommand first{endless({"--checkpoint", path("c")}), path("first")};
+  ASSERT_TRUE(wait_until([&] { return first.trains(); }));
+  fs::rename(path("c"), path("moved"));
+  ASSERT_TRUE(wait_until([&] { return !fs::exists(path("moved/.tessera.lock")); }));
+  refused({"--steps", "1", "--checkpoint", path("c")},
+          {"another run writes to " + path("c"), "process " + std::to_string(first.process())});
+  EXPECT_EQ(trained({"--steps", "1", "--checkpoint", path("moved")}).status, 0);
+  first.send(SIGTERM);
+  const Outcome ended = first.wait();
+  EXPECT_EQ(ended.status, 128 + SIGTERM);
+  EXPECT_THAT(ended.err, HasSubstr("note: --checkpoint: " + path("c") + " was renamed or removed"));
+  EXPECT_EQ(names_in("moved"), after("1"));
+  EXPECT_TRUE(fs::exists(path("c/model.safetensors")));
+  EXPECT_EQ(names_in("c").size(), 2U);
+}
+
+TEST_F(Outputs, ARunWhoseFolderWasRenamedDoesNotSaveIntoThatOfAnotherRun) {
+  RunningCommand first{endless({"--checkpoint", path("c")}), path("first")};
+  ASSERT_TRUE(wait_until([&] { return first.trains(); }));
+  first.send(SIGSTOP);
+  fs::rename(path("c"), path("moved"));
+  RunningCommand second{endless({"--checkpoint", path("c")}), path("second")};
+  ASSERT_TRUE(wait_until([&] { return second.trains(); }));
+  first.send(SIGCONT);
+  const Outcome ended = first.wait();
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(ended.err, HasSubstr("another run writes to " + path("c")));
+  second.send(SIGTERM);
+  EXPECT_EQ(second.wait().status, 128 + SIGTERM);
+  EXPECT_TRUE(fs::exists(path("c/model.safetensors")));
+}
+
 TEST_F(Outputs, ALogThatAnotherRunWritesIsRefusedAndKept) {
   RunningCommand first{endless({"--log", path("log")}), path("first")};
   ASSERT_TRUE(wait_until([&] { return !log("log").empty(); }));

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "tessera/base/error.hpp"
 
@@ -44,19 +45,22 @@ std::string holder_of(const Descriptor& file) {
                   folder.string(), holder.empty() ? "" : fmt::format(" ({})", holder)));
 }
 
+bool is_same(const struct stat& named, const Descriptor& file) {
+  struct stat opened{};
+  return ::fstat(file.get(), &opened) == 0 && named.st_ino == opened.st_ino &&
+         named.st_dev == opened.st_dev;
+}
+
 /// Whether `file` is still the file of that name in the folder: its holder removes it at the end.
 bool is_named(const Descriptor& folder, const Descriptor& file) {
   struct stat named{};
-  struct stat opened{};
-  return ::fstatat(folder.get(), kName, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-         ::fstat(file.get(), &opened) == 0 && named.st_ino == opened.st_ino &&
-         named.st_dev == opened.st_dev;
+  return ::fstatat(folder.get(), kName, &named, AT_SYMLINK_NOFOLLOW) == 0 && is_same(named, file);
 }
 
 }  // namespace
 
 FolderLock::FolderLock(const std::filesystem::path& folder)
-    : folder_{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)} {
+    : path_{folder}, folder_{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)} {
   if (!folder_.is_open()) { fail(folder, std::generic_category().message(errno)); }
   constexpr int attempts = 100;
   for (int attempt = 0; attempt < attempts; ++attempt) {
@@ -66,7 +70,23 @@ FolderLock::FolderLock(const std::filesystem::path& folder)
 }
 
 FolderLock::~FolderLock() {
-  if (file_.is_open()) { ::unlinkat(folder_.get(), kName, 0); }
+  if (file_.is_open() && is_named(folder_, file_)) { ::unlinkat(folder_.get(), kName, 0); }
+}
+
+bool FolderLock::renew() {
+  if (!holds()) { return false; }
+  struct stat named{};
+  const bool found = ::stat(path_.c_str(), &named) == 0;
+  if (!found && errno != ENOENT) { return false; }  // unknown
+  const bool same = found && is_same(named, folder_);
+  if (same && is_named(folder_, file_)) { return false; }
+  std::error_code failed;
+  std::filesystem::create_directories(path_, failed);
+  if (failed) { return false; }  // the next save says so
+  FolderLock again{path_};
+  std::swap(folder_, again.folder_);
+  std::swap(file_, again.file_);
+  return !same;
 }
 
 bool FolderLock::lock(const std::filesystem::path& folder) {

@@ -19,6 +19,11 @@ class FolderLock {
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock();
 
+  /// Locks the folder of that name again if the lock was lost: the folder was renamed or removed,
+  /// and is then made anew, or the lock's file was removed. Returns whether it is another folder
+  /// than before. ConfigError if another run has locked it.
+  [[nodiscard]] bool renew();
+
   /// False if the file system has no locks: other runs are then not kept out.
   [[nodiscard]] bool holds() const noexcept { return file_.is_open(); }
 
@@ -26,6 +31,7 @@ class FolderLock {
   /// Returns false if the file belonged to a run that has just ended.
   [[nodiscard]] bool lock(const std::filesystem::path& folder);
 
+  std::filesystem::path path_;
   Descriptor folder_;
   Descriptor file_;
 };

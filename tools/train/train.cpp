@@ -194,6 +194,12 @@ RunResult trained(const Job& job) {
     if (!record.not_saved.empty()) {
       progress.tell(fmt::format("error: --checkpoint: {}; the run continues\n", record.not_saved));
     }
+    if (record.moved) {
+      progress.tell(
+          fmt::format("note: --checkpoint: {} was renamed or removed during the run; from now on "
+                      "checkpoints are saved in a new folder of that name\n",
+                      job.settings.checkpoint));
+    }
     progress.tell_if_skipped(record.report);
     progress.show(record);
     if (record.stopped_by != 0 && !std::exchange(told, true)) {

@@ -300,6 +300,8 @@ class RankTrainer {
     record.peak_bytes = agree_on_end(step);
     record.stopped_by = stopped_by_;
     record.not_saved = std::exchange(not_saved_, {});
+    record.moved = world_.rank() == 0 && job_.outputs && job_.outputs->checkpoint &&
+                   job_.outputs->checkpoint->renew();
     return record;
   }
 

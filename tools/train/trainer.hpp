@@ -69,6 +69,7 @@ struct StepRecord {
   int stopped_by = 0;          ///< the signal that ends the run after this step or the next; or 0
   bool last = false;           ///< of the run
   std::string not_saved = {};  ///< why a checkpoint could not be written, first known in this step
+  bool moved = false;          ///< whether the folder of --checkpoint was found renamed or removed
 };
 
 /// *Collective.* The numbers of all ranks.
