@@ -116,7 +116,12 @@ fs::path CheckpointStore::begin_as(const std::string& name) {
   for (int attempt = 0; attempt < attempts && !claim_; ++attempt) {
     partial_ = folder_ / hidden_name(name, kPartialEnd);
     files_.make_folder(partial_);
-    claim_ = files_.claim(partial_ / claim_of(name));
+    try {
+      claim_ = files_.claim(partial_ / claim_of(name));
+    } catch (const Error&) {
+      remove_if_possible(partial_);
+      throw;
+    }
   }
   if (claim_) { return partial_; }
   throw Error(
@@ -295,8 +300,13 @@ void CheckpointStore::link_weights(const fs::path& weights) {
   if (name_is_taken(target) && !is_plain_file(target)) {
     throw Error(fmt::format("cannot replace {}: it is not a file", target.string()));
   }
-  if (!files_.link(weights, made)) { copy(weights, made); }
-  files_.rename(made, target);
+  try {
+    if (!files_.link(weights, made)) { copy(weights, made); }
+    files_.rename(made, target);
+  } catch (const Error&) {
+    remove_if_possible(made);
+    throw;
+  }
   files_.flush_folder(folder_);
 }
 

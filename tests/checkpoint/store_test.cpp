@@ -13,11 +13,14 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "checkpoint/forwarding_files.hpp"
 #include "checkpoint/saved_checkpoint.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "support/small_files.hpp"
@@ -287,6 +290,39 @@ TEST_F(Store, AFileThatCannotGrowEndsASaveAlone) {
   EXPECT_EQ(newest_checkpoint(run_).step, 1);
   save(3);
   EXPECT_EQ(names_in(run_), (Names{"model.safetensors", "step-00000001", "step-00000003"}));
+}
+
+/// A disk that has no room for files of `full`, and no hard links.
+class DiskFullFor final : public test::ForwardingFiles {
+ public:
+  explicit DiskFullFor(std::string full) : full_{std::move(full)} {}
+  bool link(const fs::path& /*from*/, const fs::path& /*to*/) override { return false; }
+  std::unique_ptr<FileClaim> claim(const fs::path& path) override {
+    require_room(path);
+    return system_.claim(path);
+  }
+  std::unique_ptr<WritableFile> open(const fs::path& path, std::uint64_t bytes) override {
+    auto file = system_.open(path, bytes);
+    require_room(path);
+    return file;
+  }
+
+ private:
+  void require_room(const fs::path& path) const {
+    if (path.filename().string().find(full_) != std::string::npos) { throw Error{"disk full"}; }
+  }
+
+  std::string full_;
+};
+
+TEST_F(Store, WhatAFullDiskStopsLeavesNothing) {
+  DiskFullFor claims{std::string{kManifestName}};
+  EXPECT_THROW((void)CheckpointStore(run_, claims).begin(1), Error);
+  EXPECT_EQ(names_in(run_), Names{});
+  DiskFullFor copies{".model.safetensors."};
+  CheckpointStore store{run_, copies};
+  EXPECT_EQ(test::save_step(store, copies, 2).no_weights, "disk full");
+  EXPECT_EQ(names_in(run_), Names{"step-00000002"});
 }
 
 /// Runs the process as the user nobody in its lifetime, because root may write everywhere.
