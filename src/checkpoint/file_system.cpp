@@ -183,6 +183,13 @@ class SystemFiles final : public FileSystem {
     fs::remove_all(path, error);
     if (error) { fail("remove", path, error.value()); }
   }
+
+  [[nodiscard]] std::optional<std::uint64_t> free_bytes(const fs::path& folder) override {
+    std::error_code unknown;
+    const fs::space_info space = fs::space(folder, unknown);
+    if (unknown) { return {}; }
+    return space.available;
+  }
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -57,6 +58,9 @@ class FileSystem {
   [[nodiscard]] virtual bool remove_empty(const std::filesystem::path& path) = 0;
   /// Removes a file, or a folder and the files in it; a missing one is no error.
   virtual void remove_all(const std::filesystem::path& path) = 0;
+  /// The bytes that can still be written to the file system of a folder; empty if it does not say.
+  [[nodiscard]] virtual std::optional<std::uint64_t> free_bytes(
+      const std::filesystem::path& folder) = 0;
 };
 
 /// The machine's own file system.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "checkpoint/collective_failure.hpp"
@@ -13,6 +14,7 @@
 #include "checkpoint/split_chunks.hpp"
 #include "checkpoint/state_names.hpp"
 #include "checkpoint/step_folders.hpp"
+#include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -78,7 +80,7 @@ std::string SaveRun::result() const {
     case Phase::dividing:
       return partial_.filename().string();
     case Phase::committing:
-      return has_old_ ? "old ones" : "";
+      return has_old_ ? "old ones" : little_room_;
     case Phase::retaining:
       return not_retained_;
     case Phase::writing:
@@ -243,8 +245,23 @@ void SaveRun::abandon(const std::string& failure) {
   phase_ = Phase::committing;
   failure_ = failure;
   if (leads()) {
-    job_.emplace([this] { parts_.store.abandon(); });
+    job_.emplace([this] {
+      parts_.store.abandon();
+      if (rehearses()) { little_room_ = find_little_room(); }
+    });
   }
+}
+
+/// The bytes of a part are not known before it is written.
+std::string SaveRun::find_little_room() const {
+  const std::optional<std::uint64_t> free = parts_.files.free_bytes(parts_.folder);
+  std::uint64_t needed = 0;
+  for (const CheckpointFile& file : parts_.plan.layout().files()) { needed += file.bytes; }
+  if (in_parts() || !free || *free >= needed) { return {}; }
+  return fmt::format(
+      "{} has {} of free space, less than the {} of a checkpoint; free some space before the first "
+      "save, or save to another folder",
+      parts_.folder.string(), format_bytes(*free), format_bytes(needed));
 }
 
 /// Chunks that several ranks wrote parts of are complete now.
@@ -362,7 +379,10 @@ void SaveRun::throw_not_retained(const std::vector<std::string>& all) {
 bool SaveRun::finish_committing(const std::vector<std::string>& all, const std::string& failure) {
   if (!failure_.empty()) { throw_failure(failure_); }
   if (!failure.empty()) { throw_failure(failure); }
-  if (rehearses()) { return true; }
+  if (rehearses()) {
+    little_room_ = result_in(all.front());
+    return true;
+  }
   const std::int64_t step = texts_.manifest.step;
   folder_ =
       parts_.folder / (in_parts() ? part_name(step, place_.part_of(rank())) : step_name(step));

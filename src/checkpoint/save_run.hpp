@@ -77,6 +77,8 @@ class SaveRun {
   [[nodiscard]] SaveReport committed() const {
     return {folder_, no_weights_, texts_.manifest.step};
   }
+  /// After a rehearsal: that the folder has no room for a checkpoint; empty if it has.
+  [[nodiscard]] const std::string& little_room() const noexcept { return little_room_; }
 
  private:
   enum class Phase : std::uint8_t {
@@ -106,6 +108,7 @@ class SaveRun {
   [[nodiscard]] std::string not_removed(const std::string& failure) const;
   static void throw_not_retained(const std::vector<std::string>& all);
   void abandon(const std::string& failure);
+  [[nodiscard]] std::string find_little_room() const;
   [[nodiscard]] Manifest joined(const std::vector<std::string>& sums) const;
   [[nodiscard]] std::vector<PartRange> ranges() const;
   void keep(CheckpointStore::Committed committed);
@@ -127,7 +130,8 @@ class SaveRun {
   std::string failure_;       // failure of some rank
   std::string no_weights_;    // CheckpointStore::Committed
   std::string not_retained_;  // why this rank has not removed older checkpoints
-  bool has_old_ = false;      // whether there are checkpoints to remove
+  std::string little_room_;
+  bool has_old_ = false;  // whether there are checkpoints to remove
   bool committed_ = false;
   std::optional<TensorWriter> state_writer_;
   std::optional<TensorWriter> extras_writer_;

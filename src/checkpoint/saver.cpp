@@ -104,7 +104,11 @@ void Saver::poll() {
     run_.reset();
     throw;
   }
-  if (run_->is_committed()) { newest_ = run_->committed(); }
+  if (run_->is_committed()) {
+    newest_ = run_->committed();
+  } else {
+    newest_.warning = run_->little_room();
+  }
   run_.reset();
 }
 

@@ -44,7 +44,7 @@ class Saver {
 
   /// Finds out whether a save can be written, before there is anything to lose: makes the run's
   /// folder and the folder of a save, compares what the ranks would write, and removes the latter.
-  /// Throws what `begin` would throw.
+  /// Throws what `begin` would throw. `newest` then has a warning if there is no room for a save.
   void rehearse();
   /// Begins a save of the current state, between steps. Requires that none is in progress. A
   /// synchronous save has ended on return.

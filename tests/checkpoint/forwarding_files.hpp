@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "checkpoint/file_system.hpp"
@@ -32,6 +33,9 @@ class ForwardingFiles : public FileSystem {
     return system_.remove_empty(path);
   }
   void remove_all(const std::filesystem::path& path) override { system_.remove_all(path); }
+  std::optional<std::uint64_t> free_bytes(const std::filesystem::path& folder) override {
+    return system_.free_bytes(folder);
+  }
 
  protected:
   FileSystem& system_ = system_files();

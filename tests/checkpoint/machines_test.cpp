@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "checkpoint/forwarding_files.hpp"
 #include "checkpoint/part.hpp"
@@ -138,6 +140,36 @@ TEST(MachinesOfAJob, ARankThatLacksItsMachinesFolderIsNamedAndNothingIsLeft) {
   EXPECT_EQ(told, 4);
   EXPECT_TRUE(fs::is_empty(folder / "disks/machine-0"));
   EXPECT_FALSE(fs::exists(folder / "elsewhere"));
+}
+
+/// A disk with room for `free` bytes, as far as it says.
+class DiskOf final : public ForwardingFiles {
+ public:
+  explicit DiskOf(std::uint64_t free) : free_{free} {}
+  std::optional<std::uint64_t> free_bytes(const fs::path& /*folder*/) override { return free_; }
+
+ private:
+  std::uint64_t free_;
+};
+
+TEST(MachinesOfAJob, ARehearsalWarnsAllRanksOfTooLittleRoom) {
+  const TemporaryFolder folder;
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
+    trainer.step();
+    const auto warning = [&](std::uint64_t free) {
+      DiskOf files{world.rank() == 0 ? free : 0};  // the others write into the same folder
+      Saver saver{trainer.model(), {.folder = folder / "run"}, files};
+      saver.rehearse();
+      EXPECT_EQ(saver.newest().path, "");
+      const std::string before = saver.newest().warning;
+      saver.begin({});
+      EXPECT_EQ(saver.newest().warning, "") << "it was written";
+      return before;
+    };
+    EXPECT_THAT(warning(1000), AllOf(HasSubstr((folder / "run").string() + " has 1000 B of free"),
+                                     HasSubstr("free some space")));
+    EXPECT_EQ(warning(1'000'000), "");
+  });
 }
 
 }  // namespace

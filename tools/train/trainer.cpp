@@ -17,6 +17,7 @@
 #include "tessera/data/loader.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tools/common/noted_signals.hpp"
+#include "tools/common/standard_streams.hpp"
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/mesh.hpp"
 #include "tools/options/ranks.hpp"
@@ -98,6 +99,9 @@ class RankTrainer {
     loaded_host_bytes_ = world.host_memory().report().peak_bytes;
     gpt_.reserve();
     checkpointer_ = gpt_.checkpointer();
+    if (world.rank() == 0 && checkpointer_ && !checkpointer_->warning().empty()) {
+      tell(fmt::format("warning: --checkpoint: {}\n", checkpointer_->warning()));
+    }
   }
 
   void train(const OnStep& on_step) {

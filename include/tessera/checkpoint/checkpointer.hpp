@@ -75,7 +75,8 @@ class Checkpointer {
   /// *Collective.* Waits until a save in progress is complete.
   void finish();
   /// Returns the newest checkpoint that this object has completed; its path is empty if there is
-  /// none. Its warning and step are the same on all ranks.
+  /// none. Its warning and step are the same on all ranks. Until the first one is complete, its
+  /// warning says whether the folder lacked the room for a checkpoint when this object was made.
   [[nodiscard]] SaveReport report() const;
   /// Returns the path of `report`.
   [[nodiscard]] std::filesystem::path newest() const;
