@@ -101,20 +101,19 @@ bool all_have_looked(std::int64_t step, const SeenParts& seen) {
 /// Throws unless parts of `step` that this folder lacks exist on no machine.
 void require_nowhere(const fs::path& folder, std::int64_t step, const std::string& missing,
                      const SeenParts* seen) {
-  const std::string where = fmt::format(
-      "the newest checkpoint in the folder {} is of step {}, and "
-      "incomplete there: {}",
-      folder.string(), step, missing);
+  const std::string where =
+      fmt::format("the newest checkpoint in the folder {} is of step {}, and incomplete there: {}",
+                  folder.string(), step, missing);
   const std::string owners = seen == nullptr ? "" : owners_of(step, *seen);
   if (!owners.empty()) {
-    throw ConfigError(fmt::format("{} ({}); copy the parts of all machines there, on each machine",
-                                  where, owners));
+    throw ConfigError(fmt::format(
+        "{} ({}); copy the parts of all machines to that folder on each machine", where, owners));
   }
   if (seen != nullptr && all_have_looked(step, *seen)) { return; }
   throw ConfigError(
-      fmt::format("{}; copy the parts of all machines there, or join them (tessera checkpoint "
-                  "merge); if the save of step {} was killed and they exist nowhere, remove those "
-                  "that are there, or name an earlier checkpoint",
+      fmt::format("{}; copy the missing parts from the other machines, or join all parts (tessera "
+                  "checkpoint merge); if the save of step {} was killed before they were written, "
+                  "remove its parts, or name an earlier checkpoint",
                   where, step));
 }
 

@@ -180,9 +180,9 @@ void SaveRun::require_place(const SavePlace& place, int blind,
                             const std::vector<RankAnswer>& all) const {
   if (place.leader_of(blind) == 0) {
     throw Error{fmt::format(
-        "cannot save to {}: rank {} does not find the folder {} there, which rank 0 made on the "
-        "same machine; give both ranks the same folder",
-        parts_.folder.string(), blind, save_)};
+        "cannot save to {}: rank 0 made the folder {} there, and rank {} on the same machine does "
+        "not find it; give both ranks the same folder",
+        parts_.folder.string(), save_, blind)};
   }
   std::map<int, std::uint64_t> balances;  // by leader
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -190,11 +190,11 @@ void SaveRun::require_place(const SavePlace& place, int blind,
   }
   if (std::ranges::all_of(balances, [](const auto& one) { return one.second == 0; })) { return; }
   throw Error{fmt::format(
-      "cannot save to {}: rank {} does not find the folder {} there, which rank 0 made on another "
-      "machine, and the cuts along tensor leave runs of {} elements to ranks of several machines, "
-      "though one machine needs all bytes of a run for its checksum; give all machines one shared "
+      "cannot save to {}: the machines do not share this folder (rank {} does not find what rank 0 "
+      "made there), and tensors are cut along `tensor` between machines: a machine cannot compute "
+      "the checksum of {} elements of which it holds a part only; give all machines one shared "
       "folder, or place all ranks of a stage of `pipe` on one machine",
-      parts_.folder.string(), blind, save_, kChunkElems)};
+      parts_.folder.string(), blind, kChunkElems)};
 }
 
 void SaveRun::begin_dividing(const SavePlace& place) {

@@ -58,15 +58,16 @@ std::span<const T> array_at(const void* data, std::int64_t elems) {
 }
 
 /// Throws ConfigError for finite values that the model's dtype rounds to infinity.
-void require_range(const std::string& tensor, std::span<const float> values, DType to,
-                   std::int64_t first) {
+void require_range(const std::string& tensor, std::span<const float> values, StateKind kind,
+                   DType to, std::int64_t first) {
   Overflows beyond;
   beyond.add(values, to, first);
   if (beyond.count == 0) { return; }
   throw ConfigError{
-      fmt::format("tensor '{}': {}, in which the model keeps it, and would be infinite; load it "
-                  "into a model that keeps it in bf16 or fp32 (`compute`)",
-                  shown(tensor), beyond.text(to))};
+      fmt::format("tensor '{}' cannot be loaded: {}, in which the model keeps it; load it into a "
+                  "model that keeps it in {} (`{}`)",
+                  shown(tensor), beyond.text(to), to == DType::fp16 ? "bf16 or fp32" : "fp32",
+                  kind == StateKind::moment ? "moments" : "compute")};
 }
 
 }  // namespace
@@ -378,7 +379,7 @@ const void* ShareLoader::encode(const Part& part, const float* values) {
   const bool moment = target.kind == StateKind::moment;
   if (target.format == StateFormat::bf16 || target.format == StateFormat::fp16) {
     require_range(source_.manifest().tensors[part.recipe->from.tensor].name,
-                  array_at<float>(values, elems),
+                  array_at<float>(values, elems), target.kind,
                   target.format == StateFormat::bf16 ? DType::bf16 : DType::fp16, part.from_first);
   }
   const auto part_kind = moment ? kernels::MasterPart::value : kernels::MasterPart::parameter;

@@ -21,8 +21,8 @@ void require_countable(std::size_t total, Category category, std::size_t bytes,
   require_enumerator("the category", category, Category::unattributed);
   if (bytes <= std::numeric_limits<std::size_t>::max() - total) { return; }
   throw OutOfMemory(fmt::format(
-      "no room for {} ({}, {} bytes): with the {} that this rank counts already that is more than "
-      "64 bits can count; check the size",
+      "no room for {} ({}, {} bytes): this rank holds {}, and the sum exceeds 64 bits; check the "
+      "size",
       name, to_string(category), bytes, format_bytes(total)));
 }
 

@@ -132,9 +132,9 @@ TEST_F(Resume, TakesPartsThatLieSideBySide) {
   expect_same("c/" + step_name(6), "a/" + step_name(6));
 
   divided.write(1, path("d"));
-  refused(
-      all + Words{"--steps", "6", "--checkpoint", path("d"), "--resume"},
-      {"part 0 is missing", "copy the parts of all machines there", "tessera checkpoint merge"});
+  refused(all + Words{"--steps", "6", "--checkpoint", path("d"), "--resume"},
+          {"part 0 is missing", "copy the missing parts from the other machines",
+           "tessera checkpoint merge"});
   // A newer step with a missing part is not damaged, and stays until someone decides.
   train(all + Words{"--steps", "3", "--checkpoint", path("e")});
   fs::rename(path("e/" + step_name(3)), path("d/" + step_name(3)));

@@ -85,7 +85,7 @@ TEST_F(MpiMachines, AResumeWithoutTheOtherMachinesPartsIsRefusedAndChangesNothin
   const Outcome outcome = train("6", {"--resume", "--log", "log"});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("part 1 is missing"), HasSubstr("part 1 is on rank 1"),
-                                 HasSubstr("copy the parts of all machines there")));
+                                 HasSubstr("copy the parts of all machines to that folder")));
   EXPECT_EQ(names(0), before);
   EXPECT_EQ(read_file(path("w0/log")), log);
   exchange("4");
