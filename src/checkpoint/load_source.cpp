@@ -46,10 +46,7 @@ class PartsSource final : public LoadSource {
   [[nodiscard]] const Manifest& manifest() const noexcept override { return manifest_; }
   void check_files(const Contents& contents) override {
     for (const auto& [name, bytes] : manifest_.files) {
-      const bool needed = std::ranges::any_of(contents, [&, &file = name](Content content) {
-        return serves(manifest_, file, content);
-      });
-      if (needed) { check_file_of_parts(name); }
+      if (serves_any(manifest_, name, contents)) { check_file_of_parts(name); }
     }
   }
   void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {

@@ -83,9 +83,7 @@ class Relations {
 
 void check_files(const std::string& path, const Manifest& manifest) {
   for (const auto& [name, bytes] : manifest.files) {
-    const bool needed = std::ranges::any_of(
-        kContents, [&, &file = name](Content content) { return serves(manifest, file, content); });
-    if (needed) { continue; }
+    if (serves_any(manifest, name, every_content())) { continue; }
     throw FormatError{
         fmt::format("{}: lists no tensor in {}; no save writes this, use another checkpoint", path,
                     shown(name))};
@@ -121,6 +119,11 @@ bool serves(const Manifest& manifest, std::string_view file, Content content) {
     return content_of(tensor.role) == content &&
            (base ? tensor.file.starts_with(indexed) : tensor.file == file);
   });
+}
+
+bool serves_any(const Manifest& manifest, std::string_view file, const Contents& contents) {
+  return std::ranges::any_of(contents,
+                             [&](Content content) { return serves(manifest, file, content); });
 }
 
 void check_contents(const std::string& path, const Manifest& manifest) {

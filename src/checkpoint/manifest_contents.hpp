@@ -33,6 +33,9 @@ using Contents = std::set<Content>;
 
 /// Whether `file` of `manifest` has tensors of `content`, or is the index of files that do.
 [[nodiscard]] bool serves(const Manifest& manifest, std::string_view file, Content content);
+/// Whether `file` serves one of `contents`.
+[[nodiscard]] bool serves_any(const Manifest& manifest, std::string_view file,
+                              const Contents& contents);
 
 /// Throws FormatError with `path` for a manifest that no save writes: counters that are missing,
 /// state that belongs to no weight or has another shape, 8-bit moments without scales, and files

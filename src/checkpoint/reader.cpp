@@ -53,9 +53,7 @@ CheckpointReader::CheckpointReader(const std::filesystem::path& folder, const Co
 
 void CheckpointReader::check_files(const Contents& contents) const {
   for (const auto& [name, bytes] : manifest_.files) {
-    const bool needed = std::ranges::any_of(
-        contents, [&, &file = name](Content content) { return serves(manifest_, file, content); });
-    if (!needed) { continue; }
+    if (!serves_any(manifest_, name, contents)) { continue; }
     const auto file = files_->open.at(folder_ / name);
     check_file(manifest_, name,
                {.path = file->path().string(),
