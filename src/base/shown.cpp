@@ -1,5 +1,7 @@
 #include "tessera/base/shown.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace tessera {
@@ -46,6 +48,15 @@ std::string shown(std::string_view text, std::size_t most_bytes) {
   while (bytes > 0 && bytes < text.size() && goes_on(text[bytes])) { --bytes; }
   const std::string line = without_controls(text.substr(0, bytes), [](char) { return false; });
   return bytes < text.size() ? line + "..." : line;
+}
+
+std::string shown_names(const std::vector<std::string>& names) {
+  constexpr std::size_t most = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), most); ++i) {
+    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", shown(names[i]));
+  }
+  return names.size() > most ? fmt::format("{} and {} more", text, names.size() - most) : text;
 }
 
 }  // namespace tessera

@@ -1,14 +1,13 @@
 #include "tessera/checkpoint/checkpoint.hpp"
 
-#include <algorithm>
+#include <fmt/format.h>
+
+#include <cstring>
 #include <string>
-#include <vector>
 
 #include "c/callbacks.hpp"
 #include "c/objects.hpp"
 #include "c/structs.hpp"
-#include "tessera/base/error.hpp"
-#include "tessera/base/shown.hpp"
 
 namespace tessera::c {
 namespace {

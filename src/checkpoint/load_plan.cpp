@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -20,17 +19,6 @@ using engine::StateFormat;
 using engine::StateKind;
 using engine::StateTensorInfo;
 using How = TensorRecipe::How;
-
-constexpr std::size_t kMostNamed = 3;
-
-std::string some_of(const std::vector<std::string>& names) {
-  const std::size_t count = std::min(names.size(), kMostNamed);
-  std::string text;
-  for (std::size_t i = 0; i < count; ++i) {
-    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", shown(names[i]));
-  }
-  return names.size() > count ? fmt::format("{} and {} more", text, names.size() - count) : text;
-}
 
 /// Makes the recipes of one load.
 class Planner {
@@ -185,7 +173,7 @@ class Planner {
   void require_same_weights() const {
     if (plan_.missing.empty() && plan_.unexpected.empty()) { return; }
     const auto lists = [](const char* text, const std::vector<std::string>& names) {
-      return names.empty() ? std::string{} : fmt::format("{} {};", text, some_of(names));
+      return names.empty() ? std::string{} : fmt::format("{} {};", text, shown_names(names));
     };
     throw FormatError{fmt::format("{}:{}{} check the names (`name`), or set `allow_partial`", path_,
                                   lists(" the files lack the model's", plan_.missing),
@@ -195,18 +183,18 @@ class Planner {
   void require_complete() const {
     if (!plan_.missing.empty()) {
       refuse(fmt::format("the model's {} is not in the checkpoint, which is of another model",
-                         some_of(plan_.missing)));
+                         shown_names(plan_.missing)));
     }
     if (!plan_.unexpected.empty()) {
       refuse(fmt::format(
           "the model has no parameter for the checkpoint's {}, which is of another model",
-          some_of(plan_.unexpected)));
+          shown_names(plan_.unexpected)));
     }
     if (!lacking_.empty()) {
       refuse(
           fmt::format("the optimizer's state {} is not in the checkpoint: those parameters were "
                       "frozen, or the optimizer kept fewer moments",
-                      some_of(lacking_)));
+                      shown_names(lacking_)));
     }
     std::vector<std::string> left;
     for (std::size_t i = 0; i < manifest_.tensors.size(); ++i) {
@@ -216,7 +204,7 @@ class Planner {
       refuse(
           fmt::format("the checkpoint has the optimizer's state {}, which the model's optimizer "
                       "does not keep: those parameters are frozen, or it keeps fewer moments",
-                      some_of(left)));
+                      shown_names(left)));
     }
   }
 

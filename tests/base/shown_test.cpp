@@ -25,5 +25,10 @@ TEST(Shown, LongTextsAreCutBetweenCharacters) {
   EXPECT_EQ(shown("\x80\x80\x80", 2), "...");
 }
 
+TEST(Shown, AListEndsAfterFourNames) {
+  EXPECT_EQ(shown_names({"a", "b\n"}), "'a', 'b?'");
+  EXPECT_EQ(shown_names({"a", "b", "c", "d", "e", "f"}), "'a', 'b', 'c', 'd' and 2 more");
+}
+
 }  // namespace
 }  // namespace tessera::shown_test

@@ -1,7 +1,6 @@
 #include "tools/train/init_file.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +8,6 @@
 #include <fstream>
 #include <memory>
 #include <set>
-#include <span>
 #include <system_error>
 
 #include "tessera/base/error.hpp"
@@ -29,7 +27,6 @@ namespace {
 
 constexpr std::streamoff kBlock = std::streamoff{1} << 20;
 constexpr std::streamoff kBlocks = 256;  // blocks of a larger file: seconds even on a slow disk
-constexpr std::size_t kMostTensorsNamed = 4;
 constexpr std::string_view kPrefix = "transformer.";  // in models that were saved with a head
 constexpr std::string_view kTable = "wte.weight";
 constexpr std::string_view kHead = "lm_head.weight";  // never with the prefix
@@ -122,7 +119,7 @@ void tell_if_not_finite(const std::string& path, const std::vector<std::string>&
   tell(
       fmt::format("warning: --init: {} of the values in {} are not finite, in {}; results computed "
                   "from them are meaningless\n",
-                  values, path, some_names(tensors)));
+                  values, path, shown_names(tensors)));
 }
 
 // The file at the path, or the files of a folder or an index.
@@ -209,18 +206,9 @@ void tell_of_init(const std::string& path, const InitFile& file) {
     tell(fmt::format(
         "warning: --init: {} holds {} tensor{} that the model has not, and that {} left out: {}\n",
         path, file.extra.size(), file.extra.size() == 1 ? "" : "s",
-        file.extra.size() == 1 ? "is" : "are", some_names(file.extra)));
+        file.extra.size() == 1 ? "is" : "are", shown_names(file.extra)));
   }
   tell_if_not_finite(path, file.tensors);
-}
-
-std::string some_names(const std::vector<std::string>& names) {
-  const std::size_t count = std::min(names.size(), kMostTensorsNamed);
-  std::vector<std::string> some;
-  for (const std::string& name : std::span{names}.first(count)) { some.push_back(shown(name)); }
-  const std::string more =
-      names.size() > count ? fmt::format(" and {} more", names.size() - count) : "";
-  return fmt::format("'{}'{}", fmt::join(some, "', '"), more);
 }
 
 WeightName weight_name_in(const InitNames& names) {

@@ -44,9 +44,6 @@ void verify_init(const std::string& path);
 /// names, tensors that are ignored, values that are not finite.
 void tell_of_init(const std::string& path, const InitFile& file);
 
-/// "'a', 'b' and 7 more": names of others, as a terminal may show them.
-[[nodiscard]] std::string some_names(const std::vector<std::string>& names);
-
 /// Maps a parameter's name to its name in a file that uses `names`.
 [[nodiscard]] WeightName weight_name_in(const InitNames& names);
 

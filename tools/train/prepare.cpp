@@ -5,6 +5,7 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 #include "tools/common/standard_streams.hpp"
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/job_options.hpp"
@@ -35,7 +36,7 @@ void tell_of_bytes(const char* option, const std::string& path) {
   const std::vector<std::string> skipped = skipped_by_open_bytes(path);
   if (skipped.empty()) { return; }
   tell(fmt::format("note: {}: {} of the entries of {} {} left out: {}\n", option, skipped.size(),
-                   path, skipped.size() == 1 ? "is" : "are", some_names(skipped)));
+                   path, skipped.size() == 1 ? "is" : "are", shown_names(skipped)));
 }
 
 std::shared_ptr<const TokenSource> open_as_bytes(const Settings& settings, const char* option,

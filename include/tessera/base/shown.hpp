@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera {
 
@@ -13,5 +14,9 @@ namespace tessera {
 /// Returns `text` from another source as an error may quote it: with '?' for each control
 /// character, and cut off with "..." after `most_bytes` bytes.
 [[nodiscard]] std::string shown(std::string_view text, std::size_t most_bytes = 200);
+
+/// Returns the first four of `names`, each `shown`, as an error may list them: "'a', 'b'", or
+/// "'a', 'b', 'c', 'd' and 1 more".
+[[nodiscard]] std::string shown_names(const std::vector<std::string>& names);
 
 }  // namespace tessera
