@@ -1,59 +1,141 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "kernels/table.hpp"
 #include "tessera/trace/work_log.hpp"
 
 namespace tessera::kernels {
 
-/// Names a member of the table.
-template <auto Member>
-struct Of {};
-
 // The work of a kernel call: the FLOPs and bytes that its operation needs, in any implementation.
-// An addition and a multiplication are one FLOP each, and so is an exponential or a root. Attention
-// counts the scores that are not masked, T (T + 1) / 2 per head, and five products of them in
-// backward where forward has two. Bytes count each array once. Names distinguish variants of a
-// kernel: a product's transpositions, bias and epilogue, moments of 16 bits, classes in parts. A
-// table of runs or of norms is one piece of work, named after the largest.
+// An addition and a multiplication are one FLOP each, and so is an exponential or a root. Bytes
+// count each array once. Names distinguish variants of a kernel that run at different rates.
+// logged_table.cpp has a line for each kernel: what computes its work from the arguments of a call.
 
 using trace::KernelWork;
 
-KernelWork work_of(Of<&Table::accumulate>, Values to, ConstValues from, std::int64_t elems);
-KernelWork work_of(Of<&Table::scale>, Values to, float factor, std::int64_t elems);
-KernelWork work_of(Of<&Table::cast>, View to, ConstView from);
-KernelWork work_of(Of<&Table::adamw>, std::span<const RuledRun<AdamW>> runs, const StepScalars*);
-KernelWork work_of(Of<&Table::adam>, std::span<const RuledRun<Adam>> runs, const StepScalars*);
-KernelWork work_of(Of<&Table::lion>, std::span<const RuledRun<Lion>> runs, const StepScalars*);
-KernelWork work_of(Of<&Table::sgd>, std::span<const RuledRun<SGD>> runs, const StepScalars*);
-KernelWork work_of(Of<&Table::round_weights>, const UpdateRun& run, const StepScalars*);
-KernelWork work_of(Of<&Table::squared_norm>, std::span<const NormTerm> terms);
-KernelWork work_of(Of<&Table::finish_step>, StepScalars*, const double*, const FinishStep& step);
-KernelWork work_of(Of<&Table::matmul>, const MatMul& product);
-KernelWork work_of(Of<&Table::add_bias>, Values y, ConstValues bias, std::int64_t rows,
-                   std::int64_t columns);
-KernelWork work_of(Of<&Table::bias_gradient>, ConstValues dy, Values dbias, std::int64_t rows,
-                   std::int64_t columns, Write write);
-KernelWork work_of(Of<&Table::layer_norm_forward>, const LayerNormForward& args);
-KernelWork work_of(Of<&Table::layer_norm_backward>, const LayerNormBackward& args);
-KernelWork work_of(Of<&Table::rms_norm_forward>, const RMSNormForward& args);
-KernelWork work_of(Of<&Table::rms_norm_backward>, const RMSNormBackward& args);
-KernelWork work_of(Of<&Table::rotary_forward>, const Rotary& args);
-KernelWork work_of(Of<&Table::rotary_backward>, const Rotary& args);
-KernelWork work_of(Of<&Table::swiglu_forward>, const SwiGLUForward& args);
-KernelWork work_of(Of<&Table::swiglu_backward>, const SwiGLUBackward& args);
-KernelWork work_of(Of<&Table::gelu_forward>, ConstValues x, Values y, std::int64_t elems);
-KernelWork work_of(Of<&Table::gelu_backward>, ConstValues x, ConstValues dy, Values dx,
-                   std::int64_t elems);
-KernelWork work_of(Of<&Table::add>, ConstValues a, ConstValues b, Values y, std::int64_t elems);
-KernelWork work_of(Of<&Table::attention_forward>, const AttentionForward& args);
-KernelWork work_of(Of<&Table::attention_backward>, const AttentionBackward& args);
-KernelWork work_of(Of<&Table::embedding_forward>, const EmbeddingForward& args);
-KernelWork work_of(Of<&Table::embedding_backward>, const EmbeddingBackward& args);
-KernelWork work_of(Of<&Table::cross_entropy>, const CrossEntropy& args);
-KernelWork work_of(Of<&Table::vocab_statistics>, const VocabStatistics& args);
-KernelWork work_of(Of<&Table::vocab_cross_entropy>, const VocabCrossEntropy& args);
-KernelWork work_of(Of<&Table::dropout>, const Dropout& args);
+/// A kernel's name as an argument of a template.
+struct KernelName {
+  constexpr KernelName(const char* name) {
+    std::ranges::copy(std::string_view{name}, text.begin());
+  }
+  std::array<char, 32> text{};
+};
+
+/// The elements of the array that a call computes with.
+struct Elements {
+  DType dtype;
+  std::array<std::int64_t, 3> sizes;  ///< as in KernelWork
+  double count;
+};
+
+[[nodiscard]] inline Elements in_row(DType dtype, std::int64_t elems) {
+  return {dtype, {elems, 0, 0}, static_cast<double>(elems)};
+}
+
+[[nodiscard]] inline Elements in_rows(DType dtype, std::int64_t rows, std::int64_t columns) {
+  return {dtype, {rows, columns, 0}, static_cast<double>(rows) * static_cast<double>(columns)};
+}
+
+// Kernels take arrays and sizes one by one, or in one struct.
+[[nodiscard]] inline Elements elements_of(Values to, float, std::int64_t elems, Stream) {
+  return in_row(to.dtype, elems);
+}
+[[nodiscard]] inline Elements elements_of(ConstValues x, Values, std::int64_t elems, Stream) {
+  return in_row(x.dtype, elems);
+}
+[[nodiscard]] inline Elements elements_of(ConstValues x, ConstValues, Values, std::int64_t elems,
+                                          Stream) {
+  return in_row(x.dtype, elems);
+}
+[[nodiscard]] inline Elements elements_of(Values y, ConstValues, std::int64_t rows,
+                                          std::int64_t columns, Stream) {
+  return in_rows(y.dtype, rows, columns);
+}
+[[nodiscard]] inline Elements elements_of(ConstValues dy, Values, std::int64_t rows,
+                                          std::int64_t columns, Write, Stream) {
+  return in_rows(dy.dtype, rows, columns);
+}
+template <class Args>
+[[nodiscard]] Elements elements_of(const Args& a, Stream) {
+  if constexpr (requires { a.classes; }) {
+    return in_rows(a.logits.dtype, a.rows, a.classes);
+  } else if constexpr (requires { a.hidden; }) {
+    return in_rows(a.y.dtype, a.batch * a.seq, a.hidden);
+  } else if constexpr (requires { a.head_size; }) {
+    return in_rows(a.x.dtype, a.batch * a.seq, a.heads * a.head_size);
+  } else if constexpr (requires { a.sample_elems; }) {
+    return in_rows(a.x.dtype, a.samples, a.sample_elems);
+  } else if constexpr (requires { a.gate; }) {
+    return in_rows(a.gate.dtype, a.rows, a.columns);
+  } else {
+    return in_rows(a.x.dtype, a.rows, a.columns);
+  }
+}
+
+/// So many FLOPs for each element, and so many arrays of that many elements read or written.
+struct PerElement {
+  KernelName name;
+  int flops;
+  int arrays;
+
+  [[nodiscard]] KernelWork operator()(const auto&... args) const {
+    const Elements all = elements_of(args...);
+    return {.name = name.text.data(),
+            .dtype = all.dtype,
+            .flops = flops * all.count,
+            .bytes = arrays * all.count * static_cast<double>(size_of(all.dtype)),
+            .sizes = all.sizes};
+  }
+};
+
+/// The work of one run of an optimizer with so many FLOPs for each element.
+[[nodiscard]] KernelWork update_work(std::string_view name, const UpdateRun& run, int flops);
+
+/// The sum of `work` over all items: one piece of work, named after the largest.
+[[nodiscard]] KernelWork sum_of(const auto& items, const auto& work) {
+  KernelWork sum;
+  std::int64_t elems = 0;
+  double flops = 0;
+  double bytes = 0;
+  for (const auto& item : items) {
+    const KernelWork one = work(item);
+    elems += one.sizes[0];
+    flops += one.flops;
+    bytes += one.bytes;
+    if (sum.name.empty() || one.sizes[0] > sum.sizes[0]) { sum = one; }
+  }
+  sum.flops = flops;
+  sum.bytes = bytes;
+  sum.sizes = {elems, 0, 0};
+  return sum;
+}
+
+/// The update of an optimizer's runs. Names distinguish the dtypes of moments and remainders.
+struct PerUpdate {
+  KernelName name;
+  int flops;
+
+  [[nodiscard]] KernelWork operator()(const auto& runs, const StepScalars*, Stream) const {
+    return sum_of(runs,
+                  [&](const auto& one) { return update_work(name.text.data(), one.run, flops); });
+  }
+};
+
+// Kernels whose arrays have different dtypes or sizes. Attention counts the scores that are not
+// masked, T (T + 1) / 2 per head, and five products of them in backward where forward has two.
+[[nodiscard]] KernelWork accumulate_work(Values to, ConstValues from, std::int64_t elems, Stream);
+[[nodiscard]] KernelWork cast_work(View to, ConstView from, Stream);
+[[nodiscard]] KernelWork rounding_work(const UpdateRun& run, const StepScalars*, Stream);
+[[nodiscard]] KernelWork norm_work(std::span<const NormTerm> terms, Stream);
+[[nodiscard]] KernelWork finish_work(StepScalars*, const double*, const FinishStep& step, Stream);
+[[nodiscard]] KernelWork product_work(const MatMul& p, Stream);
+[[nodiscard]] KernelWork attention_work(const AttentionForward& args, Stream);
+[[nodiscard]] KernelWork attention_gradient_work(const AttentionBackward& args, Stream);
+[[nodiscard]] KernelWork embedding_gradient_work(const EmbeddingBackward& args, Stream);
 
 }  // namespace tessera::kernels

@@ -1,7 +1,7 @@
 #include "kernels/work/logged_table.hpp"
 
 #include <chrono>
-#include <utility>
+#include <tuple>
 
 #include "device/stream_state.hpp"
 #include "kernels/support/row_multiple.hpp"
@@ -30,91 +30,74 @@ void log_and_run(Stream stream, const WorkOf& work, const Run& run) {
   log->kernel(state.log_number(), work(), seconds_now() - begin);
 }
 
-/// The kernel at `Member`, whose last argument is its stream.
-template <auto Member, class Function>
+/// The kernel at `Member`, whose `work` is computed from its arguments.
+template <auto Member, auto work, class Function>
 struct Logged;
-
-/// One specialisation for each number of arguments before the stream: a pack that is not last
-/// cannot be deduced.
-template <auto Member, class A>
-struct Logged<Member, void(A, Stream)> {
-  static void run(A a, Stream stream) {
+template <auto Member, auto work, class... Args>
+struct Logged<Member, work, void(Args...)> {
+  static void run(Args... args) {
     log_and_run(
-        stream, [&] { return work_of(Of<Member>{}, a); },
-        [&] { (cpu_table().*Member)(a, stream); });
-  }
-};
-template <auto Member, class A, class B>
-struct Logged<Member, void(A, B, Stream)> {
-  static void run(A a, B b, Stream stream) {
-    log_and_run(
-        stream, [&] { return work_of(Of<Member>{}, a, b); },
-        [&] { (cpu_table().*Member)(a, b, stream); });
-  }
-};
-template <auto Member, class A, class B, class C>
-struct Logged<Member, void(A, B, C, Stream)> {
-  static void run(A a, B b, C c, Stream stream) {
-    log_and_run(
-        stream, [&] { return work_of(Of<Member>{}, a, b, c); },
-        [&] { (cpu_table().*Member)(a, b, c, stream); });
-  }
-};
-template <auto Member, class A, class B, class C, class D>
-struct Logged<Member, void(A, B, C, D, Stream)> {
-  static void run(A a, B b, C c, D d, Stream stream) {
-    log_and_run(
-        stream, [&] { return work_of(Of<Member>{}, a, b, c, d); },
-        [&] { (cpu_table().*Member)(a, b, c, d, stream); });
+        std::get<Stream&>(std::tie(args...)), [&] { return work(args...); },
+        [&] { (cpu_table().*Member)(args...); });
   }
 };
 
-template <auto Member, class A, class B, class C, class D, class E>
-struct Logged<Member, void(A, B, C, D, E, Stream)> {
-  static void run(A a, B b, C c, D d, E e, Stream stream) {
-    log_and_run(
-        stream, [&] { return work_of(Of<Member>{}, a, b, c, d, e); },
-        [&] { (cpu_table().*Member)(a, b, c, d, e, stream); });
-  }
-};
+template <auto Member, auto work, class Function>
+void log_member(Table& table, Function* Table::*) {
+  table.*Member = Logged<Member, work, Function>::run;
+}
+
+template <auto Member, auto work>
+void log(Table& table) {
+  log_member<Member, work>(table, Member);
+}
 
 /// Sums of columns are logged as the kernel that computes them beside a product.
-template <>
-struct Logged<&Table::matmul, MatMulKernel> {
-  static void run(const MatMul& p, Stream stream) {
-    MatMul product = p;
-    product.bias_gradient = {};
-    log_and_run(
-        stream, [&] { return work_of(Of<&Table::matmul>{}, product); },
-        [&] { cpu_table().matmul(product, stream); });
-    if (!p.bias_gradient) { return; }
-    Logged<&Table::bias_gradient, BiasGradientKernel>::run(p.b, p.bias_gradient, p.k, p.n,
-                                                           p.bias_gradient_write, stream);
-  }
-};
-
-template <auto Member, class Function>
-void set(Table& table, Function* Table::*) {
-  table.*Member = Logged<Member, Function>::run;
+void logged_product(const MatMul& p, Stream stream) {
+  MatMul product = p;
+  product.bias_gradient = {};
+  Logged<&Table::matmul, product_work, MatMulKernel>::run(product, stream);
+  if (!p.bias_gradient) { return; }
+  logged_table(DeviceKind::cpu)
+      .bias_gradient(p.b, p.bias_gradient, p.k, p.n, p.bias_gradient_write, stream);
 }
 
-template <auto... Members>
-void set_all(Table& table) {
-  (set<Members>(table, Members), ...);
-}
-
-// A kernel that is not named here is not logged.
+// A kernel that is not named here is not logged. A PerElement has FLOPs and arrays, a PerUpdate has
+// FLOPs.
 Table make_table(DeviceKind kind) {
   Table table = cpu_table();
-  set_all<&Table::accumulate, &Table::scale, &Table::cast, &Table::adamw, &Table::adam,
-          &Table::lion, &Table::sgd, &Table::round_weights, &Table::squared_norm,
-          &Table::finish_step, &Table::matmul, &Table::add_bias, &Table::bias_gradient,
-          &Table::layer_norm_forward, &Table::layer_norm_backward, &Table::rms_norm_forward,
-          &Table::rms_norm_backward, &Table::rotary_forward, &Table::rotary_backward,
-          &Table::swiglu_forward, &Table::swiglu_backward, &Table::gelu_forward,
-          &Table::gelu_backward, &Table::add, &Table::attention_forward, &Table::attention_backward,
-          &Table::embedding_forward, &Table::embedding_backward, &Table::cross_entropy,
-          &Table::vocab_statistics, &Table::vocab_cross_entropy, &Table::dropout>(table);
+  table.matmul = logged_product;
+  log<&Table::accumulate, accumulate_work>(table);
+  log<&Table::scale, PerElement{"scale", 1, 2}>(table);
+  log<&Table::cast, cast_work>(table);
+  log<&Table::adamw, PerUpdate{"adamw", 16}>(table);
+  log<&Table::adam, PerUpdate{"adam", 16}>(table);
+  log<&Table::lion, PerUpdate{"lion", 10}>(table);
+  log<&Table::sgd, PerUpdate{"sgd", 6}>(table);
+  log<&Table::round_weights, rounding_work>(table);
+  log<&Table::squared_norm, norm_work>(table);
+  log<&Table::finish_step, finish_work>(table);
+  log<&Table::add_bias, PerElement{"add_bias", 1, 2}>(table);
+  log<&Table::bias_gradient, PerElement{"bias_gradient", 1, 1}>(table);
+  log<&Table::layer_norm_forward, PerElement{"layer_norm_forward", 8, 2}>(table);
+  log<&Table::layer_norm_backward, PerElement{"layer_norm_backward", 14, 4}>(table);
+  log<&Table::rms_norm_forward, PerElement{"rms_norm_forward", 4, 2}>(table);
+  log<&Table::rms_norm_backward, PerElement{"rms_norm_backward", 11, 4}>(table);
+  log<&Table::rotary_forward, PerElement{"rotary_forward", 3, 2}>(table);
+  log<&Table::rotary_backward, PerElement{"rotary_backward", 3, 2}>(table);
+  log<&Table::swiglu_forward, PerElement{"swiglu_forward", 5, 3}>(table);
+  log<&Table::swiglu_backward, PerElement{"swiglu_backward", 11, 5}>(table);
+  log<&Table::gelu_forward, PerElement{"gelu_forward", 8, 2}>(table);
+  log<&Table::gelu_backward, PerElement{"gelu_backward", 14, 3}>(table);
+  log<&Table::add, PerElement{"add", 1, 3}>(table);
+  log<&Table::attention_forward, attention_work>(table);
+  log<&Table::attention_backward, attention_gradient_work>(table);
+  log<&Table::embedding_forward, PerElement{"embedding_forward", 1, 3}>(table);
+  log<&Table::embedding_backward, embedding_gradient_work>(table);
+  log<&Table::cross_entropy, PerElement{"cross_entropy", 6, 2}>(table);
+  log<&Table::vocab_statistics, PerElement{"cross_entropy_statistics", 3, 1}>(table);
+  log<&Table::vocab_cross_entropy, PerElement{"cross_entropy_parts", 3, 2}>(table);
+  log<&Table::dropout, PerElement{"dropout", 1, 2}>(table);
   if (kind == DeviceKind::cuda) {
     table.attention_workspace_elems = cuda::attention_workspace_elems;
     table.attention_backward_workspace_elems = cuda::attention_backward_workspace_elems;
