@@ -6,7 +6,7 @@
 
 #include "checkpoint/load_source.hpp"
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/tensor_writer.hpp"
+#include "checkpoint/sum_table.hpp"
 #include "tessera/shard/ranges.hpp"
 
 namespace tessera {

@@ -16,7 +16,7 @@
 #include "checkpoint/longest_wait.hpp"
 #include "checkpoint/manifest_state.hpp"
 #include "checkpoint/share_loader.hpp"
-#include "checkpoint/tensor_writer.hpp"
+#include "checkpoint/sum_table.hpp"
 #include "engine/model/training_state.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"

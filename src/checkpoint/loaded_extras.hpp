@@ -5,7 +5,7 @@
 
 #include "checkpoint/load_source.hpp"
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/tensor_writer.hpp"
+#include "checkpoint/sum_table.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
 #include "tessera/world/world.hpp"
 

@@ -12,7 +12,7 @@
 #include "checkpoint/load_plan.hpp"
 #include "checkpoint/load_source.hpp"
 #include "checkpoint/read_ahead.hpp"
-#include "checkpoint/tensor_writer.hpp"
+#include "checkpoint/sum_table.hpp"
 #include "engine/model/training_state.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/world/world.hpp"

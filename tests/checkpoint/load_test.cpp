@@ -16,7 +16,7 @@
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/reader.hpp"
 #include "checkpoint/share_loader.hpp"
-#include "checkpoint/tensor_writer.hpp"
+#include "checkpoint/sum_table.hpp"
 #include "checkpoint/toy_job.hpp"
 #include "engine/model/training_state.hpp"
 #include "support/temporary_folder.hpp"
