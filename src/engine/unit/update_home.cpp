@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <span>
 
-#include "engine/unit/update_from_host.hpp"
 #include "engine/unit/update_on_device.hpp"
 #include "engine/unit/update_on_host.hpp"
+#include "engine/unit/update_parked.hpp"
 #include "kernels/table.hpp"
 #include "world/host_pool.hpp"
 #include "world/world_kernels.hpp"
@@ -172,8 +172,8 @@ std::unique_ptr<UpdateHome> UpdatePool::make_home(std::size_t unit, ParameterHom
     case Offload::optimizer:
       return std::make_unique<UpdateOnHost>(world_, plan, parameters, *gradients.host(), host_);
     case Offload::state:
-      return std::make_unique<UpdateFromHost>(
-          plan, parameters, gradients, UpdateFromHost::Masters{masters_, world_, host_, ring_});
+      return std::make_unique<UpdateParked>(plan, parameters, gradients,
+                                            UpdateParked::Masters{masters_, world_, host_, ring_});
     case Offload::none:
       break;
   }

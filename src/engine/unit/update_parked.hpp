@@ -12,7 +12,7 @@ namespace tessera::engine {
 /// piece is a part of a segment, and its arrays move whole, whatever runs they have. Parameters and
 /// gradients stay on the device. Later work that uses the parameters or overwrites the gradients
 /// waits for the unit's update (ParameterHome::arrive).
-class UpdateFromHost final : public UpdateHome {
+class UpdateParked final : public UpdateHome {
  public:
   /// How masters are kept, the memory for them, and the ring that they pass through.
   struct Masters {
@@ -21,8 +21,8 @@ class UpdateFromHost final : public UpdateHome {
     Arena& arena;  ///< of the host pool
     StateRing& ring;
   };
-  UpdateFromHost(const UnitPlan& plan, ParameterHome& parameters, const GradientHome& gradients,
-                 const Masters& masters);
+  UpdateParked(const UnitPlan& plan, ParameterHome& parameters, const GradientHome& gradients,
+               const Masters& masters);
 
   UpdatedSegment updated(std::size_t segment) const override;
   FirstValue first_masters(std::size_t segment) const override {

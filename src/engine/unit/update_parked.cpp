@@ -1,4 +1,4 @@
-#include "engine/unit/update_from_host.hpp"
+#include "engine/unit/update_parked.hpp"
 
 #include <algorithm>
 
@@ -40,8 +40,8 @@ UpdateRun on_device(const UpdateRun& run, const BroughtPiece& piece) {
 
 }  // namespace
 
-UpdateFromHost::UpdateFromHost(const UnitPlan& plan, ParameterHome& parameters,
-                               const GradientHome& gradients, const Masters& masters)
+UpdateParked::UpdateParked(const UnitPlan& plan, ParameterHome& parameters,
+                           const GradientHome& gradients, const Masters& masters)
     : UpdateHome{plan},
       world_{masters.world},
       parameters_{parameters},
@@ -54,7 +54,7 @@ UpdateFromHost::UpdateFromHost(const UnitPlan& plan, ParameterHome& parameters,
   }
 }
 
-UpdatedSegment UpdateFromHost::updated(std::size_t segment) const {
+UpdatedSegment UpdateParked::updated(std::size_t segment) const {
   const Owned& owned = plan().owned[segment];
   const std::int64_t first = owned.updates.first - owned.parameters.first;
   const View own = parameters_.resident(segment).slice(first, owned.updates.elems);
@@ -62,7 +62,7 @@ UpdatedSegment UpdateFromHost::updated(std::size_t segment) const {
           gradients_.resident(segment)};
 }
 
-std::vector<ParkedArray> UpdateFromHost::arrays_of(std::size_t segment) const {
+std::vector<ParkedArray> UpdateParked::arrays_of(std::size_t segment) const {
   std::vector<ParkedArray> arrays;
   const View masters = masters_[segment];
   if (masters.elems > 0) {
@@ -76,7 +76,7 @@ std::vector<ParkedArray> UpdateFromHost::arrays_of(std::size_t segment) const {
   return arrays;
 }
 
-std::size_t UpdateFromHost::piece_bytes() const {
+std::size_t UpdateParked::piece_bytes() const {
   std::size_t most = 0;
   for (std::size_t s = 0; s < plan().segments(); ++s) {
     const std::int64_t elems = std::min(plan().owned[s].updates.elems, StateRing::kPieceElems);
@@ -85,7 +85,7 @@ std::size_t UpdateFromHost::piece_bytes() const {
   return most;
 }
 
-void UpdateFromHost::update(const UpdateRule& rule, UpdateRuns& /*together*/) {
+void UpdateParked::update(const UpdateRule& rule, UpdateRuns& /*together*/) {
   const Stream stream = HostPool{world_}.update_stream();
   await_copies(stream);  // copies back run after that stream
   for (std::size_t s = 0; s < plan().segments(); ++s) {
@@ -94,7 +94,7 @@ void UpdateFromHost::update(const UpdateRule& rule, UpdateRuns& /*together*/) {
   parameters_.arrive(stream);
 }
 
-void UpdateFromHost::update_segment(std::size_t segment, const UpdateRule& rule) {
+void UpdateParked::update_segment(std::size_t segment, const UpdateRule& rule) {
   const auto launch = [&](const BroughtPiece& piece, Stream stream) {
     std::vector<UpdateRun> parts;
     for (const UpdateRun& run : runs()) {
@@ -120,7 +120,7 @@ void UpdateFromHost::update_segment(std::size_t segment, const UpdateRule& rule)
   }
 }
 
-Stream UpdateFromHost::state_writer() const {
+Stream UpdateParked::state_writer() const {
   return HostPool{world_}.copy_stream(CopyLane::states);
 }
 
