@@ -9,7 +9,7 @@ bool DirectGradients::make_room() {
 }
 
 void DirectGradients::keep_on_host() {
-  host()->take(
+  host()->keep(
       lane().stream(), [this](std::size_t segment) { return updated(segment); },
       /*first=*/true);
   host()->complete();

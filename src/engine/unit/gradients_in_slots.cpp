@@ -45,7 +45,7 @@ void GradientsInSlots::keep_on_device() {
 }
 
 void GradientsInSlots::keep_on_host() {
-  host()->take(
+  host()->keep(
       lane().stream(), [this](std::size_t segment) { return updated(segment); },
       /*first=*/!started());
   if (reduced()) { host()->complete(); }

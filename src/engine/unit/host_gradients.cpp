@@ -30,7 +30,7 @@ HostGradients::HostGradients(World& world, const UnitPlan& plan, HostGradientPoo
   }
 }
 
-void HostGradients::take(Stream producer, const ViewOf& gradients, bool first) {
+void HostGradients::keep(Stream producer, const ViewOf& gradients, bool first) {
   producer.record(pool_.produced_.get());
   pool_.lane().wait_for(pool_.produced_.get());
   first ? copy(gradients) : add(gradients);

@@ -26,7 +26,7 @@ struct HostNorm {
 /// The reduced gradients, in the host pool, of one unit that the host updates: the elements that
 /// this rank's optimizer updates. They arrive after their reduction, beside backward.
 ///
-///   on the device --take--> copied by the lane of states --> added and squared on the host stream
+///   on the device --keep--> copied by the lane of states --> added and squared on the host stream
 ///
 /// Time: everything enqueues.
 class HostGradients {
@@ -40,8 +40,8 @@ class HostGradients {
 
   /// `gradients(segment)` become `resident` if `first`, and are added to it otherwise. They are
   /// complete on `producer`, and read once the lane of states gets here.
-  void take(Stream producer, const ViewOf& gradients, bool first);
-  /// All gradients of this step have been taken.
+  void keep(Stream producer, const ViewOf& gradients, bool first);
+  /// All gradients of this step have been handed to `keep`.
   void complete();
   /// The host has read them for the last time in this step.
   void release();
@@ -84,7 +84,7 @@ class HostGradientPool {
   [[nodiscard]] bool has_norms() const noexcept { return sums_ != nullptr; }
   /// Enqueues the sum of the squared norms by shard, in unit order, and makes `reader` wait for it.
   [[nodiscard]] const double* sum_norms(Stream reader);
-  /// `stream` waits until everything taken has arrived.
+  /// `stream` waits until everything handed to `keep` has arrived.
   void settle(Stream stream);
 
   [[nodiscard]] std::size_t persistent_bytes() const noexcept { return kept_.bytes(); }
