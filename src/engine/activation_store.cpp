@@ -70,7 +70,7 @@ struct ActivationStore::State {
   /// The offload stream waits for the work that is on the compute stream now.
   void order_after_compute() {
     world.compute_stream().record(mark.get());
-    HostPool{world}.copy_stream(CopyLane::activations).wait_for(mark.get());
+    HostPool{world}.copy_stream(CopyKind::activations).wait_for(mark.get());
   }
 
   Slot& acquire(int index, Stream writer) {
@@ -78,11 +78,11 @@ struct ActivationStore::State {
   }
 
   void bring_back(int index, Entry& found) {
-    const Stream offload = HostPool{world}.copy_stream(CopyLane::activations);
+    const Stream offload = HostPool{world}.copy_stream(CopyKind::activations);
     found.slot = &acquire(index, offload);
     found.leaving = false;
     HostPool{world}.copy_in(found.slot->data(), found.host, options.bytes, options.name,
-                            CopyLane::activations);
+                            CopyKind::activations);
     offload.record(found.slot->produced());
   }
 };
@@ -120,7 +120,7 @@ void ActivationStore::save(int index) {
   expects(!entry.saved, "save: the activation is already saved");
   s.order_after_compute();
   HostPool{s.world}.copy_out(entry.host, entry.slot->data(), s.options.bytes, s.options.name,
-                             CopyLane::activations);
+                             CopyKind::activations);
   entry.saved = true;
   entry.leaving = true;
 }
@@ -131,7 +131,7 @@ void ActivationStore::close(int index) {
   Slot& slot = *std::exchange(entry.slot, nullptr);
   if (!entry.leaving) { return s.ring.release(slot, s.world.compute_stream()); }
   s.order_after_compute();  // the stream now waits for the copy, and so for the slot's readers
-  s.ring.release(slot, HostPool{s.world}.copy_stream(CopyLane::activations));
+  s.ring.release(slot, HostPool{s.world}.copy_stream(CopyKind::activations));
 }
 
 void ActivationStore::fetch(int index) {

@@ -15,26 +15,26 @@ namespace {
 
 using State = WorldAccess::State;
 
-SideStream& side_of(State& state, CopyLane lane) {
-  return state.copies[static_cast<std::size_t>(lane)];
+SideStream& side_of(State& state, CopyKind kind) {
+  return state.copies[static_cast<std::size_t>(kind)];
 }
 
-/// A lane's names: for delays, and for its thread.
-struct LaneNames {
+/// The names of a kind of copies: for delays, and for their thread.
+struct CopyNames {
   std::uint64_t number;
   const char* stream;
   const char* copy;  // out of the device
 };
 
-LaneNames names_of(CopyLane lane) {
-  switch (lane) {
-    case CopyLane::activations:
+CopyNames names_of(CopyKind kind) {
+  switch (kind) {
+    case CopyKind::activations:
       return {kOffloadNumber, "offload", "offload"};
-    case CopyLane::states:
+    case CopyKind::states:
       return {kStatesNumber, "states", "offload"};
-    case CopyLane::states_in:
+    case CopyKind::states_in:
       return {kStatesInNumber, "states in", "offload"};
-    case CopyLane::snapshots:
+    case CopyKind::snapshots:
       break;
   }
   return {kSnapshotsNumber, "snapshots", "snapshot"};
@@ -73,14 +73,14 @@ void end_work(State& state, SideStream& side, std::uint64_t number, const trace:
   }
 }
 
-void begin_copy(State& state, CopyLane lane) {
-  begin_work(state, side_of(state, lane), names_of(lane).number);
+void begin_copy(State& state, CopyKind kind) {
+  begin_work(state, side_of(state, kind), names_of(kind).number);
 }
 
 void end_copy(State& state, const char* what, std::size_t bytes, const std::string& name,
-              CopyLane lane) {
+              CopyKind kind) {
   end_work(
-      state, side_of(state, lane), names_of(lane).number,
+      state, side_of(state, kind), names_of(kind).number,
       {.kind = trace::Kind::copy, .what = what, .unit = name, .bytes = bytes, .stream = "offload"});
 }
 
@@ -117,7 +117,7 @@ void move_on_host(State& state, void* to, const void* from, std::size_t bytes,
   std::memcpy(to, from, bytes);
   if (state.recorder) {
     state.recorder->add({.kind = trace::Kind::copy,
-                         .what = names_of(CopyLane::snapshots).copy,
+                         .what = names_of(CopyKind::snapshots).copy,
                          .unit = name,
                          .bytes = bytes,
                          .begin_ns = begin_ns,
@@ -130,26 +130,26 @@ void move_on_host(State& state, void* to, const void* from, std::size_t bytes,
 
 }  // namespace
 
-Stream HostPool::copy_stream(CopyLane lane) {
-  SideStream& side = side_of(state_, lane);
-  if (!side.stream.get()) { make_side_stream(state_, side, names_of(lane).stream); }
+Stream HostPool::copy_stream(CopyKind kind) {
+  SideStream& side = side_of(state_, kind);
+  if (!side.stream.get()) { make_side_stream(state_, side, names_of(kind).stream); }
   return side.stream.get();
 }
 
 void HostPool::copy_out(void* to_host, const void* from, std::size_t bytes, const std::string& name,
-                        CopyLane lane) {
-  const Stream stream = copy_stream(lane);
-  begin_copy(state_, lane);
+                        CopyKind kind) {
+  const Stream stream = copy_stream(kind);
+  begin_copy(state_, kind);
   state_.device->copy_out(to_host, from, bytes, stream);
-  end_copy(state_, names_of(lane).copy, bytes, name, lane);
+  end_copy(state_, names_of(kind).copy, bytes, name, kind);
 }
 
 void HostPool::copy_in(void* to, const void* from_host, std::size_t bytes, const std::string& name,
-                       CopyLane lane) {
-  const Stream stream = copy_stream(lane);
-  begin_copy(state_, lane);
+                       CopyKind kind) {
+  const Stream stream = copy_stream(kind);
+  begin_copy(state_, kind);
   state_.device->copy_in(to, from_host, bytes, stream);
-  end_copy(state_, "reload", bytes, name, lane);
+  end_copy(state_, "reload", bytes, name, kind);
 }
 
 Stream HostPool::host_copy_stream() {

@@ -12,7 +12,7 @@ namespace tessera {
 
 /// Kinds of copies between a rank's two pools. Each has its own stream, so that none waits for
 /// another: updated parameters may take long to arrive.
-enum class CopyLane : std::uint8_t {
+enum class CopyKind : std::uint8_t {
   activations,
   states,     ///< gradients to the host and updated parameters back, or updated state to the host
   states_in,  ///< state to the device that updates it: the other direction of the same link
@@ -33,15 +33,15 @@ class HostPool {
   /// The pool of `world`, which outlives the work.
   explicit HostPool(World& world) noexcept : state_{WorldAccess::state(world)} {}
 
-  /// The stream of a lane's copies; on the CPU, a thread of its own.
-  [[nodiscard]] Stream copy_stream(CopyLane lane);
+  /// The stream of these copies; on the CPU, a thread of its own.
+  [[nodiscard]] Stream copy_stream(CopyKind kind);
   /// Enqueues a copy of `bytes` on that stream, from the device to the host pool. Records it under
   /// `name`, which outlives the copy.
   void copy_out(void* to_host, const void* from, std::size_t bytes, const std::string& name,
-                CopyLane lane);
+                CopyKind kind);
   /// The same from the host pool to the device.
   void copy_in(void* to, const void* from_host, std::size_t bytes, const std::string& name,
-               CopyLane lane);
+               CopyKind kind);
   /// The stream of copies within the host pool for a snapshot. Like `compute_stream`, a thread of
   /// its own on every device, so that no device stream is held up.
   [[nodiscard]] Stream host_copy_stream();

@@ -78,7 +78,7 @@ struct World::State {
   OwnedStream reduce_stream;
   std::unique_ptr<Device> host_device;  // set if `device` is not the host's processor
   OwnedStream host_caller;              // stream on which the kernels of a HostWork run
-  std::array<SideStream, 4> copies;     // by CopyLane
+  std::array<SideStream, 4> copies;     // by CopyKind
   SideStream update;                    // for what the host pool keeps between updates
   SideStream host;
   SideStream host_copies;  // copies within the host pool

@@ -109,7 +109,7 @@ TEST(ActivationStore, CopiesRunOnAThreadOfTheirOwnWhileTheComputationGoesOn) {
               // The copy waits until the computation after it has run. In one queue both would
               // deadlock.
               std::atomic<bool> computed = false;
-              enqueue(HostPool{world}.copy_stream(CopyLane::activations), [&computed] {
+              enqueue(HostPool{world}.copy_stream(CopyKind::activations), [&computed] {
                 while (!computed) { std::this_thread::yield(); }
               });
               auto* const x = static_cast<float*>(store.open(0));
@@ -124,7 +124,7 @@ TEST(ActivationStore, CopiesRunOnAThreadOfTheirOwnWhileTheComputationGoesOn) {
               store.close(0);
               std::set<std::uint64_t> threads;
               int copies = 0;
-              HostPool{world}.copy_stream(CopyLane::activations).wait();
+              HostPool{world}.copy_stream(CopyKind::activations).wait();
               for (const trace::Record& record : world.recorder()->records()) {
                 if (record.kind != trace::Kind::copy) { continue; }
                 ++copies;

@@ -331,8 +331,8 @@ TrainingState::~TrainingState() {
   if (!copies_ || model_.world_ended()) { return; }
   HostPool pool{model_.world()};
   const bool offloads = std::ranges::any_of(model_.plans(), &UnitPlan::state_on_host);
-  const Stream lane = pool.copy_stream(CopyLane::snapshots);
-  for (const Stream stream : {lane, offloads ? pool.host_copy_stream() : lane}) {
+  const Stream copies = pool.copy_stream(CopyKind::snapshots);
+  for (const Stream stream : {copies, offloads ? pool.host_copy_stream() : copies}) {
     try {
       stream.wait();
     } catch (...) {  // NOLINT(bugprone-empty-catch): the stream keeps it, and copies nothing more
@@ -437,14 +437,14 @@ void TrainingState::copy_out(std::size_t unit, std::span<void* const> to, Event 
   HostPool pool{world};
   copies_ = true;
 
-  Stream last = pool.copy_stream(CopyLane::snapshots);
+  Stream last = pool.copy_stream(CopyKind::snapshots);
   world.compute_stream().record(mark_.get());
   last.wait_for(mark_.get());
   live.parameters().await_arrival(last);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].on_host) { continue; }
     const std::size_t bytes = bytes_of_piece(pieces[i]);
-    pool.copy_out(to[i], pieces[i].data, bytes, live.name(), CopyLane::snapshots);
+    pool.copy_out(to[i], pieces[i].data, bytes, live.name(), CopyKind::snapshots);
   }
   if (live.plan().state_on_host()) {
     last.record(mark_.get());

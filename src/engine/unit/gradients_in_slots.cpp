@@ -50,7 +50,7 @@ void GradientsInSlots::keep_on_host() {
       /*first=*/!started());
   if (reduced()) { host()->complete(); }
   start();
-  give_back(HostPool{world()}.copy_stream(CopyLane::states));
+  give_back(HostPool{world()}.copy_stream(CopyKind::states));
 }
 
 void GradientsInSlots::give_back(Stream last) {
@@ -71,14 +71,14 @@ void GradientsInSlots::take_export_slot() {
 
 // Copies into the slot, once everything has reached the host pool.
 void GradientsInSlots::bring_from_host() {
-  const Stream copies = HostPool{world()}.copy_stream(CopyLane::states);
+  const Stream copies = HostPool{world()}.copy_stream(CopyKind::states);
   lane().order_before(copies);
   host()->order_after_host(copies);
   for (std::size_t s = 0; s < plan().segments(); ++s) {
     const View from = host()->resident(s);
     if (from.elems == 0) { continue; }
     HostPool{world()}.copy_in(updated(s).data, from.data, from.bytes(), plan().name,
-                              CopyLane::states);
+                              CopyKind::states);
   }
   lane().order_after(copies);
 }

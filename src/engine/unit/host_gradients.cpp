@@ -32,35 +32,35 @@ HostGradients::HostGradients(World& world, const UnitPlan& plan, HostGradientPoo
 
 void HostGradients::keep(Stream producer, const ViewOf& gradients, bool first) {
   producer.record(pool_.produced_.get());
-  pool_.lane().wait_for(pool_.produced_.get());
+  pool_.copies().wait_for(pool_.produced_.get());
   first ? copy(gradients) : add(gradients);
 }
 
 void HostGradients::copy(const ViewOf& gradients) {
-  pool_.lane().wait_for(read_.get());
+  pool_.copies().wait_for(read_.get());
   for (std::size_t s = 0; s < views_.size(); ++s) {
     const View to = views_[s];
     if (to.elems == 0) { continue; }
-    HostPool{world_}.copy_out(to.data, gradients(s).data, to.bytes(), plan_.name, CopyLane::states);
+    HostPool{world_}.copy_out(to.data, gradients(s).data, to.bytes(), plan_.name, CopyKind::states);
   }
-  pool_.lane().record(copied_.get());
+  pool_.copies().record(copied_.get());
 }
 
 // Adds as the device would: the kernels give the same bits.
 void HostGradients::add(const ViewOf& gradients) {
   auto& staging = pool_.next_staging();
   const Stream host = HostPool{world_}.compute_stream();
-  pool_.lane().wait_for(staging.added.get());
+  pool_.copies().wait_for(staging.added.get());
   std::vector<std::pair<View, ConstValues>> sums;
   std::byte* at = staging.data;
   for (std::size_t s = 0; s < views_.size(); ++s) {
     const View to = views_[s];
     if (to.elems == 0) { continue; }
-    HostPool{world_}.copy_out(at, gradients(s).data, to.bytes(), plan_.name, CopyLane::states);
+    HostPool{world_}.copy_out(at, gradients(s).data, to.bytes(), plan_.name, CopyKind::states);
     sums.emplace_back(to, ConstValues{at, to.dtype});
     at += Arena::need(to.bytes());
   }
-  pool_.lane().record(staging.filled.get());
+  pool_.copies().record(staging.filled.get());
   host.wait_for(copied_.get());
   host.wait_for(staging.filled.get());
   const auto work = [sums = std::move(sums)](Stream cpu) {
@@ -196,7 +196,7 @@ const double* HostGradientPool::sum_norms(Stream reader) {
 }
 
 void HostGradientPool::settle(Stream stream) {
-  lane().record(mark_.get());
+  copies().record(mark_.get());
   stream.wait_for(mark_.get());
 }
 

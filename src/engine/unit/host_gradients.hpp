@@ -26,7 +26,7 @@ struct HostNorm {
 /// The reduced gradients, in the host pool, of one unit that the host updates: the elements that
 /// this rank's optimizer updates. They arrive after their reduction, beside backward.
 ///
-///   on the device --keep--> copied by the lane of states --> added and squared on the host stream
+///   on the device --keep--> copied by the stream of states --> added and squared on the host
 ///
 /// Time: everything enqueues.
 class HostGradients {
@@ -39,7 +39,7 @@ class HostGradients {
   [[nodiscard]] View resident(std::size_t segment) const { return views_[segment]; }
 
   /// `gradients(segment)` become `resident` if `first`, and are added to it otherwise. They are
-  /// complete on `producer`, and read once the lane of states gets here.
+  /// complete on `producer`, and read once the stream of states gets here.
   void keep(Stream producer, const ViewOf& gradients, bool first);
   /// All gradients of this step have been handed to `keep`.
   void complete();
@@ -102,7 +102,7 @@ class HostGradientPool {
   void plan_norms(const Options& options);
   void make_staging();
   [[nodiscard]] Staging& next_staging() noexcept;
-  [[nodiscard]] Stream lane() const { return HostPool{world_}.copy_stream(CopyLane::states); }
+  [[nodiscard]] Stream copies() const { return HostPool{world_}.copy_stream(CopyKind::states); }
 
   World& world_;
   std::vector<std::unique_ptr<HostGradients>> units_;  // null where the device updates

@@ -48,9 +48,9 @@ class ParameterHome {
   virtual void drop_stale() {}
   /// Sends changed parameters to the ranks that keep them whole.
   virtual void send_updated() {}
-  /// The updated parameters of an offloaded unit travel on `lane`, and have arrived when it gets
+  /// The updated parameters of an offloaded unit travel on `stream`, and have arrived when it gets
   /// here. Work that reads them, or overwrites the gradients, waits for that.
-  void arrive(Stream lane) { lane.record(arrival_.get()); }
+  void arrive(Stream stream) { stream.record(arrival_.get()); }
   /// `reader` waits until the updated share has arrived; it does not wait if none is in transit.
   void await_arrival(Stream reader) const {
     if (plan_.state_on_host()) { reader.wait_for(arrival_.get()); }

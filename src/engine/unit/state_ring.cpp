@@ -52,13 +52,13 @@ void StateRing::pass(std::span<const ParkedArray> arrays, std::int64_t first, st
                      const std::string& unit,
                      const std::function<void(const BroughtPiece&, Stream)>& launch) {
   HostPool pool{*world_};
-  const Stream in = pool.copy_stream(CopyLane::states_in);
-  const Stream out = pool.copy_stream(CopyLane::states);
+  const Stream in = pool.copy_stream(CopyKind::states_in);
+  const Stream out = pool.copy_stream(CopyKind::states);
   const Stream update = pool.update_stream();
   Slot& slot = ring_.acquire(unit, BroughtPiece::bytes_of(arrays, elems), in);
   const BroughtPiece piece{arrays, first, elems, slot.data()};
   piece.for_each([&](void* host, void* device, std::size_t bytes) {
-    pool.copy_in(device, host, bytes, unit, CopyLane::states_in);
+    pool.copy_in(device, host, bytes, unit, CopyKind::states_in);
   });
   in.record(slot.produced());
   update.wait_for(slot.produced());
@@ -66,7 +66,7 @@ void StateRing::pass(std::span<const ParkedArray> arrays, std::int64_t first, st
   update.record(updated_.get());
   out.wait_for(updated_.get());
   piece.for_each([&](void* host, void* device, std::size_t bytes) {
-    pool.copy_out(host, device, bytes, unit, CopyLane::states);
+    pool.copy_out(host, device, bytes, unit, CopyKind::states);
   });
   ring_.release(slot, out);
 }

@@ -204,14 +204,14 @@ bool UpdatePool::begin_offloaded(Event scalars) {
   HostPool pool{world_};
   world_.compute_stream().record(readers_.get());
   if (offload_ == Offload::optimizer) {
-    pool.copy_stream(CopyLane::states).wait_for(readers_.get());
+    pool.copy_stream(CopyKind::states).wait_for(readers_.get());
     pool.compute_stream().wait_for(scalars);
     return true;
   }
   pool.update_stream().wait_for(readers_.get());
   // State is brought once the previous step's state is back, which may be during backward.
-  pool.copy_stream(CopyLane::states).record(mark_.get());
-  pool.copy_stream(CopyLane::states_in).wait_for(mark_.get());
+  pool.copy_stream(CopyKind::states).record(mark_.get());
+  pool.copy_stream(CopyKind::states_in).wait_for(mark_.get());
   return true;
 }
 
@@ -220,7 +220,7 @@ void UpdatePool::wait() {
   if (offload_ == Offload::optimizer) { pool.compute_stream().wait(); }
   if (offload_ != Offload::state) { return; }
   pool.update_stream().wait();
-  pool.copy_stream(CopyLane::states).wait();
+  pool.copy_stream(CopyKind::states).wait();
 }
 
 }  // namespace tessera::engine

@@ -85,15 +85,15 @@ Stream UpdateOnHost::state_writer() const {
 }
 
 void UpdateOnHost::send() {
-  const Stream lane = HostPool{world_}.copy_stream(CopyLane::states);
+  const Stream copies = HostPool{world_}.copy_stream(CopyKind::states);
   HostPool{world_}.compute_stream().record(updated_.get());
-  lane.wait_for(updated_.get());
+  copies.wait_for(updated_.get());
   for (const Segment& segment : segments_) {
     if (segment.parameter.elems == 0) { continue; }
     HostPool{world_}.copy_in(segment.parameter.data, segment.sent().data, segment.parameter.bytes(),
-                             plan().name, CopyLane::states);
+                             plan().name, CopyKind::states);
   }
-  parameters_.arrive(lane);
+  parameters_.arrive(copies);
 }
 
 }  // namespace tessera::engine

@@ -121,7 +121,7 @@ void UpdateParked::update_segment(std::size_t segment, const UpdateRule& rule) {
 }
 
 Stream UpdateParked::state_writer() const {
-  return HostPool{world_}.copy_stream(CopyLane::states);
+  return HostPool{world_}.copy_stream(CopyKind::states);
 }
 
 }  // namespace tessera::engine
