@@ -29,6 +29,7 @@ struct ActivationStore::State {
 
   WorldGuest guest;
   World& world;
+  HostPool pool;
   ActivationStoreOptions options;
   Arena device;
   Arena host;
@@ -39,6 +40,7 @@ struct ActivationStore::State {
   State(World& world_, ActivationStoreOptions options_)
       : guest{world_},
         world{world_},
+        pool{world_},
         options{std::move(options_)},
         device{world.allocate(Category::activations, bytes_needed(options).device,
                               options.name + " on the device", BufferUse::parts)},
@@ -70,7 +72,7 @@ struct ActivationStore::State {
   /// The offload stream waits for the work that is on the compute stream now.
   void order_after_compute() {
     world.compute_stream().record(mark.get());
-    HostPool{world}.copy_stream(CopyKind::activations).wait_for(mark.get());
+    pool.copy_stream(CopyKind::activations).wait_for(mark.get());
   }
 
   Slot& acquire(int index, Stream writer) {
@@ -78,11 +80,11 @@ struct ActivationStore::State {
   }
 
   void bring_back(int index, Entry& found) {
-    const Stream offload = HostPool{world}.copy_stream(CopyKind::activations);
+    const Stream offload = pool.copy_stream(CopyKind::activations);
     found.slot = &acquire(index, offload);
     found.leaving = false;
-    HostPool{world}.copy_in(found.slot->data(), found.host, options.bytes, options.name,
-                            CopyKind::activations);
+    pool.copy_in(found.slot->data(), found.host, options.bytes, options.name,
+                 CopyKind::activations);
     offload.record(found.slot->produced());
   }
 };
@@ -119,8 +121,8 @@ void ActivationStore::save(int index) {
   State::Entry& entry = s.on_device(index, "save");
   expects(!entry.saved, "save: the activation is already saved");
   s.order_after_compute();
-  HostPool{s.world}.copy_out(entry.host, entry.slot->data(), s.options.bytes, s.options.name,
-                             CopyKind::activations);
+  s.pool.copy_out(entry.host, entry.slot->data(), s.options.bytes, s.options.name,
+                  CopyKind::activations);
   entry.saved = true;
   entry.leaving = true;
 }
@@ -131,7 +133,7 @@ void ActivationStore::close(int index) {
   Slot& slot = *std::exchange(entry.slot, nullptr);
   if (!entry.leaving) { return s.ring.release(slot, s.world.compute_stream()); }
   s.order_after_compute();  // the stream now waits for the copy, and so for the slot's readers
-  s.ring.release(slot, HostPool{s.world}.copy_stream(CopyKind::activations));
+  s.ring.release(slot, s.pool.copy_stream(CopyKind::activations));
 }
 
 void ActivationStore::fetch(int index) {

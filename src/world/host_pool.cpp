@@ -130,14 +130,14 @@ void move_on_host(State& state, void* to, const void* from, std::size_t bytes,
 
 }  // namespace
 
-Stream HostPool::copy_stream(CopyKind kind) {
+Stream HostPool::copy_stream(CopyKind kind) const {
   SideStream& side = side_of(state_, kind);
   if (!side.stream.get()) { make_side_stream(state_, side, names_of(kind).stream); }
   return side.stream.get();
 }
 
 void HostPool::copy_out(void* to_host, const void* from, std::size_t bytes, const std::string& name,
-                        CopyKind kind) {
+                        CopyKind kind) const {
   const Stream stream = copy_stream(kind);
   begin_copy(state_, kind);
   state_.device->copy_out(to_host, from, bytes, stream);
@@ -145,14 +145,14 @@ void HostPool::copy_out(void* to_host, const void* from, std::size_t bytes, cons
 }
 
 void HostPool::copy_in(void* to, const void* from_host, std::size_t bytes, const std::string& name,
-                       CopyKind kind) {
+                       CopyKind kind) const {
   const Stream stream = copy_stream(kind);
   begin_copy(state_, kind);
   state_.device->copy_in(to, from_host, bytes, stream);
   end_copy(state_, "reload", bytes, name, kind);
 }
 
-Stream HostPool::host_copy_stream() {
+Stream HostPool::host_copy_stream() const {
   SideStream& side = state_.host_copies;
   if (!side.stream.get()) {
     side.stream = state_.device->make_host_stream(fmt::format("copies r{}", state_.rank));
@@ -161,12 +161,12 @@ Stream HostPool::host_copy_stream() {
 }
 
 void HostPool::copy_on_host(void* to, const void* from, std::size_t bytes,
-                            const std::string& name) {
+                            const std::string& name) const {
   host_copy_stream().call(
       [at = &state_, to, from, bytes, unit = &name] { move_on_host(*at, to, from, bytes, *unit); });
 }
 
-Stream HostPool::update_stream() {
+Stream HostPool::update_stream() const {
   SideStream& side = state_.update;
   if (!side.stream.get()) {
     make_side_stream(state_, side, "update");
@@ -175,7 +175,7 @@ Stream HostPool::update_stream() {
   return side.stream.get();
 }
 
-void HostPool::update(const std::function<void(Stream)>& launch, const std::string& name) {
+void HostPool::update(const std::function<void(Stream)>& launch, const std::string& name) const {
   const Stream stream = update_stream();
   begin_work(state_, state_.update, kUpdateNumber);
   launch(stream);
@@ -183,7 +183,7 @@ void HostPool::update(const std::function<void(Stream)>& launch, const std::stri
            {.kind = trace::Kind::host, .what = "update", .unit = name, .stream = "update"});
 }
 
-Stream HostPool::compute_stream() {
+Stream HostPool::compute_stream() const {
   if (!state_.host.stream.get()) {
     const std::string name = fmt::format("host r{}", state_.rank);
     Device* processor = state_.device.get();
@@ -200,7 +200,7 @@ Stream HostPool::compute_stream() {
   return state_.host.stream.get();
 }
 
-void HostPool::compute(HostWork work, const char* what, const std::string& name) {
+void HostPool::compute(HostWork work, const char* what, const std::string& name) const {
   compute_stream().call([at = &state_, work = std::move(work), what, unit = &name] {
     work_on_host(*at, work, what, *unit);
   });

@@ -34,30 +34,30 @@ class HostPool {
   explicit HostPool(World& world) noexcept : state_{WorldAccess::state(world)} {}
 
   /// The stream of these copies; on the CPU, a thread of its own.
-  [[nodiscard]] Stream copy_stream(CopyKind kind);
+  [[nodiscard]] Stream copy_stream(CopyKind kind) const;
   /// Enqueues a copy of `bytes` on that stream, from the device to the host pool. Records it under
   /// `name`, which outlives the copy.
   void copy_out(void* to_host, const void* from, std::size_t bytes, const std::string& name,
-                CopyKind kind);
+                CopyKind kind) const;
   /// The same from the host pool to the device.
   void copy_in(void* to, const void* from_host, std::size_t bytes, const std::string& name,
-               CopyKind kind);
+               CopyKind kind) const;
   /// The stream of copies within the host pool for a snapshot. Like `compute_stream`, a thread of
   /// its own on every device, so that no device stream is held up.
-  [[nodiscard]] Stream host_copy_stream();
+  [[nodiscard]] Stream host_copy_stream() const;
   /// Enqueues a copy of `bytes` there. It is recorded like `copy_out`'s.
-  void copy_on_host(void* to, const void* from, std::size_t bytes, const std::string& name);
+  void copy_on_host(void* to, const void* from, std::size_t bytes, const std::string& name) const;
   /// The stream on which the host computes: a thread of its own on every device, whose events order
   /// it with the device's streams (Device::make_host_stream).
-  [[nodiscard]] Stream compute_stream();
+  [[nodiscard]] Stream compute_stream() const;
   /// The stream on which the device updates state that arrives from the host pool piece by piece.
-  [[nodiscard]] Stream update_stream();
+  [[nodiscard]] Stream update_stream() const;
   /// Enqueues an update of `name` on it: the work that `launch` enqueues. `name` outlives it.
   /// Records it as a span.
-  void update(const std::function<void(Stream)>& launch, const std::string& name);
+  void update(const std::function<void(Stream)>& launch, const std::string& name) const;
   /// Enqueues `work` on `compute_stream`. `work` must not throw or wait. Records it as a span
   /// `what` of `name`; both outlive it.
-  void compute(HostWork work, const char* what, const std::string& name);
+  void compute(HostWork work, const char* what, const std::string& name) const;
 
  private:
   WorldAccess::State& state_;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "kernels/table.hpp"
-#include "world/host_pool.hpp"
 
 namespace tessera::engine {
 namespace {
@@ -19,7 +18,7 @@ std::size_t bytes_of(std::int64_t doubles) {
 }  // namespace
 
 HostGradients::HostGradients(World& world, const UnitPlan& plan, HostGradientPool& pool)
-    : world_{world},
+    : host_{world},
       plan_{plan},
       pool_{pool},
       copied_{world.device().make_event()},
@@ -41,7 +40,7 @@ void HostGradients::copy(const ViewOf& gradients) {
   for (std::size_t s = 0; s < views_.size(); ++s) {
     const View to = views_[s];
     if (to.elems == 0) { continue; }
-    HostPool{world_}.copy_out(to.data, gradients(s).data, to.bytes(), plan_.name, CopyKind::states);
+    host_.copy_out(to.data, gradients(s).data, to.bytes(), plan_.name, CopyKind::states);
   }
   pool_.copies().record(copied_.get());
 }
@@ -49,14 +48,14 @@ void HostGradients::copy(const ViewOf& gradients) {
 // Adds as the device would: the kernels give the same bits.
 void HostGradients::add(const ViewOf& gradients) {
   auto& staging = pool_.next_staging();
-  const Stream host = HostPool{world_}.compute_stream();
+  const Stream host = host_.compute_stream();
   pool_.copies().wait_for(staging.added.get());
   std::vector<std::pair<View, ConstValues>> sums;
   std::byte* at = staging.data;
   for (std::size_t s = 0; s < views_.size(); ++s) {
     const View to = views_[s];
     if (to.elems == 0) { continue; }
-    HostPool{world_}.copy_out(at, gradients(s).data, to.bytes(), plan_.name, CopyKind::states);
+    host_.copy_out(at, gradients(s).data, to.bytes(), plan_.name, CopyKind::states);
     sums.emplace_back(to, ConstValues{at, to.dtype});
     at += Arena::need(to.bytes());
   }
@@ -68,27 +67,27 @@ void HostGradients::add(const ViewOf& gradients) {
       kernels::cpu_table().accumulate(to.values(), from, to.elems, cpu);
     }
   };
-  HostPool{world_}.compute(work, "accumulate", plan_.name);
+  host_.compute(work, "accumulate", plan_.name);
   host.record(staging.added.get());
 }
 
 void HostGradients::complete() {
   if (norms_.empty()) { return; }
-  HostPool{world_}.compute_stream().wait_for(copied_.get());
+  host_.compute_stream().wait_for(copied_.get());
   const auto work = [norms = std::span<const HostNorm>{norms_}](Stream cpu) {
     for (const HostNorm& norm : norms) {
       kernels::cpu::span_sums(norm.gradient, norm.elems, norm.spans, cpu);
     }
   };
-  HostPool{world_}.compute(work, "norm", plan_.name);
+  host_.compute(work, "norm", plan_.name);
 }
 
 void HostGradients::release() {
-  HostPool{world_}.compute_stream().record(read_.get());
+  host_.compute_stream().record(read_.get());
 }
 
 void HostGradients::order_after_host(Stream reader) {
-  HostPool{world_}.compute_stream().record(pool_.mark_.get());
+  host_.compute_stream().record(pool_.mark_.get());
   reader.wait_for(pool_.mark_.get());
 }
 
@@ -96,6 +95,7 @@ void HostGradients::order_after_host(Stream reader) {
 
 HostGradientPool::HostGradientPool(World& world, const UnitPlans& plans, const Options& options)
     : world_{world},
+      host_{world},
       all_shards_{options.all_shards},
       produced_{world.device().make_event()},
       mark_{world.device().make_event()} {
@@ -189,8 +189,8 @@ const double* HostGradientPool::sum_norms(Stream reader) {
       }
     }
   };
-  HostPool{world_}.compute(work, "norm", kAllUnits);
-  HostPool{world_}.compute_stream().record(mark_.get());
+  host_.compute(work, "norm", kAllUnits);
+  host_.compute_stream().record(mark_.get());
   reader.wait_for(mark_.get());
   return sums_;
 }

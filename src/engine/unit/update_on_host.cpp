@@ -3,7 +3,6 @@
 #include <span>
 
 #include "kernels/table.hpp"
-#include "world/host_pool.hpp"
 
 namespace tessera::engine {
 
@@ -28,6 +27,7 @@ UpdateOnHost::UpdateOnHost(World& world, const UnitPlan& plan, ParameterHome& pa
                            HostGradients& gradients, Arena& arena)
     : UpdateHome{plan},
       world_{world},
+      host_{world},
       parameters_{parameters},
       gradients_{gradients},
       updated_{world.device().make_event()} {
@@ -65,7 +65,7 @@ void UpdateOnHost::begin() {
 }
 
 void UpdateOnHost::update(const UpdateRule& rule, UpdateRuns& /*together*/) {
-  await_copies(HostPool{world_}.compute_stream());  // copies to the device run after that stream
+  await_copies(host_.compute_stream());  // copies to the device run after that stream
   if (!runs().empty()) {
     // The host reads the optimizer while the rate may change, so the rate is captured by value.
     const auto work = [runs = std::span<const UpdateRun>{runs()}, scalars = rule.on_host,
@@ -74,24 +74,24 @@ void UpdateOnHost::update(const UpdateRule& rule, UpdateRuns& /*together*/) {
       for (const UpdateRun& run : runs) { all.push_back(&run); }
       launch_updates(kernels::cpu_table(), all, optimizer, lr, scalars, cpu);
     };
-    HostPool{world_}.compute(work, "update", plan().name);
+    host_.compute(work, "update", plan().name);
   }
   gradients_.release();
   send();
 }
 
 Stream UpdateOnHost::state_writer() const {
-  return HostPool{world_}.compute_stream();
+  return host_.compute_stream();
 }
 
 void UpdateOnHost::send() {
-  const Stream copies = HostPool{world_}.copy_stream(CopyKind::states);
-  HostPool{world_}.compute_stream().record(updated_.get());
+  const Stream copies = host_.copy_stream(CopyKind::states);
+  host_.compute_stream().record(updated_.get());
   copies.wait_for(updated_.get());
   for (const Segment& segment : segments_) {
     if (segment.parameter.elems == 0) { continue; }
-    HostPool{world_}.copy_in(segment.parameter.data, segment.sent().data, segment.parameter.bytes(),
-                             plan().name, CopyKind::states);
+    host_.copy_in(segment.parameter.data, segment.sent().data, segment.parameter.bytes(),
+                  plan().name, CopyKind::states);
   }
   parameters_.arrive(copies);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "engine/unit/update_home.hpp"
+#include "world/host_pool.hpp"
 
 namespace tessera::engine {
 
@@ -35,6 +36,7 @@ class UpdateOnHost final : public UpdateHome {
   void send();
 
   World& world_;
+  HostPool host_;
   ParameterHome& parameters_;
   HostGradients& gradients_;
   std::vector<Segment> segments_;

@@ -4,7 +4,6 @@
 
 #include "kernels/table.hpp"
 #include "tessera/base/moment_format.hpp"
-#include "world/host_pool.hpp"
 #include "world/world_kernels.hpp"
 
 namespace tessera::engine {
@@ -44,6 +43,7 @@ UpdateParked::UpdateParked(const UnitPlan& plan, ParameterHome& parameters,
                            const GradientHome& gradients, const Masters& masters)
     : UpdateHome{plan},
       world_{masters.world},
+      host_{masters.world},
       parameters_{parameters},
       gradients_{gradients},
       ring_{masters.ring},
@@ -86,7 +86,7 @@ std::size_t UpdateParked::piece_bytes() const {
 }
 
 void UpdateParked::update(const UpdateRule& rule, UpdateRuns& /*together*/) {
-  const Stream stream = HostPool{world_}.update_stream();
+  const Stream stream = host_.update_stream();
   await_copies(stream);  // copies back run after that stream
   for (std::size_t s = 0; s < plan().segments(); ++s) {
     if (plan().owned[s].updates.elems > 0) { update_segment(s, rule); }
@@ -112,7 +112,7 @@ void UpdateParked::update_segment(std::size_t segment, const UpdateRule& rule) {
   const std::int64_t elems = plan().owned[segment].updates.elems;
   if (arrays.empty()) {  // fp32 parameters and a rule without state
     const BroughtPiece all{arrays, 0, elems, nullptr};
-    HostPool{world_}.update([&](Stream stream) { launch(all, stream); }, plan().name);
+    host_.update([&](Stream stream) { launch(all, stream); }, plan().name);
     return;
   }
   for (std::int64_t at = 0; at < elems; at += StateRing::kPieceElems) {
@@ -121,7 +121,7 @@ void UpdateParked::update_segment(std::size_t segment, const UpdateRule& rule) {
 }
 
 Stream UpdateParked::state_writer() const {
-  return HostPool{world_}.copy_stream(CopyKind::states);
+  return host_.copy_stream(CopyKind::states);
 }
 
 }  // namespace tessera::engine

@@ -4,6 +4,7 @@
 
 #include "engine/unit/state_ring.hpp"
 #include "engine/unit/update_home.hpp"
+#include "world/host_pool.hpp"
 
 namespace tessera::engine {
 
@@ -38,6 +39,7 @@ class UpdateParked final : public UpdateHome {
   void update_segment(std::size_t segment, const UpdateRule& rule);
 
   World& world_;
+  HostPool host_;
   ParameterHome& parameters_;
   const GradientHome& gradients_;
   StateRing& ring_;
