@@ -418,7 +418,7 @@ enum {
 enum {
   TESSERA_MOMENTS_FP32 = 0, /**< 4 bytes an element */
   TESSERA_MOMENTS_BF16 = 1, /**< 2 bytes an element */
-  TESSERA_MOMENTS_INT8 = 2  /**< 8-bit codes and a scale for each block of 256 */
+  TESSERA_MOMENTS_INT8 = 2  /**< 8-bit codes, a scale for 256; needs align_elems 256 in the model */
 };
 /** Returns 1 if a parameter decays, else 0: the same on every rank. `name` is "unit.name". */
 typedef int32_t (*tessera_decays_fn)(const char* name, const int64_t* shape, int32_t dims,

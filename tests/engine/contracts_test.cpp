@@ -140,7 +140,7 @@ TEST(Declaration, TheFirstCallThatCanKnowRefusesOptions) {
   by("constructor", refused({.shard_group = 1}), "`shard_group` has no effect");
   by("add_unit", refused({}, {.reshard = Reshard::after_forward}), "`reshard` has no effect");
   by("materialize", refused({.strategy = Strategy::zero3, .persist_elems = 9}), "100 elements");
-  by("optimize_with", refused({}, {}, {.moments = MomentFormat::int8}), "align_elems to 256");
+  by("optimize_with", refused({}, {}, {.moments = MomentFormat::int8}), ".align_elems = 256");
   by("optimize_with", refused({}, {}, {.rounding = Rounding::stochastic}), "`rounding`");
   by("none", refused({}), "");
 }

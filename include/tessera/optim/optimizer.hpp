@@ -66,8 +66,8 @@ struct OptimizerOptions {
   std::vector<ParameterGroup> groups = {};
   /// The format of the moments of AdamW, Adam, Lion and SGD. bf16 takes half the memory of fp32,
   /// int8 a quarter. int8 moments are always rounded stochastically (docs/optimizers.md), and need
-  /// ModelOptions::align_elems to be a multiple of 256. ConfigError if the rule keeps no moments or
-  /// is a CustomOptimizer.
+  /// a model that was made with ModelOptions::align_elems = kMomentBlock (256) or a multiple of it.
+  /// ConfigError if the rule keeps no moments or is a CustomOptimizer.
   MomentFormat moments = MomentFormat::fp32;
   /// How 16-bit parameters and moments are rounded when they are written. Stochastic rounding draws
   /// its bits by (seed, update, parameter, element), so that they depend neither on the strategy

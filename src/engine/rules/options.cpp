@@ -237,7 +237,8 @@ void validate(const ModelOptions& options, const Optimizer& optimizer,
   if (update.moments != MomentFormat::int8 || options.align_elems % kMomentBlock == 0) { return; }
   throw ConfigError{
       fmt::format("`moments` int8 needs blocks of {} elements, but this model is laid out in "
-                  "multiples of {}: set ModelOptions::align_elems to {}",
+                  "multiples of {}, which cannot change once it is declared: make it with "
+                  "ModelOptions{{.align_elems = {}}}",
                   kMomentBlock, options.align_elems, std::lcm(kMomentBlock, options.align_elems))};
 }
 
