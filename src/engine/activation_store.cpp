@@ -46,10 +46,11 @@ struct ActivationStore::State {
                               options.name + " on the device", BufferUse::parts)},
         host{world.allocate_host(Category::activations, bytes_needed(options).host,
                                  options.name + " in the host pool")},
-        ring{{world.device(), world.memory(), Category::activations, world.options().poison},
-             device,
-             options.slots,
-             options.bytes},
+        ring{
+            {world.device(), world.memory(), Category::activations, world.options().testing.poison},
+            device,
+            options.slots,
+            options.bytes},
         entries(narrow<std::size_t>(options.count)),
         mark{world.device().make_event()} {
     for (Entry& entry : entries) { entry.host = host.take(options.bytes); }

@@ -11,7 +11,7 @@ std::size_t bytes_of(Boundary boundary) {
 }
 
 SlotRing BoxPlace::ring(int slots) const {
-  return {{world.device(), world.memory(), Category::activations, world.options().poison},
+  return {{world.device(), world.memory(), Category::activations, world.options().testing.poison},
           arena,
           slots,
           bytes_of(boundary)};

@@ -26,8 +26,9 @@ std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module
         "shard is called within on_meta, where tensors have no memory; build the module there, and "
         "shard it afterwards"};
   }
-  if (world.options().compute_stream != ComputeStream::caller) {
-    throw ConfigError{"`compute_stream` must be caller: libtorch computes on the calling thread"};
+  if (world.options().testing.compute_stream != ComputeStream::caller) {
+    throw ConfigError{
+        "`testing.compute_stream` must be caller: libtorch computes on the calling thread"};
   }
   if (world.simulated()) {
     throw ConfigError{

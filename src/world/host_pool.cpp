@@ -41,12 +41,13 @@ CopyNames names_of(CopyKind kind) {
 }
 
 void delay(const State& state, const SideStream& side, std::uint64_t number, DelayPoint point) {
-  inject_delay({.delays = state.options.delays, .number = number}, state.rank, side.done, point);
+  inject_delay({.delays = state.options.testing.delays, .number = number}, state.rank, side.done,
+               point);
 }
 
 /// Later work runs before the work of the device in a side stream, ...
 void begin_work(State& state, SideStream& side, std::uint64_t number) {
-  if (state.options.delays) {
+  if (state.options.testing.delays) {
     side.stream.get().call(
         [at = &state, &side, number] { delay(*at, side, number, DelayPoint::before); });
   }
@@ -65,7 +66,7 @@ void end_work(State& state, SideStream& side, std::uint64_t number, const trace:
       at->recorder->add(std::move(done));
     });
   }
-  if (state.options.delays) {
+  if (state.options.testing.delays) {
     side.stream.get().call([at = &state, &side, number] {
       delay(*at, side, number, DelayPoint::after);
       ++side.done;

@@ -94,7 +94,7 @@ World WorldFactory::make_mpi(const std::shared_ptr<MpiControlPlane>& control,
   const auto make = [&](MpiKind kind, const char* stream) {
     return std::make_unique<MpiCommunicator>(
         control, kind, *state->device, state->memory,
-        Instruments{state->recorder.get(), options.delays, stream,
+        Instruments{state->recorder.get(), options.testing.delays, stream,
                     kind == MpiKind::gather ? kGatherNumber : kReduceNumber});
   };
   state->names = &control->names();

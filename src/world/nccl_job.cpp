@@ -101,8 +101,9 @@ World WorldFactory::make_nccl(const std::shared_ptr<TcpControlPlane>& control, i
   join.ordinal = ordinal;
   join.memory = &state->memory;
   join.options = options.nccl;
-  join.instruments = {Instruments{state->recorder.get(), options.delays, "gather", kGatherNumber},
-                      Instruments{state->recorder.get(), options.delays, "reduce", kReduceNumber}};
+  join.instruments = {
+      Instruments{state->recorder.get(), options.testing.delays, "gather", kGatherNumber},
+      Instruments{state->recorder.get(), options.testing.delays, "reduce", kReduceNumber}};
   if (options.deterministic && control->size() > 1) { fix_nccl_order(*control); }
   NcclChannels channels;
   CudaModule::get().function<JoinNccl>("tessera_cuda_join_nccl")(join, channels);

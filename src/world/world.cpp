@@ -55,7 +55,8 @@ void log_to(trace::WorkLog* log, Stream stream, const char* name) {
 
 void check_work_log(const WorldOptions& options) {
   if (!options.log_work) { return; }
-  if (options.device != DeviceKind::cpu || options.compute_stream != ComputeStream::caller) {
+  if (options.device != DeviceKind::cpu ||
+      options.testing.compute_stream != ComputeStream::caller) {
     throw ConfigError{
         "work can only be logged on CPUs with the caller's compute stream, where a kernel has run "
         "when it returns; leave log_work off, or simulate a rank"};
@@ -299,7 +300,7 @@ World WorldFactory::make_local(std::shared_ptr<LocalRanks> ranks, int rank,
     state->host_threads = host_threads(options.host_threads, all, rank);
   }
   const auto make = [&](std::uint64_t number, const char* stream) -> std::unique_ptr<Communicator> {
-    const Instruments instruments{state->recorder.get(), options.delays, stream, number};
+    const Instruments instruments{state->recorder.get(), options.testing.delays, stream, number};
     const std::shared_ptr<LocalChannel>& channel = ranks->channel(number);
     if (options.device == DeviceKind::cpu) {
       return std::make_unique<LocalCommunicator>(ranks, channel, rank, instruments);
@@ -350,7 +351,7 @@ std::string WorldAccess::describe_kernels(const World& world) {
 
 void WorldFactory::make_streams(World::State& state) {
   state.compute_stream =
-      make_compute_stream(*state.device, state.rank, state.options.compute_stream);
+      make_compute_stream(*state.device, state.rank, state.options.testing.compute_stream);
   state.compute_stream.get().state()->lend(
       {state.kernel_workspace.data(), state.kernel_workspace.bytes()});
   const int multiprocessors = choose_products(state);

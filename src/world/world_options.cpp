@@ -31,10 +31,10 @@ void check_cuda(const WorldOptions& options) {
         "`threads` has no effect on a CUDA device, which computes without host threads: leave it "
         "at 1"};
   }
-  if (options.compute_stream != ComputeStream::caller) {
+  if (options.testing.compute_stream != ComputeStream::caller) {
     throw ConfigError{
-        "`compute_stream` has no effect on a CUDA device, whose compute stream is its own: leave "
-        "it at its default"};
+        "`testing.compute_stream` has no effect on a CUDA device, whose compute stream is its own: "
+        "leave it at its default"};
   }
   if (options.spared_multiprocessors < 0) {
     throw ConfigError{fmt::format("`spared_multiprocessors` is {}: choose 0 or more",
@@ -142,16 +142,17 @@ void refuse_nccl_options(const NcclOptions& nccl) {
 
 void validate(const WorldOptions& options) {
   require_enumerator("`device`", options.device, DeviceKind::meta);
-  require_enumerator("`compute_stream`", options.compute_stream, ComputeStream::worker);
+  require_enumerator("`testing.compute_stream`", options.testing.compute_stream,
+                     ComputeStream::worker);
   require_enumerator("`channel_priority`", options.channel_priority, StreamPriority::high);
   if (options.deadline.count() <= 0) {
     throw ConfigError{
         fmt::format("`deadline` is {} ms: choose a time above 0", options.deadline.count())};
   }
   check_records(options);
-  if (options.delays && options.delays->longest.count() < 0) {
-    throw ConfigError{fmt::format("`delays.longest` is {} us: choose 0 or more",
-                                  options.delays->longest.count())};
+  if (options.testing.delays && options.testing.delays->longest.count() < 0) {
+    throw ConfigError{fmt::format("`testing.delays.longest` is {} us: choose 0 or more",
+                                  options.testing.delays->longest.count())};
   }
   if (options.device == DeviceKind::meta) {
     throw ConfigError{"`device` is meta, which only counts: plan the job, or choose cpu or cuda"};

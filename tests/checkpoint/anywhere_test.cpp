@@ -113,7 +113,8 @@ TEST(CheckpointAnywhere, AResumedJobHasTheBitsOfTheUninterruptedOne) {
           EXPECT_EQ(difference(expected, outcome), "");
         }
       },
-      {.delays = DelayInjection{.seed = 3, .longest = std::chrono::microseconds{200}}});
+      {.testing = {.delays =
+                       DelayInjection{.seed = 3, .longest = std::chrono::microseconds{200}}}});
 }
 
 TEST(CheckpointAnywhere, AMeshResumesFromAnother) {

@@ -32,7 +32,7 @@ std::vector<std::string> folders_in(const std::filesystem::path& folder) {
 
 ToyJob delayed(const ToyJob& job) {
   ToyJob late = job;
-  late.world.delays = DelayInjection{.seed = 7, .longest = std::chrono::microseconds{300}};
+  late.world.testing.delays = DelayInjection{.seed = 7, .longest = std::chrono::microseconds{300}};
   return late;
 }
 

@@ -333,7 +333,7 @@ TEST_P(Conformance, TheComputeStreamTakesABatchToo) {
 
 TEST_P(Conformance, DelaysChangeNoResult) {
   WorldOptions options;
-  options.delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{200}};
+  options.testing.delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{200}};
   run(
       [](World& world) {
         const std::int64_t n = 129;

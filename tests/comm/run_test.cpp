@@ -70,7 +70,7 @@ TEST(RunRanks, RefusesInvalidOptions) {
   EXPECT_THROW(run_ranks(1, [](World&) { FAIL(); }, late), ConfigError);
   EXPECT_THROW(run([](World&) { FAIL(); }, late), ConfigError);
   WorldOptions delays;
-  delays.delays = DelayInjection{.seed = 1, .longest = std::chrono::microseconds{-1}};
+  delays.testing.delays = DelayInjection{.seed = 1, .longest = std::chrono::microseconds{-1}};
   EXPECT_THROW(run_ranks(1, [](World&) { FAIL(); }, delays), ConfigError);
   for (const WorldOptions& traced :
        {WorldOptions{.trace = true, .trace_steps = -1}, WorldOptions{.trace_steps = 2}}) {
@@ -128,7 +128,7 @@ TEST(RunRanks, TheCauseKeepsItsTypeAndIsPrecededByItsRank) {
 
 TEST(RunRanks, AStreamsFailureAfterTheBodyFailsTheJob) {
   WorldOptions options;
-  options.compute_stream = ComputeStream::worker;
+  options.testing.compute_stream = ComputeStream::worker;
   using Choose = Stream (*)(World&);
   const std::pair<const char*, Choose> streams[] = {
       {"compute", [](World& world) { return world.compute_stream(); }},

@@ -158,7 +158,7 @@ std::string hybrid_problem(const HostTensor& sum, int rank, int ranks, const Rul
 // it and then over the ranks at the same place in all groups. Nothing waits in between.
 TEST_P(SplitConformance, ShardAndReplicaGroupsWorkAtTheSameTime) {
   WorldOptions options;
-  options.delays = DelayInjection{.seed = 7, .longest = std::chrono::microseconds{200}};
+  options.testing.delays = DelayInjection{.seed = 7, .longest = std::chrono::microseconds{200}};
   run(
       [](World& world) {
         const Rule shard = rules()[2];

@@ -36,8 +36,8 @@ INSTANTIATE_TEST_SUITE_P(Computes, CudaMesh, ::testing::Values(DType::fp32, DTyp
 TEST_P(CudaMesh, StagesShardsAndPartsOfLayersLearnWhatOneRankLearnsAndHoldWhatWasPlanned) {
   MeshRun run;
   run.world.device = DeviceKind::cuda;
-  run.world.poison = SlotPoison::nan;
-  run.world.delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{300}};
+  run.world.testing.poison = SlotPoison::nan;
+  run.world.testing.delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{300}};
   run.options = {.strategy = Strategy::zero3,
                  .compute = GetParam(),
                  .accumulate = 2,
@@ -101,9 +101,10 @@ TEST_P(CudaParity, DelaysAndPoisonChangeNoBit) {
   run.steps = 3;
   run.options.strategy = Strategy::zero3;
   const ToyOutcome expected = train_gpt(run);
-  run.world.poison = SlotPoison::nan;
+  run.world.testing.poison = SlotPoison::nan;
   for (const std::uint64_t seed : {1U, 2U}) {
-    run.world.delays = DelayInjection{.seed = seed, .longest = std::chrono::microseconds{500}};
+    run.world.testing.delays =
+        DelayInjection{.seed = seed, .longest = std::chrono::microseconds{500}};
     EXPECT_EQ(difference(expected, train_gpt(run)), "") << "seed " << seed;
   }
 }
@@ -130,10 +131,10 @@ TEST_P(CudaParity, AnOffloadedOptimizerChangesNoBit) {
         offloaded.options.shard_group = groups_of_one(strategy);
         offloaded.options.offload = offload;
         offloaded.options.offload_keep = accumulate == 2 ? 0.4F : 0.0F;
-        offloaded.world.poison = SlotPoison::nan;
+        offloaded.world.testing.poison = SlotPoison::nan;
         // State moves in many small copies, so their delays are short.
         const std::chrono::microseconds longest{state ? 30 : 300};
-        offloaded.world.delays = DelayInjection{.seed = 4, .longest = longest};
+        offloaded.world.testing.delays = DelayInjection{.seed = 4, .longest = longest};
         EXPECT_EQ(difference(expected, train_gpt(offloaded)), "")
             << to_string(strategy) << " accumulate " << accumulate << " " << to_string(offload);
       }

@@ -93,9 +93,9 @@ TEST(ActivationStore, WhatComesBackIsWhatWentToTheBitWhateverTheTiming) {
                             << slots << " slots, seed " << seed;
                       }
                     },
-                    {.poison = SlotPoison::nan,
-                     .delays = DelayInjection{seed, std::chrono::microseconds{100}},
-                     .compute_stream = stream});
+                    {.testing = {.poison = SlotPoison::nan,
+                                 .delays = DelayInjection{seed, std::chrono::microseconds{100}},
+                                 .compute_stream = stream}});
         }
       }
     }

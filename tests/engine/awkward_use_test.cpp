@@ -33,7 +33,8 @@ std::string failure(int ranks, const std::function<void(World&)>& body,
 class OnBothStreams : public ::testing::TestWithParam<ComputeStream> {
  protected:
   static WorldOptions world_options() {
-    return {.deadline = kDeadline, .poison = SlotPoison::nan, .compute_stream = GetParam()};
+    return {.deadline = kDeadline,
+            .testing = {.poison = SlotPoison::nan, .compute_stream = GetParam()}};
   }
 };
 INSTANTIATE_TEST_SUITE_P(Streams, OnBothStreams,

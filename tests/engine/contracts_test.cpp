@@ -240,7 +240,7 @@ TEST(Scopes, AWriteThroughAKeptPointerIsNamedByCategoryAndUnit) {
                                  small.pass();
                                }
                              },
-                             {.poison = SlotPoison::nan});
+                             {.testing = {.poison = SlotPoison::nan}});
   EXPECT_THAT(refused, HasSubstr("the reduce slot of fc was written after its release"));
 }
 
@@ -452,7 +452,7 @@ TEST(Step, UnzeroedGradientsAreOverwrittenNotAdded) {
                   EXPECT_DOUBLE_EQ(model.report().grad_norm, std::sqrt(8.0));
                 }
               },
-              {.poison = SlotPoison::nan});
+              {.testing = {.poison = SlotPoison::nan}});
   }
   EXPECT_THAT(refusal<ConfigError>(2,
                                    [](World& world) {

@@ -92,7 +92,7 @@ TEST(CustomOptimizer, RunsInStreamOrderOnAComputeStreamOfItsOwn) {
               (void)model.report();
               EXPECT_NE(updater, std::this_thread::get_id());
             },
-            {.compute_stream = ComputeStream::worker});
+            {.testing = {.compute_stream = ComputeStream::worker}});
   EXPECT_EQ(seen, 0.5F);
 }
 

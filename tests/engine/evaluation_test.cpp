@@ -90,7 +90,7 @@ Outcome train(const Case& c) {
     outcome = {std::move(parameters), losses, evaluated, world.memory().report().peak_bytes,
                toy.model().state_bytes()};
   };
-  run_ranks(c.ranks, body, {.poison = SlotPoison::nan, .delays = c.delays});
+  run_ranks(c.ranks, body, {.testing = {.poison = SlotPoison::nan, .delays = c.delays}});
   return outcome;
 }
 
@@ -141,7 +141,7 @@ TEST_P(EvaluationOf, AModelForInferenceComputesTheSameAndHoldsParametersAlone) {
           EXPECT_EQ(live.total(), live[Category::parameters] + live[Category::gather])
               << describe(live);
         },
-        {.poison = SlotPoison::nan});
+        {.testing = {.poison = SlotPoison::nan}});
   }
 }
 
@@ -291,7 +291,7 @@ TEST(Evaluation, TheOrderMayChangeFromPassToPass) {
                   evaluation.end_pass();
                 }
               },
-              {.poison = SlotPoison::nan});
+              {.testing = {.poison = SlotPoison::nan}});
   }
 }
 
@@ -337,45 +337,46 @@ TEST(Evaluation, ItsMemoryIsReportedAsItsOwnPhase) {
 TEST(Evaluation, OnAStreamOfItsOwnItReadsWhatTheLastStepHasWritten) {
   for (const Strategy strategy : all_strategies()) {
     for (const std::uint64_t seed : {1U, 2U}) {
-      run_ranks(3,
-                [&](World& world) {
-                  ShardedModel model{
-                      world,
-                      {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
-                  std::vector<Unit> units;
-                  for (const char* name : {"a", "b", "c", "d"}) {
-                    units.push_back(model.add_unit(name, {{"w", {300}}}));
-                  }
-                  model.materialize(init::constant(1.0F));
-                  model.optimize_with(SGD{.lr = 1.0F, .momentum = 0.0F});
-                  std::vector<float> seen;
-                  for (int step = 0; step < 3; ++step) {
-                    for (const Unit unit : units) { (void)model.forward(unit); }
-                    for (std::size_t u = units.size(); u-- > 0;) {
-                      const auto g = model.backward(units[u]);
-                      float* const gradient = g.grad("w");
-                      enqueue(g.stream(), [=] { gradient[299] += 1.0F; });
-                    }
-                    model.step();
-                    auto evaluation = model.evaluate();
-                    for (int pass = 0; pass < 2; ++pass) {
-                      seen.assign(units.size(), 0.0F);
-                      for (std::size_t u = 0; u < units.size(); ++u) {
-                        const auto p = model.forward(units[u]);
-                        const float* const w = p["w"];
-                        float* const to = &seen[u];
-                        enqueue(p.stream(), [=] { *to = w[299]; });
-                      }
-                      evaluation.end_pass();
-                      world.compute_stream().wait();
-                      EXPECT_EQ(seen, std::vector<float>(4, static_cast<float>(-step)))
-                          << to_string(strategy);
-                    }
-                  }
-                },
-                {.poison = SlotPoison::nan,
-                 .delays = DelayInjection{.seed = seed, .longest = std::chrono::microseconds{200}},
-                 .compute_stream = ComputeStream::worker});
+      run_ranks(
+          3,
+          [&](World& world) {
+            ShardedModel model{
+                world, {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
+            std::vector<Unit> units;
+            for (const char* name : {"a", "b", "c", "d"}) {
+              units.push_back(model.add_unit(name, {{"w", {300}}}));
+            }
+            model.materialize(init::constant(1.0F));
+            model.optimize_with(SGD{.lr = 1.0F, .momentum = 0.0F});
+            std::vector<float> seen;
+            for (int step = 0; step < 3; ++step) {
+              for (const Unit unit : units) { (void)model.forward(unit); }
+              for (std::size_t u = units.size(); u-- > 0;) {
+                const auto g = model.backward(units[u]);
+                float* const gradient = g.grad("w");
+                enqueue(g.stream(), [=] { gradient[299] += 1.0F; });
+              }
+              model.step();
+              auto evaluation = model.evaluate();
+              for (int pass = 0; pass < 2; ++pass) {
+                seen.assign(units.size(), 0.0F);
+                for (std::size_t u = 0; u < units.size(); ++u) {
+                  const auto p = model.forward(units[u]);
+                  const float* const w = p["w"];
+                  float* const to = &seen[u];
+                  enqueue(p.stream(), [=] { *to = w[299]; });
+                }
+                evaluation.end_pass();
+                world.compute_stream().wait();
+                EXPECT_EQ(seen, std::vector<float>(4, static_cast<float>(-step)))
+                    << to_string(strategy);
+              }
+            }
+          },
+          {.testing = {
+               .poison = SlotPoison::nan,
+               .delays = DelayInjection{.seed = seed, .longest = std::chrono::microseconds{200}},
+               .compute_stream = ComputeStream::worker}});
     }
   }
 }

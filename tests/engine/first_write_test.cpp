@@ -106,7 +106,7 @@ Exported trained(const Case& of, GradientInit content) {
               auto values = exported(model, StateTensor::parameters);
               if (world.rank() == 0) { all = std::move(values); }
             },
-            {.poison = SlotPoison::nan});
+            {.testing = {.poison = SlotPoison::nan}});
   return all;
 }
 

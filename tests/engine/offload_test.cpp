@@ -19,7 +19,8 @@ TEST(Offload, EvaluationsAndExportsSeeTheUpdatedParameters) {
       const auto train = [&](Offload offload) {
         std::vector<double> seen;
         const WorldOptions late{
-            .delays = DelayInjection{.seed = 3, .longest = std::chrono::microseconds{500}}};
+            .testing = {.delays =
+                            DelayInjection{.seed = 3, .longest = std::chrono::microseconds{500}}}};
         run_ranks(
             2,
             [&](World& world) {
@@ -99,7 +100,7 @@ TEST(Offload, MastersStartFromTheInitializerInFull) {
 std::vector<float> masters_of(Offload offload, int units) {
   std::vector<float> all;
   const WorldOptions late{
-      .delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{2000}}};
+      .testing = {.delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{2000}}}};
   run_ranks(
       1,
       [&](World& world) {

@@ -15,7 +15,7 @@ INSTANTIATE_TEST_SUITE_P(Streams, PreviousReport,
 
 TEST_P(PreviousReport, IsOfThePreviousStep) {
   WorldOptions options;
-  options.compute_stream = GetParam();
+  options.testing.compute_stream = GetParam();
   run_ranks(
       2,
       [](World& world) {

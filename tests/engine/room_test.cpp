@@ -83,7 +83,7 @@ TEST_P(Room, HoldsZerosThroughoutATraining) {
                 const double norm = std::sqrt(15 * 0.25 + 3 * 0.0625);
                 EXPECT_NEAR(model.report().grad_norm, norm, 3 * unit_roundoff(DType::fp32) * norm);
               },
-              {.poison = SlotPoison::nan});
+              {.testing = {.poison = SlotPoison::nan}});
   }
 }
 

@@ -88,7 +88,7 @@ TEST(MovableScopes, GiveTheBitsOfBracesUnderEveryStrategyFromAnyThread) {
   for (const Strategy strategy : all_strategies()) {
     for (const ComputeStream stream : {ComputeStream::caller, ComputeStream::worker}) {
       const ModelOptions options{.strategy = strategy, .shard_group = half_of(2, strategy)};
-      const WorldOptions world{.poison = SlotPoison::nan, .compute_stream = stream};
+      const WorldOptions world{.testing = {.poison = SlotPoison::nan, .compute_stream = stream}};
       const Outcome expected = train(Hooks::braces, options, world);
       for (const Hooks hooks : {Hooks::table, Hooks::threads}) {
         const Outcome outcome = train(hooks, options, world);

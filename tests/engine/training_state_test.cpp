@@ -224,8 +224,8 @@ TEST_P(TrainingStates, ContinueToTheBitWhateverStrategyWroteThem) {
 
 // A snapshot contains the state of its step even though later steps have begun.
 TEST_P(TrainingStates, AreCopiedAsOfTheRequest) {
-  const WorldOptions late{.delays =
-                              DelayInjection{.seed = 3, .longest = std::chrono::microseconds{400}}};
+  const WorldOptions late{
+      .testing = {.delays = DelayInjection{.seed = 3, .longest = std::chrono::microseconds{400}}}};
   for (const Way& way : {Way{"ddp", Strategy::ddp}, Way{"zero2", Strategy::zero2}}) {
     SCOPED_TRACE(way.name);
     WholeState expected;

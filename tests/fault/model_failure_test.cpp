@@ -81,8 +81,9 @@ void train(World& world, const ModelOptions& options, int point) {
 }
 
 void expect_the_loss_is_reported(const ModelOptions& options, ComputeStream stream, int point) {
-  const WorldOptions world{
-      .poison = SlotPoison::nan, .delays = DelayInjection{.seed = 5}, .compute_stream = stream};
+  const WorldOptions world{.testing = {.poison = SlotPoison::nan,
+                                       .delays = DelayInjection{.seed = 5},
+                                       .compute_stream = stream}};
   const auto began = std::chrono::steady_clock::now();
   try {
     run_ranks(

@@ -87,7 +87,7 @@ TEST(RankFailure, LosingARankAtAnyMomentFreesTheOthersAndNamesTheCause) {
 
 TEST(RankFailure, LosingARankDuringDelayedCollectivesFreesTheOthers) {
   WorldOptions options;
-  options.delays = DelayInjection{.seed = 3, .longest = std::chrono::microseconds{500}};
+  options.testing.delays = DelayInjection{.seed = 3, .longest = std::chrono::microseconds{500}};
   for (std::uint32_t seed = 100; seed < 120; ++seed) { lose_a_rank(seed, options); }
 }
 

@@ -45,8 +45,8 @@ TEST_P(MpiParity, AlsoWithDelaysPoisonedSlotsAndMicroBatchesInFlight) {
   toy.schedule = "FFBFBB";
   toy.options.prefetch = 2;
   toy.steps = 5;
-  toy.world.poison = SlotPoison::nan;
-  toy.world.delays = DelayInjection{.seed = 11, .longest = std::chrono::microseconds{200}};
+  toy.world.testing.poison = SlotPoison::nan;
+  toy.world.testing.delays = DelayInjection{.seed = 11, .longest = std::chrono::microseconds{200}};
   expect_same_bits(toy);
 }
 
@@ -70,7 +70,7 @@ TEST(MpiHybrid, ShardGroupsOfProcessesGiveTheBitsOfThreads) {
     toy.options.shard_group = group;
     toy.options.accumulate = 2;
     toy.steps = 5;
-    toy.world.delays = DelayInjection{.seed = 4, .longest = std::chrono::microseconds{200}};
+    toy.world.testing.delays = DelayInjection{.seed = 4, .longest = std::chrono::microseconds{200}};
     expect_same_bits(toy);
   }
 }

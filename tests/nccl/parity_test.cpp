@@ -103,8 +103,8 @@ TEST(NcclParity, DelaysAndPoisonChangeNothing) {
   GPTRun run = on_cuda();
   run.options.strategy = Strategy::zero3;
   const ToyOutcome expected = train_gpt(run, kAsProcesses);
-  run.world.poison = SlotPoison::nan;
-  run.world.delays = DelayInjection{.seed = 3, .longest = std::chrono::microseconds{300}};
+  run.world.testing.poison = SlotPoison::nan;
+  run.world.testing.delays = DelayInjection{.seed = 3, .longest = std::chrono::microseconds{300}};
   EXPECT_EQ(difference_from(expected, run), "");
 }
 
@@ -134,9 +134,9 @@ TEST(NcclHybrid, GroupsOfProcessesTrainAsThoseOfThreads) {
   for (const int group : divisors(all)) {
     if (all > 4 && (group == 1 || group == all)) { continue; }  // smaller jobs cover these
     GPTRun run = in_groups_of(group);
-    run.world.delays = DelayInjection{.seed = 4, .longest = std::chrono::microseconds{100}};
+    run.world.testing.delays = DelayInjection{.seed = 4, .longest = std::chrono::microseconds{100}};
     const ToyOutcome processes = train_gpt(run, kAsProcesses);
-    run.world.delays.reset();
+    run.world.testing.delays.reset();
     if (this_job().rank == 0) { EXPECT_EQ(unlike(train_gpt(run), processes), "") << group; }
   }
 }

@@ -111,7 +111,8 @@ void check_gathered(const GPT& gpt, const World& world, const Tensors& weights, 
 // Delays show whether logits are overwritten by gradients before they are sent.
 TEST(GPTGatherLogits, RankZeroHoldsTheLogitsOfAllRanksHoweverLateTheyCome) {
   const Tensors weights = test::random_like(reference::gpt_zeros(kConfig), 5, 0.15);
-  const WorldOptions late{.poison = SlotPoison::nan, .delays = DelayInjection{.seed = 3}};
+  const WorldOptions late{
+      .testing = {.poison = SlotPoison::nan, .delays = DelayInjection{.seed = 3}}};
   for (const Strategy strategy : {Strategy::dp, Strategy::zero3}) {
     const auto body = [&](World& world) {
       auto gpt = shard(GPT(kConfig, {.gather_logits = GatherLogits::on_rank0}), world,

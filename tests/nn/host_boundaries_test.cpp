@@ -34,9 +34,10 @@ TEST(HostBoundaries, ChangeNoBitHoweverLate) {
   CourseOptions options{.config = kDeep, .model = {.strategy = Strategy::zero3}, .ranks = 2};
   const test::Course expected = train_course(options);
   options.gpt = {.recompute = Recompute::block(), .boundaries = Boundaries::host};
-  options.world = {.poison = SlotPoison::nan,
-                   .delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{300}},
-                   .compute_stream = ComputeStream::worker};
+  options.world = {
+      .testing = {.poison = SlotPoison::nan,
+                  .delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{300}},
+                  .compute_stream = ComputeStream::worker}};
   EXPECT_EQ(train_course(options), expected);
 }
 
@@ -48,9 +49,10 @@ TEST(HostBoundaries, WithTheOptimizerOnTheHostChangeNoBitHoweverLate) {
     const test::Course expected = train_course(options);
     options.gpt = {.recompute = Recompute::block(), .boundaries = Boundaries::host};
     options.model.offload = Offload::optimizer;
-    options.world = {.poison = SlotPoison::nan,
-                     .delays = DelayInjection{.seed = 6, .longest = std::chrono::microseconds{300}},
-                     .compute_stream = ComputeStream::worker};
+    options.world = {
+        .testing = {.poison = SlotPoison::nan,
+                    .delays = DelayInjection{.seed = 6, .longest = std::chrono::microseconds{300}},
+                    .compute_stream = ComputeStream::worker}};
     EXPECT_EQ(train_course(options), expected) << to_string(strategy);
   }
 }

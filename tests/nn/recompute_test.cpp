@@ -118,9 +118,10 @@ TEST(RecomputeAsynchronously, ChangesNoBit) {
   CourseOptions options{.model = {.strategy = Strategy::zero3}, .ranks = 3, .global_batch = 6};
   const test::Course expected = train_course(options);
   options.gpt.recompute = Recompute::every(2) | Recompute::gelu() | Recompute::layer_norm();
-  options.world = {.poison = SlotPoison::nan,
-                   .delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{300}},
-                   .compute_stream = ComputeStream::worker};
+  options.world = {
+      .testing = {.poison = SlotPoison::nan,
+                  .delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{300}},
+                  .compute_stream = ComputeStream::worker}};
   EXPECT_EQ(train_course(options), expected);
   options.model.checks = Checks::memory;  // this must not read what kernels have yet to write
   EXPECT_EQ(train_course(options), expected);

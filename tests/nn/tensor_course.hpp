@@ -304,7 +304,7 @@ inline TensorOutcome run_tensor_course(const TensorCase& from) {
   TensorOutcome outcome;
   WorldOptions options;
   options.device = from.device;
-  if (from.late) { options.compute_stream = ComputeStream::worker; }
+  if (from.late) { options.testing.compute_stream = ComputeStream::worker; }
   run_ranks(from.ranks, [&](World& world) { TensorCourse{world, from}.run(outcome); }, options);
   for (const double loss : outcome.losses) {
     EXPECT_EQ(loss, outcome.losses.front()) << "ranks disagree";

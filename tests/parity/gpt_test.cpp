@@ -128,7 +128,7 @@ TEST_P(GPTThreads, ThreeThreadsARankGiveTheBitsOfOneInBf16) {
   run.ranks = GetParam();
   run.steps = 3;
   const ToyOutcome expected = train_gpt(run);
-  run.world = {.compute_stream = ComputeStream::worker, .threads = 3};
+  run.world = {.threads = 3, .testing = {.compute_stream = ComputeStream::worker}};
   EXPECT_EQ(difference(expected, train_gpt(run)), "");
 }
 
@@ -143,7 +143,7 @@ TEST_P(GPTThreads, ThreeThreadsARankGiveTheBitsOfOneUnderEveryStrategy) {
     run.options.strategy = strategy;
     run.options.shard_group = groups_of_one(strategy);
     for (const ComputeStream stream : {ComputeStream::worker, ComputeStream::caller}) {
-      run.world = {.compute_stream = stream, .threads = 3};
+      run.world = {.threads = 3, .testing = {.compute_stream = stream}};
       EXPECT_EQ(difference(expected, train_gpt(run)), "") << to_string(strategy);
       if (TESSERA_SANITIZED) { break; }
     }
@@ -162,9 +162,10 @@ TEST_P(GPTParity, AsynchronousComputePoisonAndDelaysChangeNoBit) {
     run.ranks = GetParam();
     run.steps = 5;
     const ToyOutcome expected = train_gpt(run);
-    run.world = {.poison = SlotPoison::nan,
-                 .delays = DelayInjection{.seed = 11, .longest = std::chrono::microseconds{500}},
-                 .compute_stream = ComputeStream::worker};
+    run.world = {
+        .testing = {.poison = SlotPoison::nan,
+                    .delays = DelayInjection{.seed = 11, .longest = std::chrono::microseconds{500}},
+                    .compute_stream = ComputeStream::worker}};
     for (const Strategy strategy : tried_strategies()) {
       for (const int prefetch : {0, 1, 2}) {
         if (prefetch != 1 && strategy != Strategy::zero3) { continue; }

@@ -51,8 +51,9 @@ std::vector<Variant> variants() {
     all.push_back({mode == AccumulateMode::every ? "every" : "deferred", accumulating});
   }
   ToyRun disturbed = all[3].run;
-  disturbed.world.poison = SlotPoison::nan;
-  disturbed.world.delays = DelayInjection{.seed = 3, .longest = std::chrono::microseconds{200}};
+  disturbed.world.testing.poison = SlotPoison::nan;
+  disturbed.world.testing.delays =
+      DelayInjection{.seed = 3, .longest = std::chrono::microseconds{200}};
   all.push_back({"every, poisoned and delayed", disturbed});
   ToyRun narrow_sums = all[3].run;
   narrow_sums.options.compute = DType::bf16;
@@ -228,8 +229,9 @@ TEST_P(HybridCut, NothingButTheOrderOfSumsChangesABit) {
   }
   for (const std::uint64_t seed : {1U, 2U}) {
     ToyRun other = run(6);
-    other.world.poison = SlotPoison::nan;
-    other.world.delays = DelayInjection{.seed = seed, .longest = std::chrono::microseconds{400}};
+    other.world.testing.poison = SlotPoison::nan;
+    other.world.testing.delays =
+        DelayInjection{.seed = seed, .longest = std::chrono::microseconds{400}};
     expect_same(other, "delays " + std::to_string(seed));
   }
   ToyRun threads = run(6);
@@ -250,8 +252,8 @@ TEST_P(HybridCut, AccumulationIsTheSameUnderDelaysAndPoison) {
     accumulating.options.accumulate = 3;
     accumulating.options.accumulate_mode = mode;
     const ToyOutcome expected = run_toy(accumulating);
-    accumulating.world.poison = SlotPoison::nan;
-    accumulating.world.delays = DelayInjection{.seed = 9};
+    accumulating.world.testing.poison = SlotPoison::nan;
+    accumulating.world.testing.delays = DelayInjection{.seed = 9};
     EXPECT_EQ(difference(expected, run_toy(accumulating)), "") << to_string(mode);
   }
 }

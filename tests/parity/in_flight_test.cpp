@@ -70,8 +70,8 @@ TEST_P(InFlight, ChangesNoBitOverRanksLayoutsAndDelays) {
       run.toy.declared_order = ranks == 3;
       run.options.checks = ranks == 4 ? Checks::memory : Checks::strict;
       run.options.prefetch = ranks - 1;
-      run.world.poison = SlotPoison::nan;
-      run.world.delays = DelayInjection{++seed, std::chrono::microseconds{50}};
+      run.world.testing.poison = SlotPoison::nan;
+      run.world.testing.delays = DelayInjection{++seed, std::chrono::microseconds{50}};
       expect_same(run, tied_head ? "tied head" : "root opened twice");
     }
   }

@@ -325,9 +325,10 @@ TEST(MeshesOnWorkers, PoisonAndDelaysChangeNoBit) {
                .sequence_parallel = true,
                .tensor_slices = 2};
     const ToyOutcome expected = train_on(run).seen;
-    run.world = {.poison = SlotPoison::nan,
-                 .delays = DelayInjection{.seed = 7, .longest = std::chrono::microseconds{300}},
-                 .compute_stream = ComputeStream::worker};
+    run.world = {
+        .testing = {.poison = SlotPoison::nan,
+                    .delays = DelayInjection{.seed = 7, .longest = std::chrono::microseconds{300}},
+                    .compute_stream = ComputeStream::worker}};
     EXPECT_EQ(difference(expected, train_on(run).seen), "");
   }
 }

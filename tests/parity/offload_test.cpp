@@ -81,8 +81,9 @@ TEST_P(OffloadOn, ChangesNoBitUnderPoisonAndDelays) {
     disturbed.options.accumulate_mode = AccumulateMode::every;
     disturbed.options.compute = accumulate == 1 ? DType::fp32 : DType::bf16;
     disturbed.options.reduce = accumulate == 1 ? DType::fp32 : DType::bf16;
-    disturbed.world.poison = SlotPoison::nan;
-    disturbed.world.delays = DelayInjection{.seed = 7, .longest = std::chrono::microseconds{300}};
+    disturbed.world.testing.poison = SlotPoison::nan;
+    disturbed.world.testing.delays =
+        DelayInjection{.seed = 7, .longest = std::chrono::microseconds{300}};
     expect_same(disturbed, "delays, accumulate " + std::to_string(accumulate));
   }
 }
@@ -243,7 +244,7 @@ TEST(Offload, StateInSeveralPiecesIsTheSameToTheBit) {
     large.options.strategy = Strategy::zero1;
     large.options.compute = moments == MomentFormat::fp32 ? DType::fp32 : DType::bf16;
     large.options.align_elems = kMomentBlock;
-    large.world.poison = SlotPoison::nan;
+    large.world.testing.poison = SlotPoison::nan;
     large.optimizer_options.moments = moments;
     if (moments == MomentFormat::bf16) { large.optimizer_options.rounding = Rounding::stochastic; }
     EXPECT_EQ(difference(run_toy(large), run_toy(offloaded(large, Offload::state))), "")

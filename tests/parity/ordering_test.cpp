@@ -53,7 +53,7 @@ TEST(Ordering, TheStepsScalarsAreReducedWhenTheyHaveBeenComputed) {
                       << to_string(strategy);
                 }
               },
-              {.trace = true, .compute_stream = ComputeStream::worker});
+              {.trace = true, .testing = {.compute_stream = ComputeStream::worker}});
   }
 }
 
@@ -62,29 +62,30 @@ TEST(Ordering, TheStepsScalarsAreReducedWhenTheyHaveBeenComputed) {
 TEST(Ordering, AUnitThatMostStepsLeaveOutAgreesUnderEveryStrategy) {
   const auto run = [](Strategy strategy, std::optional<DelayInjection> delays) {
     std::map<std::string, std::vector<float>> parameters;
-    run_ranks(
-        3,
-        [&](World& world) {
-          ShardedModel model{world, {.strategy = strategy}};
-          const std::vector<Unit> units{model.add_unit("a", {{"w", {64}}}),
-                                        model.add_unit("b", {{"w", {100'000}}})};
-          model.materialize(init::normal(1, 1.0F));
-          model.optimize_with(SGD{.lr = 0.1F, .momentum = 0.9F, .weight_decay = 0.1F});
-          for (int step = 0; step < 12; ++step) {
-            const Unit used = units[step % 4 == 0 ? 1 : 0];
-            (void)model.forward(used);
-            {
-              const auto g = model.backward(used);
-              float* const gradient = g.grad("w");
-              const float* const weight = g["w"];
-              enqueue(g.stream(), [=] { gradient[0] += 1.0F + weight[0]; });
-            }
-            model.step();
-          }
-          auto all = exported(model, StateTensor::parameters);
-          if (world.rank() == 1) { parameters = std::move(all); }
-        },
-        {.poison = SlotPoison::nan, .delays = delays, .compute_stream = ComputeStream::worker});
+    run_ranks(3,
+              [&](World& world) {
+                ShardedModel model{world, {.strategy = strategy}};
+                const std::vector<Unit> units{model.add_unit("a", {{"w", {64}}}),
+                                              model.add_unit("b", {{"w", {100'000}}})};
+                model.materialize(init::normal(1, 1.0F));
+                model.optimize_with(SGD{.lr = 0.1F, .momentum = 0.9F, .weight_decay = 0.1F});
+                for (int step = 0; step < 12; ++step) {
+                  const Unit used = units[step % 4 == 0 ? 1 : 0];
+                  (void)model.forward(used);
+                  {
+                    const auto g = model.backward(used);
+                    float* const gradient = g.grad("w");
+                    const float* const weight = g["w"];
+                    enqueue(g.stream(), [=] { gradient[0] += 1.0F + weight[0]; });
+                  }
+                  model.step();
+                }
+                auto all = exported(model, StateTensor::parameters);
+                if (world.rank() == 1) { parameters = std::move(all); }
+              },
+              {.testing = {.poison = SlotPoison::nan,
+                           .delays = delays,
+                           .compute_stream = ComputeStream::worker}});
     return parameters;
   };
   const auto expected = run(Strategy::ddp, {});

@@ -76,7 +76,7 @@ Outcome train(int ranks, const Case& c) {
         auto parameters = exported(model, StateTensor::parameters);
         if (world.rank() == 0) { outcome = {gradients, parameters, slots}; }
       },
-      {.poison = SlotPoison::nan, .delays = c.delays, .compute_stream = c.stream});
+      {.testing = {.poison = SlotPoison::nan, .delays = c.delays, .compute_stream = c.stream}});
   return outcome;
 }
 

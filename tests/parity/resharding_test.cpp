@@ -38,8 +38,8 @@ TEST_P(Resharding, NoPolicyChangesABit) {
       ToyRun with = run;
       with.options = options;
       with.toy.declared_order = ++seed % 2 == 0;
-      with.world.poison = SlotPoison::nan;
-      with.world.delays = DelayInjection{seed, std::chrono::microseconds{60}};
+      with.world.testing.poison = SlotPoison::nan;
+      with.world.testing.delays = DelayInjection{seed, std::chrono::microseconds{60}};
       EXPECT_EQ(difference(expected, run_toy(with)), "") << "policy " << seed;
     }
   }
@@ -50,51 +50,50 @@ TEST_P(Resharding, NoPolicyChangesABit) {
 std::map<std::string, std::vector<float>> train_enqueued(int ranks, const ModelOptions& options,
                                                          std::optional<DelayInjection> delays) {
   std::map<std::string, std::vector<float>> parameters;
-  run_ranks(ranks,
-            [&](World& world) {
-              ShardedModel model{world, options};
-              std::vector<Unit> units;
-              for (const int size : {700, 40, 300, 5}) {
-                units.push_back(model.add_unit("u" + std::to_string(size), {{"w", {size}}}));
-              }
-              model.materialize(init::normal(7, 0.5F));
-              model.optimize_with(SGD{.lr = 0.1F, .momentum = 0.9F});
-              std::vector<float> carried(2, 1.0F);
-              float* const x = carried.data();
-              const auto use = [](const Scope& scope) {
-                const ConstTensor tensor = scope["w"];
-                return std::pair{static_cast<const float*>(tensor), tensor.shape().elems()};
-              };
-              for (int step = 0; step < 4; ++step) {
-                for (int micro = 0; micro < options.accumulate; ++micro) {
-                  for (const Unit unit : units) {
-                    const auto p = model.forward(unit);
-                    enqueue(p.stream(),
-                            [w = use(p), x] { x[0] = 0.5F * x[0] + w.first[w.second - 1]; });
-                  }
-                  for (std::size_t u = units.size(); u-- > 0;) {
-                    const auto g = model.backward(units[u]);
-                    enqueue(g.stream(), [w = use(g), x, to = static_cast<float*>(g.grad("w"))] {
-                      for (std::int64_t i = 0; i < w.second; ++i) {
-                        to[i] += 0.1F * x[0] + w.first[i];
-                      }
-                    });
-                  }
-                }
-                model.step();
-                auto evaluation = model.evaluate();
-                for (int pass = 0; pass < 2; ++pass) {
-                  for (const Unit unit : units) {
-                    const auto p = model.forward(unit);
-                    enqueue(p.stream(), [w = use(p), x] { x[0] += 0.01F * w.first[w.second - 1]; });
-                  }
-                  evaluation.end_pass();
-                }
-              }
-              auto all = exported(model, StateTensor::parameters);
-              if (world.rank() == 0) { parameters = std::move(all); }
-            },
-            {.poison = SlotPoison::nan, .delays = delays, .compute_stream = ComputeStream::worker});
+  run_ranks(
+      ranks,
+      [&](World& world) {
+        ShardedModel model{world, options};
+        std::vector<Unit> units;
+        for (const int size : {700, 40, 300, 5}) {
+          units.push_back(model.add_unit("u" + std::to_string(size), {{"w", {size}}}));
+        }
+        model.materialize(init::normal(7, 0.5F));
+        model.optimize_with(SGD{.lr = 0.1F, .momentum = 0.9F});
+        std::vector<float> carried(2, 1.0F);
+        float* const x = carried.data();
+        const auto use = [](const Scope& scope) {
+          const ConstTensor tensor = scope["w"];
+          return std::pair{static_cast<const float*>(tensor), tensor.shape().elems()};
+        };
+        for (int step = 0; step < 4; ++step) {
+          for (int micro = 0; micro < options.accumulate; ++micro) {
+            for (const Unit unit : units) {
+              const auto p = model.forward(unit);
+              enqueue(p.stream(), [w = use(p), x] { x[0] = 0.5F * x[0] + w.first[w.second - 1]; });
+            }
+            for (std::size_t u = units.size(); u-- > 0;) {
+              const auto g = model.backward(units[u]);
+              enqueue(g.stream(), [w = use(g), x, to = static_cast<float*>(g.grad("w"))] {
+                for (std::int64_t i = 0; i < w.second; ++i) { to[i] += 0.1F * x[0] + w.first[i]; }
+              });
+            }
+          }
+          model.step();
+          auto evaluation = model.evaluate();
+          for (int pass = 0; pass < 2; ++pass) {
+            for (const Unit unit : units) {
+              const auto p = model.forward(unit);
+              enqueue(p.stream(), [w = use(p), x] { x[0] += 0.01F * w.first[w.second - 1]; });
+            }
+            evaluation.end_pass();
+          }
+        }
+        auto all = exported(model, StateTensor::parameters);
+        if (world.rank() == 0) { parameters = std::move(all); }
+      },
+      {.testing = {
+           .poison = SlotPoison::nan, .delays = delays, .compute_stream = ComputeStream::worker}});
   return parameters;
 }
 

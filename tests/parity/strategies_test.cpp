@@ -140,8 +140,9 @@ TEST_P(Parity, PoisonedSlotsAndDelayedCollectivesChangeNoBit) {
       for (const std::uint64_t seed : {1U, 2U, 3U}) {
         run.options.strategy = strategy;
         run.options.shard_group = groups_of_one(strategy);
-        run.world.poison = SlotPoison::nan;
-        run.world.delays = DelayInjection{.seed = seed, .longest = std::chrono::microseconds{400}};
+        run.world.testing.poison = SlotPoison::nan;
+        run.world.testing.delays =
+            DelayInjection{.seed = seed, .longest = std::chrono::microseconds{400}};
         EXPECT_EQ(difference(expected, run_toy(run)), "")
             << to_string(strategy) << " accumulate " << accumulate << " seed " << seed;
       }

@@ -118,8 +118,8 @@ TEST_P(PipelineModel, InStagesHasTheBitsOfAWholeOneThatAccumulates) {
       StackOutcome whole;
       StackOutcome stages;
       WorldOptions hard;
-      hard.poison = SlotPoison::nan;
-      hard.delays = DelayInjection{.seed = 2, .longest = std::chrono::microseconds{100}};
+      hard.testing.poison = SlotPoison::nan;
+      hard.testing.delays = DelayInjection{.seed = 2, .longest = std::chrono::microseconds{100}};
       const ModelOptions one = options_of(GetParam(), 1, data_ranks, schedule.micro_batches);
       const ModelOptions many = options_of(GetParam(), pipe, data_ranks, schedule.micro_batches);
       run_ranks(data_ranks, [&](World& world) { train_whole(world, one, schedule, whole); });

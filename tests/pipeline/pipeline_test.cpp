@@ -68,9 +68,10 @@ TEST_P(PipelineOnRanks, RandomSchedulesEndAndHaveTheBitsOfOneRank) {
   for (std::uint32_t seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     WorldOptions options;
-    options.poison = seed % 2 == 0 ? SlotPoison::nan : SlotPoison::tiny;
-    options.compute_stream = cuda ? ComputeStream::caller : *(kinds.begin() + seed / 2 % 2);
-    options.delays = DelayInjection{.seed = seed, .longest = std::chrono::microseconds{200}};
+    options.testing.poison = seed % 2 == 0 ? SlotPoison::nan : SlotPoison::tiny;
+    options.testing.compute_stream = cuda ? ComputeStream::caller : *(kinds.begin() + seed / 2 % 2);
+    options.testing.delays =
+        DelayInjection{.seed = seed, .longest = std::chrono::microseconds{200}};
     ASSERT_NO_FATAL_FAILURE(expect_one_ranks_bits(random_schedule(ranks(), seed), options));
   }
 }

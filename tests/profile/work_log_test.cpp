@@ -275,7 +275,7 @@ TEST(WorkLog, TakesTheUsersFiguresForCustomWork) {
 
 TEST(WorkLog, IsRefusedWhereKernelsAreAsynchronous) {
   WorldOptions options = logged();
-  options.compute_stream = ComputeStream::worker;
+  options.testing.compute_stream = ComputeStream::worker;
   EXPECT_THROW(run_ranks(1, [](World&) {}, options), ConfigError);
   run_ranks(1, [](World& world) { EXPECT_EQ(world.work_log(), nullptr); });
 }

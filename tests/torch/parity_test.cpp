@@ -360,8 +360,9 @@ TEST_P(TorchParity, DelaysAndPoisonedSlotsChangeNoBit) {
   Training training{.ranks = 4, .steps = 6};
   training.model.strategy = GetParam();
   training.model.prefetch = 2;
-  training.world.poison = SlotPoison::nan;
-  training.world.delays = DelayInjection{.seed = 3, .longest = std::chrono::microseconds{300}};
+  training.world.testing.poison = SlotPoison::nan;
+  training.world.testing.delays =
+      DelayInjection{.seed = 3, .longest = std::chrono::microseconds{300}};
   expect_same_bits(train_alone(kCharModel, training), train_sharded(kCharModel, training));
 }
 

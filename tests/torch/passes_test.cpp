@@ -361,8 +361,9 @@ TEST_P(TorchPasses, GradientsEqualThePlainModules) {
 TEST_P(TorchPasses, ParametersAreReadOnlyWhileGathered) {
   const ModelOptions options{.strategy = Strategy::zero3};
   const Outcome plain = sharded(GetParam(), options, 2);
-  const Outcome late = sharded(GetParam(), options, 2,
-                               {.poison = SlotPoison::nan, .delays = DelayInjection{.seed = 3}});
+  const Outcome late =
+      sharded(GetParam(), options, 2,
+              {.testing = {.poison = SlotPoison::nan, .delays = DelayInjection{.seed = 3}}});
   EXPECT_EQ(late.gradients, plain.gradients);
   EXPECT_EQ(late.weights, plain.weights);
 }

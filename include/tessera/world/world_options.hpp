@@ -20,6 +20,19 @@ enum class ComputeStream : std::uint8_t {
            ///< all of its computation. Tests use it to find missing events.
 };
 
+/// Instruments with which tests of the library and of trainers find missing waits. A job that is
+/// not a test leaves them at their defaults.
+struct TestingOptions {
+  /// How a slot is overwritten when it is released, so that late readers and writers are found.
+  SlotPoison poison = SlotPoison::off;
+  /// Random delays around collectives and copies, so that races are found. If not given, there are
+  /// none.
+  std::optional<DelayInjection> delays = {};
+  /// The thread on which a CPU rank's compute stream runs its work. On CUDA it must keep the
+  /// default, since the device has streams of its own.
+  ComputeStream compute_stream = ComputeStream::caller;
+};
+
 /// How the ranks of a job are set up. The defaults run on the CPU with one thread per rank. No
 /// option changes a bit of a result, except `device`, `products`, `nondeterministic_attention`,
 /// `attention_workspace_bytes`, and `deterministic` and `nccl` with NCCL. A value out of range or
@@ -37,14 +50,6 @@ struct WorldOptions {
   /// Whether the rank logs what it enqueues (World::work_log): kernels with their seconds on a CPU,
   /// everything in a simulation.
   bool log_work = false;
-  /// How a slot is overwritten when it is released. Tests use it to find late readers and writers.
-  SlotPoison poison = SlotPoison::off;
-  /// Random delays around collectives and copies. Tests use them to find races. If not given, there
-  /// are none.
-  std::optional<DelayInjection> delays = {};
-  /// The thread on which a CPU rank's compute stream runs its work. On CUDA it must keep the
-  /// default, since the device has streams of its own.
-  ComputeStream compute_stream = ComputeStream::caller;
   /// The kind of device on which the ranks keep tensors and compute: cpu or cuda.
   DeviceKind device = DeviceKind::cpu;
   /// The CUDA device of a rank, by its number among the devices visible to the process. If it is
@@ -92,6 +97,8 @@ struct WorldOptions {
   /// whose length is no multiple of 4 and whose heads do not fit at once is left to the library's
   /// own kernel. It needs `device` cuda.
   std::size_t attention_workspace_bytes = std::size_t{128} << 20U;
+  /// Instruments for tests.
+  TestingOptions testing = {};
 };
 
 /// Throws ConfigError if a value is out of range or has no effect. The message quotes the names of

@@ -41,11 +41,11 @@ std::vector<SlotRing> SlotPlan::cut(World& world, Category category, Arena& aren
 }
 
 SlotPoison parameter_poison(const World& world, Checks checks) noexcept {
-  return checks == Checks::memory ? SlotPoison::nan : world.options().poison;
+  return checks == Checks::memory ? SlotPoison::nan : world.options().testing.poison;
 }
 
 SlotPoison gradient_poison(const World& world, Checks checks) noexcept {
-  return checks == Checks::memory ? SlotPoison::tiny : world.options().poison;
+  return checks == Checks::memory ? SlotPoison::tiny : world.options().testing.poison;
 }
 
 }  // namespace tessera::engine

@@ -204,7 +204,7 @@ GradientPool::GradientPool(World& world, const UnitPlans& plans, Journal& journa
   const SlotPlan wire = SlotPlan::make(plans, /*shared_slots=*/1, &UnitPlan::wire_bytes);
   wire_ = Arena{
       world.allocate(Category::reduce, wire.bytes(), "gradients on the wire", BufferUse::parts)};
-  wire_rings_ = wire.cut(world, Category::reduce, wire_, world.options().poison);
+  wire_rings_ = wire.cut(world, Category::reduce, wire_, world.options().testing.poison);
   wire_ring_ = wire.ring_of_unit;
 
   std::size_t bytes = 0;

@@ -41,10 +41,11 @@ StateRing::StateRing(World& world, std::size_t slot_bytes)
   if (slot_bytes == 0) { return; }
   arena_ = Arena{world.allocate(Category::optimizer, kSlots * Arena::need(slot_bytes),
                                 "optimizer state on its way", BufferUse::parts)};
-  ring_ = SlotRing{{world.device(), world.memory(), Category::optimizer, world.options().poison},
-                   arena_,
-                   kSlots,
-                   slot_bytes};
+  ring_ = SlotRing{
+      {world.device(), world.memory(), Category::optimizer, world.options().testing.poison},
+      arena_,
+      kSlots,
+      slot_bytes};
 }
 
 // A copy in waits for the slot's last reader, the copy out of three pieces before.
