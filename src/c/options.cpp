@@ -61,7 +61,7 @@ tessera_model_options model_defaults() {
           .accumulate_mode = static_cast<std::int32_t>(with.accumulate_mode),
           .persist_elems = with.persist_elems,
           .bucket_bytes = with.bucket_bytes,
-          .first_bucket_bytes = with.first_bucket_bytes,
+          .first_bucket_bytes = with.tuning.first_bucket_bytes,
           .offload = static_cast<std::int32_t>(with.offload),
           .offload_keep = with.offload_keep,
           .align_elems = with.align_elems,
@@ -200,13 +200,13 @@ ModelOptions model_options(Call call, const tessera_model_options* given) {
   to.loss_scaling.growth_interval = from.loss_scale_growth_interval;
   to.max_skips = from.max_skips;
   to.prefetch = from.prefetch;
-  if (from.prefetch_backward != -1) { to.prefetch_backward = from.prefetch_backward; }
+  if (from.prefetch_backward != -1) { to.tuning.prefetch_backward = from.prefetch_backward; }
   to.reshard = enumerator(call, "reshard", from.reshard, Reshard::after_backward);
   to.persist_elems = from.persist_elems;
   to.accumulate_mode =
       enumerator(call, "accumulate_mode", from.accumulate_mode, AccumulateMode::deferred);
   to.bucket_bytes = from.bucket_bytes;
-  to.first_bucket_bytes = from.first_bucket_bytes;
+  to.tuning.first_bucket_bytes = from.first_bucket_bytes;
   to.offload = enumerator(call, "offload", from.offload, Offload::state);
   to.offload_keep = from.offload_keep;
   to.align_elems = from.align_elems;

@@ -44,7 +44,7 @@ void for_each_accumulator(std::span<const at::Tensor> outputs, Found&& found) {
 // declared.
 constexpr const char* kMoreSlots =
     "; for a sharded module: operators that use several units at once ask for more `prefetch`, and "
-    "units used several times before their gradients are complete for more `gradient_slots` "
+    "units used several times before their gradients are complete for more `tuning.gradient_slots` "
     "(ShardOptions::model)";
 
 // Calls a function if it is destroyed by an exception.

@@ -57,8 +57,9 @@ TEST(Overlap, GradientsAreReducedWhileTheUnitBeforeComputes) {
   for (const Strategy strategy : all_strategies()) {
     run_ranks(3,
               [&](World& world) {
-                UnitStack stack{world,
-                                {.strategy = strategy, .bucket_bytes = 1, .first_bucket_bytes = 1}};
+                UnitStack stack{
+                    world,
+                    {.strategy = strategy, .bucket_bytes = 1, .tuning = {.first_bucket_bytes = 1}}};
                 stack.forward(kNothing);
                 stack.backward([&](int i) {
                   if (i < 3) {

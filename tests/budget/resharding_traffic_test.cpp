@@ -102,8 +102,8 @@ TEST_P(ReshardingTraffic, MemoryIsOneRingAndASlotForEachOtherUnit) {
   const std::size_t largest = *std::max_element(units.begin() + 1, units.end());
   EXPECT_EQ(by_default, units[0] + 2 * largest);
   EXPECT_EQ(held({.prefetch = 0}), units[0] + largest);
-  EXPECT_EQ(held({.prefetch = 0, .prefetch_backward = 2}), units[0] + 3 * largest);
-  EXPECT_EQ(held({.prefetch = 2, .prefetch_backward = 0}), units[0] + 3 * largest);
+  EXPECT_EQ(held({.prefetch = 0, .tuning = {.prefetch_backward = 2}}), units[0] + 3 * largest);
+  EXPECT_EQ(held({.prefetch = 2, .tuning = {.prefetch_backward = 0}}), units[0] + 3 * largest);
   EXPECT_EQ(held({.reshard = Reshard::after_backward}), all);
   EXPECT_EQ(held({.persist_elems = 1 << 20}), all);
   // The head's bias persists: it has its own slot and no longer shares the ring.
@@ -155,11 +155,13 @@ TEST(EventsOfResharding, ForwardAndBackwardPrefetchAsFarAsTheirOwnDepth) {
     return std::count_if(events.begin(), std::find(events.begin(), events.end(), event),
                          [](const std::string& e) { return e.starts_with("gather block"); });
   };
-  EXPECT_EQ(gathers_before({.prefetch = 2, .prefetch_backward = 0}, "forward root"), 2);
-  EXPECT_EQ(gathers_before({.prefetch = 0, .prefetch_backward = 2}, "forward root"), 0);
+  EXPECT_EQ(gathers_before({.prefetch = 2, .tuning = {.prefetch_backward = 0}}, "forward root"), 2);
+  EXPECT_EQ(gathers_before({.prefetch = 0, .tuning = {.prefetch_backward = 2}}, "forward root"), 0);
   // Four gathers for the forward pass, and those ahead of the backward pass.
-  EXPECT_EQ(gathers_before({.prefetch = 2, .prefetch_backward = 0}, "backward root"), 4);
-  EXPECT_EQ(gathers_before({.prefetch = 0, .prefetch_backward = 2}, "backward root"), 6);
+  EXPECT_EQ(gathers_before({.prefetch = 2, .tuning = {.prefetch_backward = 0}}, "backward root"),
+            4);
+  EXPECT_EQ(gathers_before({.prefetch = 0, .tuning = {.prefetch_backward = 2}}, "backward root"),
+            6);
   EXPECT_EQ(gathers_before({.prefetch = 2}, "backward root"), 6);
   // Blocks with their own slots are gathered no further ahead than asked, although there is room.
   EXPECT_EQ(gathers_before({.prefetch = 2, .reshard = Reshard::after_backward}, "forward root"), 2);

@@ -47,7 +47,7 @@ TEST_P(TrafficOf, DdpAllReducesEveryGradientOnceInBuckets) {
 
 TEST_P(TrafficOf, DdpSendsABucketWhenItIsFull) {
   ToyRun run = run_of(GetParam(), Strategy::ddp);
-  run.options.first_bucket_bytes = 1;
+  run.options.tuning.first_bucket_bytes = 1;
   run.options.bucket_bytes = 1;
   const Traced t = trace_last_step(run);
   std::vector<std::string> batches;

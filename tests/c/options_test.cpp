@@ -63,12 +63,12 @@ std::string all_of(const ModelOptions& o) {
   add("growth_interval", shown(o.loss_scaling.growth_interval));
   add("max_skips", shown(o.max_skips));
   add("prefetch", shown(o.prefetch));
-  add("prefetch_backward", shown(o.prefetch_backward));
+  add("prefetch_backward", shown(o.tuning.prefetch_backward));
   add("reshard", shown(o.reshard));
   add("persist_elems", shown(o.persist_elems));
   add("accumulate_mode", shown(o.accumulate_mode));
   add("bucket_bytes", shown(o.bucket_bytes));
-  add("first_bucket_bytes", shown(o.first_bucket_bytes));
+  add("first_bucket_bytes", shown(o.tuning.first_bucket_bytes));
   add("offload", shown(o.offload));
   add("offload_keep", shown(o.offload_keep));
   add("align_elems", shown(o.align_elems));

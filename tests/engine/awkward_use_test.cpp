@@ -316,8 +316,10 @@ TEST_P(OnBothStreams, BackwardScopesBeyondTheSlotsAreRefusedAndTheModelGoesOn) {
 TEST(Refusals, AGatherWithoutASlotNamesTheDeeperPrefetch) {
   const auto with = [](int forward, int backward) {
     return failure(2, [=](World& world) {
-      ShardedModel model{
-          world, {.strategy = Strategy::zero3, .prefetch = forward, .prefetch_backward = backward}};
+      ShardedModel model{world,
+                         {.strategy = Strategy::zero3,
+                          .prefetch = forward,
+                          .tuning = {.prefetch_backward = backward}}};
       const Unit a = model.add_unit("a", {{"w", {9}}});
       const Unit b = model.add_unit("b", {{"w", {9}}});
       const Unit c = model.add_unit("c", {{"w", {9}}});
@@ -327,7 +329,7 @@ TEST(Refusals, AGatherWithoutASlotNamesTheDeeperPrefetch) {
       (void)model.forward(c);
     });
   };
-  EXPECT_THAT(with(0, 1), HasSubstr("raise prefetch_backward (now 1)"));
+  EXPECT_THAT(with(0, 1), HasSubstr("raise tuning.prefetch_backward (now 1)"));
   EXPECT_THAT(with(1, 0), HasSubstr("raise prefetch (now 1)"));
 }
 

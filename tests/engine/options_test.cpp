@@ -49,13 +49,16 @@ TEST(OptionRules, AValueOutOfItsRangeIsNamedWithTheRange) {
       {{.reduce = DType::fp16}, "`reduce` is fp16, which is not supported: choose fp32, or bf16"},
       {{.prefetch = -1}, "`prefetch` is -1: choose a number of units from 0 to 1024"},
       {{.prefetch = 1025}, "`prefetch` is 1025: choose a number of units from 0 to 1024"},
-      {{.strategy = kZero3, .prefetch_backward = -1}, "`prefetch_backward` is -1: choose"},
+      {{.strategy = kZero3, .tuning = {.prefetch_backward = -1}},
+       "`tuning.prefetch_backward` is -1: choose"},
       {{.strategy = kZero3, .persist_elems = -1}, "`persist_elems` is -1: choose"},
       {{.accumulate = 0}, "`accumulate` is 0: choose at least 1 micro-batch a step"},
       {{.bucket_bytes = 0}, "`bucket_bytes` is 0: choose 1 byte or more"},
-      {{.first_bucket_bytes = 0}, "`first_bucket_bytes` is 0: choose 1 byte or more"},
-      {{.gradient_slots = 1}, "`gradient_slots` is 1: choose a number of blocks from 2"},
-      {{.gradient_slots = 1025}, "`gradient_slots` is 1025: choose"},
+      {{.tuning = {.first_bucket_bytes = 0}},
+       "`tuning.first_bucket_bytes` is 0: choose 1 byte or more"},
+      {{.tuning = {.gradient_slots = 1}},
+       "`tuning.gradient_slots` is 1: choose a number of blocks from 2"},
+      {{.tuning = {.gradient_slots = 1025}}, "`tuning.gradient_slots` is 1025: choose"},
       {{.max_skips = -1}, "`max_skips` is -1: choose"},
       {{.align_elems = 0}, "`align_elems` is 0: choose a multiple of 64 elements up to 2^20"},
       {{.align_elems = -64}, "`align_elems` is -64"},
@@ -116,7 +119,8 @@ TEST(OptionRules, AnOptionWithoutEffectIsNamed) {
       {for_inference({.master_weights = MasterWeights::remainder}), "master_weights"},
       {for_inference({.offload = Offload::optimizer}), "offload"},
       {for_inference({.checks = Checks::strict}), "checks"},
-      {for_inference({.strategy = kZero3, .prefetch_backward = 1}), "prefetch_backward"},
+      {for_inference({.strategy = kZero3, .tuning = {.prefetch_backward = 1}}),
+       "tuning.prefetch_backward"},
       {for_inference({.strategy = kZero3, .reshard = Reshard::after_backward}), "reshard"},
       {{.offload_keep = 0.5F}, "offload_keep"},
   };
@@ -134,8 +138,8 @@ TEST(OptionRules, AnOptionWithoutEffectIsNamed) {
                 StartsWith("`reshard`" + under));
     EXPECT_THAT(text_of({.strategy = strategy, .persist_elems = 100}),
                 StartsWith("`persist_elems`" + under));
-    EXPECT_THAT(text_of({.strategy = strategy, .prefetch_backward = 1}),
-                StartsWith("`prefetch_backward`" + under));
+    EXPECT_THAT(text_of({.strategy = strategy, .tuning = {.prefetch_backward = 1}}),
+                StartsWith("`tuning.prefetch_backward`" + under));
     EXPECT_THAT(refusal<ConfigError>([&] { require_gathering(strategy, "prefetch"); }),
                 StartsWith("`prefetch`" + under));
   }
@@ -152,7 +156,7 @@ TEST(OptionRules, ValidOptionsAreAccepted) {
        .master_weights = MasterWeights::remainder,
        .offload = Offload::state},
       {.strategy = Strategy::hybrid, .shard_group = 3},
-      {.strategy = kZero3, .prefetch_backward = 0, .reshard = Reshard::after_backward},
+      {.strategy = kZero3, .reshard = Reshard::after_backward, .tuning = {.prefetch_backward = 0}},
       for_inference({.strategy = kZero3, .persist_elems = 7}),
   };
   for (const ModelOptions& options : table) { EXPECT_EQ(text_of(options), ""); }

@@ -239,7 +239,7 @@ TEST_P(HybridCut, NothingButTheOrderOfSumsChangesABit) {
   expect_same(threads, "threads");
   ToyRun kept = run(6);
   kept.options.reshard = Reshard::after_backward;
-  kept.options.prefetch_backward = 0;
+  kept.options.tuning.prefetch_backward = 0;
   expect_same(kept, "reshard after backward");
   ToyRun persisting = run(6);
   persisting.options.persist_elems = 1'000'000;

@@ -130,7 +130,8 @@ TEST(GradientSlots, WithoutADeclarationTheErrorSaysToDeclare) {
   const auto refusal = [](bool declared, int slots) -> std::string {
     try {
       run_ranks(2, [&](World& world) {
-        ShardedModel model{world, {.strategy = Strategy::zero2, .gradient_slots = slots}};
+        ShardedModel model{world,
+                           {.strategy = Strategy::zero2, .tuning = {.gradient_slots = slots}}};
         std::vector<Unit> units;
         for (const char* name : {"a", "b", "c"}) {
           units.push_back(model.add_unit(name, {{"w", {9}}}));

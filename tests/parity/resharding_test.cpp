@@ -9,8 +9,8 @@ namespace tessera::test::resharding_test {
 namespace {
 
 std::vector<ModelOptions> policies() {
-  return {{.prefetch_backward = 0},
-          {.prefetch = 0, .prefetch_backward = 3},
+  return {{.tuning = {.prefetch_backward = 0}},
+          {.prefetch = 0, .tuning = {.prefetch_backward = 3}},
           {.reshard = Reshard::after_backward},
           {.prefetch = 0, .reshard = Reshard::after_backward},
           {.persist_elems = 13},

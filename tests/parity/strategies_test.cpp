@@ -120,7 +120,7 @@ TEST_P(Parity, BucketSizeChangesNoBit) {
   const ToyOutcome expected = run_toy(run_of(GetParam(), Strategy::ddp));
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{600}, std::size_t{1} << 30}) {
     ToyRun run = run_of(GetParam(), Strategy::ddp);
-    run.options.first_bucket_bytes = bytes;
+    run.options.tuning.first_bucket_bytes = bytes;
     run.options.bucket_bytes = bytes;
     EXPECT_EQ(difference(expected, run_toy(run)), "") << bytes;
   }

@@ -119,7 +119,7 @@ std::vector<ModelOptions> planned_options(int ranks) {
     all.push_back({.strategy = Strategy::zero2, .mesh = mesh, .reduce = DType::bf16});
   }
   constexpr Strategy gathers = Strategy::zero3;
-  all.push_back({.strategy = gathers, .prefetch_backward = 2});
+  all.push_back({.strategy = gathers, .tuning = {.prefetch_backward = 2}});
   all.push_back({.strategy = gathers, .prefetch = 0, .reshard = Reshard::after_backward});
   all.push_back({.strategy = gathers, .accumulate = 2, .persist_elems = 1'000'000});
   return all;

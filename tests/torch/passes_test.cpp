@@ -284,7 +284,7 @@ Outcome alone(const Case& test) {
 
 Outcome sharded(const Case& test, ModelOptions options, int ranks,
                 WorldOptions world_options = {}) {
-  options.gradient_slots = test.gradient_slots;
+  options.tuning.gradient_slots = test.gradient_slots;
   Outcome outcome;
   run_ranks(
       ranks,

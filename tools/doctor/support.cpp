@@ -146,7 +146,7 @@ std::vector<Feature> features() {
        }},
       {"reshard after backward", [](Choice& c) { c.model.reshard = Reshard::after_backward; }},
       {"persist_elems", [](Choice& c) { c.model.persist_elems = 1'000'000; }},
-      {"prefetch_backward", [](Choice& c) { c.model.prefetch_backward = 2; }},
+      {"prefetch_backward", [](Choice& c) { c.model.tuning.prefetch_backward = 2; }},
       {"activations in the host pool", [](Choice& c) { c.gpt.boundaries = nn::Boundaries::host; }},
       {"optimizer in the host pool", [](Choice& c) { c.model.offload = Offload::optimizer; }},
       {"optimizer in the host pool but for a part, bf16, accumulation",

@@ -43,7 +43,7 @@ ModelOptions model_options(const Settings& settings, Strategy strategy) {
   options.max_skips = settings.max_skips;
   if (gathers(strategy)) {
     options.prefetch = settings.prefetch;
-    options.prefetch_backward = settings.prefetch_backward;
+    options.tuning.prefetch_backward = settings.prefetch_backward;
     options.reshard = settings.reshard;
     options.persist_elems = settings.persist_elems;
   }

@@ -42,7 +42,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 45> kFields 
     {"offload_keep", "--offload-keep"},
     {"persist_elems", "--persist"},
     {"prefetch", "--prefetch"},
-    {"prefetch_backward", "--prefetch-backward"},
+    {"tuning.prefetch_backward", "--prefetch-backward"},
     {"products", "--products"},
     {"reduce", "--reduce-dtype"},
     {"reshard", "--reshard"},

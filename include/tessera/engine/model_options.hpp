@@ -24,6 +24,20 @@ enum class Purpose : std::uint8_t {
               ///< or an optimizer, and every option that concerns them is refused.
 };
 
+/// Sizes of a model's transfers that seldom need another value. They change no bit of a result.
+struct ModelTuning {
+  /// The number of blocks that are gathered ahead in backward passes, from 0 to 1024. If it is not
+  /// given, ModelOptions::prefetch applies to both.
+  std::optional<int> prefetch_backward = {};
+  /// ModelOptions::bucket_bytes for the first bucket of a backward pass, which is smaller so that
+  /// communication begins early.
+  std::size_t first_bucket_bytes = std::size_t{1} << 20;
+  /// The number of slots for the gradients of blocks, from 2 to 1024, each as large as the largest
+  /// block's. 2 suffice if a micro-batch uses each block once. A declared order adds the slots that
+  /// it needs. It is ignored where gradients are added in place.
+  int gradient_slots = 2;
+};
+
 /// How a ShardedModel keeps its state, computes and is trained. All ranks give the same values; a
 /// model whose ranks differ is refused with ContractError. The defaults train in fp32 under ddp.
 ///
@@ -98,13 +112,10 @@ struct ModelOptions {
   // Gathering, under zero3 and hybrid. Other strategies gather nothing.
 
   /// The number of blocks, from 0 to 1024, that are gathered ahead of the block in use. The ring
-  /// has one slot more than the larger of `prefetch` and `prefetch_backward`, each as large as the
-  /// largest block. A larger number hides more of the communication and takes more memory. It is
-  /// ignored where nothing is gathered.
+  /// has one slot more than the larger of `prefetch` and `tuning.prefetch_backward`, each as large
+  /// as the largest block. A larger number hides more of the communication and takes more memory.
+  /// It is ignored where nothing is gathered.
   int prefetch = 1;
-  /// The number of blocks that are gathered ahead in backward passes, from 0 to 1024. If it is not
-  /// given, `prefetch` applies to both.
-  std::optional<int> prefetch_backward = {};
   /// When a block gives its gathered parameters back; a block's UnitOptions may choose otherwise.
   Reshard reshard = Reshard::after_forward;
   /// Units of at most this many elements, root units too, stay gathered from their first use after
@@ -120,13 +131,6 @@ struct ModelOptions {
   /// Under ddp, finished units are all-reduced together once they have this many bytes of
   /// gradients; at least 1. Other strategies ignore it.
   std::size_t bucket_bytes = std::size_t{25} << 20;
-  /// `bucket_bytes` for the first bucket of a backward pass, which is smaller so that communication
-  /// begins early.
-  std::size_t first_bucket_bytes = std::size_t{1} << 20;
-  /// The number of slots for the gradients of blocks, from 2 to 1024, each as large as the largest
-  /// block's. 2 suffice if a micro-batch uses each block once. A declared order adds the slots that
-  /// it needs. It is ignored where gradients are added in place.
-  int gradient_slots = 2;
 
   // Memory.
 
@@ -149,6 +153,11 @@ struct ModelOptions {
   /// of moments belongs to two parameters or two ranks. It moves the cuts between shards, which can
   /// change the last bit of a norm.
   std::int64_t align_elems = kAlignElems;
+
+  // What is rarely needed.
+
+  /// Sizes that seldom need another value.
+  ModelTuning tuning = {};
 };
 
 /// Throws ConfigError if a value is out of range, if two options exclude each other or if an option

@@ -93,7 +93,7 @@ class ShardedModel {
   /// Opens a unit for its backward pass, as many times in a micro-batch as its forward pass. Throws
   /// ContractError if its gradients need a slot and none is free. A block takes a slot while it is
   /// open, and while its backward has been opened less often than its forward. There are
-  /// ModelOptions::gradient_slots, or as many as the declared order needs.
+  /// ModelTuning::gradient_slots, or as many as the declared order needs.
   [[nodiscard]] BackwardScope backward(Unit unit);
 
   /// Opens a unit for the forward pass of micro-batch `micro_batch` of the step, from 0, for steps

@@ -234,13 +234,13 @@ void Declaration::decide_owned(const Sharding& group, int rank) {
 
 std::string Declaration::describe() const {
   const ModelOptions& options = options_;
-  std::string text =
-      fmt::format("strategy {}{} {} prefetch {} {} accumulate {} {} buckets {} {} slots {}\n",
-                  to_string(options.strategy), describe_mesh(options),
-                  options.purpose == Purpose::training ? "training" : "inference", options.prefetch,
-                  options.prefetch_backward.value_or(options.prefetch), options.accumulate,
-                  to_string(resolve(options.accumulate_mode, options.strategy)),
-                  options.first_bucket_bytes, options.bucket_bytes, options.gradient_slots);
+  std::string text = fmt::format(
+      "strategy {}{} {} prefetch {} {} accumulate {} {} buckets {} {} slots {}\n",
+      to_string(options.strategy), describe_mesh(options),
+      options.purpose == Purpose::training ? "training" : "inference", options.prefetch,
+      options.tuning.prefetch_backward.value_or(options.prefetch), options.accumulate,
+      to_string(resolve(options.accumulate_mode, options.strategy)),
+      options.tuning.first_bucket_bytes, options.bucket_bytes, options.tuning.gradient_slots);
   text += fmt::format("align {}\n", options.align_elems);
   text += fmt::format("loss scaling {}, max skips {}, master weights {}\n",
                       tessera::describe(options.loss_scaling, options.compute, options.gradient),

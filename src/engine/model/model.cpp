@@ -168,7 +168,7 @@ PassPlace Model::pass_place() {
           .units = *units_,
           .lives = *lives_,
           .prefetch = {.forward = options_.prefetch,
-                       .backward = options_.prefetch_backward.value_or(options_.prefetch)}};
+                       .backward = options_.tuning.prefetch_backward.value_or(options_.prefetch)}};
 }
 
 void Model::take_memory(const Initializer& initial) {

@@ -50,7 +50,7 @@ void Pass::make_room(std::size_t index) {
       fmt::format("unit '{}' cannot be gathered: units in open scopes hold every slot ({}); close "
                   "a scope, or raise {} (now {})",
                   unit(index).name(), holders.substr(holders.empty() ? 0 : 1),
-                  by_backward ? "prefetch_backward" : "prefetch",
+                  by_backward ? "tuning.prefetch_backward" : "prefetch",
                   by_backward ? place_.prefetch.backward : place_.prefetch.forward)};
 }
 

@@ -120,7 +120,7 @@ void TrainingPass::check_gradients_can_open(std::size_t index, int micro_batch) 
                       setup_.order_is_declared
                           ? "follow the order given to declare_order, for which slots were made"
                           : "tell declare_order how often each unit is used, so that there are "
-                            "slots for all pending gradients, or raise `gradient_slots`")};
+                            "slots for all pending gradients, or raise `tuning.gradient_slots`")};
     }
     const UnitPlan& plan = opened.plan();
     const bool overwrites = plan.options.gradients == GradientInit::unzeroed && plan.trainable();

@@ -80,14 +80,14 @@ void check_prefetch(const char* name, int units) {
 
 void check_resharding(const ModelOptions& options) {
   check_prefetch("prefetch", options.prefetch);
-  check_prefetch("prefetch_backward", options.prefetch_backward.value_or(0));
+  check_prefetch("tuning.prefetch_backward", options.tuning.prefetch_backward.value_or(0));
   if (options.persist_elems < 0) {
     throw ConfigError{
         fmt::format("`persist_elems` is {}: choose a number of elements, or 0 to persist no unit",
                     options.persist_elems)};
   }
   const char* given = nullptr;
-  if (options.prefetch_backward) { given = "prefetch_backward"; }
+  if (options.tuning.prefetch_backward) { given = "tuning.prefetch_backward"; }
   if (options.reshard != Reshard::after_forward) { given = "reshard"; }
   if (given != nullptr && options.purpose == Purpose::inference) {
     throw ConfigError{
@@ -127,13 +127,13 @@ void check_accumulation(const ModelOptions& options) {
   }
   const char* zero = nullptr;
   if (options.bucket_bytes == 0) { zero = "bucket_bytes"; }
-  if (options.first_bucket_bytes == 0) { zero = "first_bucket_bytes"; }
+  if (options.tuning.first_bucket_bytes == 0) { zero = "tuning.first_bucket_bytes"; }
   if (zero != nullptr) { throw ConfigError{fmt::format("`{}` is 0: choose 1 byte or more", zero)}; }
-  if (options.gradient_slots < 2 || options.gradient_slots > 1024) {
-    throw ConfigError{fmt::format(
-        "`gradient_slots` is {}: choose a number of blocks from 2 (one is filled while another is "
-        "reduced) to 1024",
-        options.gradient_slots)};
+  if (options.tuning.gradient_slots < 2 || options.tuning.gradient_slots > 1024) {
+    throw ConfigError{
+        fmt::format("`tuning.gradient_slots` is {}: choose a number of blocks from 2 (one is "
+                    "filled while another is reduced) to 1024",
+                    options.tuning.gradient_slots)};
   }
   if (options.max_skips >= 0) { return; }
   throw ConfigError{

@@ -199,7 +199,7 @@ GradientPool::GradientPool(World& world, const UnitPlans& plans, Journal& journa
       traits_{traits_of(options.strategy)},
       in_slots_{reduces_in_slots(options)},
       borrows_{traits_.gradients == Holding::rank0 && world.rank() != 0},
-      sizes_{options.first_bucket_bytes, options.bucket_bytes},
+      sizes_{options.tuning.first_bucket_bytes, options.bucket_bytes},
       lane_{world, journal, group, reduces_in_buckets(plans, options) ? &sizes_ : nullptr} {
   const SlotPlan wire = SlotPlan::make(plans, /*shared_slots=*/1, &UnitPlan::wire_bytes);
   wire_ = Arena{
@@ -214,8 +214,8 @@ GradientPool::GradientPool(World& world, const UnitPlans& plans, Journal& journa
 
   make_host(options, group);
   if (!in_slots_) { return; }
-  const SlotPlan slots =
-      SlotPlan::make(plans, std::max(options.gradient_slots, pending), &UnitPlan::gradient_bytes);
+  const SlotPlan slots = SlotPlan::make(plans, std::max(options.tuning.gradient_slots, pending),
+                                        &UnitPlan::gradient_bytes);
   slots_ =
       Arena{world.allocate(Category::reduce, slots.bytes(), "gradient slots", BufferUse::parts)};
   rings_ = slots.cut(world, Category::reduce, slots_, gradient_poison(world, options.checks));

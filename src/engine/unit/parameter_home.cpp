@@ -14,7 +14,7 @@ ParameterHome::ParameterHome(const UnitPlan& plan, GatherLane& lane) : plan_{pla
 }
 
 int most_prefetch(const ModelOptions& options) noexcept {
-  return std::max(options.prefetch, options.prefetch_backward.value_or(options.prefetch));
+  return std::max(options.prefetch, options.tuning.prefetch_backward.value_or(options.prefetch));
 }
 
 ParameterPool::ParameterPool(World& world, const UnitPlans& plans, Journal& journal,
