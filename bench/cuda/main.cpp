@@ -7,7 +7,7 @@
 //
 // Groups: adamw, memory, attention, products, collectives, host, launches; by default all of these.
 // `nccl` runs on its own: the program is then one process of a launcher's job, and times
-// collectives between the processes, with options of a run (WorldOptions::nccl, channel_priority).
+// collectives between the processes, with options of a run (WorldOptions::nccl, tuning).
 //
 // The second form times the algorithms that cuBLASLt offers for the products of training MODEL with
 // BATCH sequences (default gpt2:64), also for products that sum columns, and writes those that are
@@ -95,7 +95,7 @@ Request parse(const std::vector<std::string>& arguments) {
       job.world.nccl.windows = true;
       of_nccl = argument;
     } else if (argument == "--high-priority") {
-      job.world.channel_priority = tessera::StreamPriority::high;
+      job.world.tuning.channel_priority = tessera::StreamPriority::high;
       of_nccl = argument;
     } else if (argument == "--parameters") {
       request.sizes.parameters = number();

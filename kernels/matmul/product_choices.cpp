@@ -60,12 +60,13 @@ ProductKind kind_of(const MatMul& p) noexcept {
 
 void spare_multiprocessors(ProductMachine& machine, int spared) {
   if (spared < 0) {
-    throw ConfigError{fmt::format("`spared_multiprocessors` is {}: choose 0 or more", spared)};
+    throw ConfigError{
+        fmt::format("`tuning.spared_multiprocessors` is {}: choose 0 or more", spared)};
   }
   if (spared >= machine.multiprocessors) {
-    throw ConfigError{
-        fmt::format("`spared_multiprocessors` is {}, but the device has {}: leave some to products",
-                    spared, machine.multiprocessors)};
+    throw ConfigError{fmt::format(
+        "`tuning.spared_multiprocessors` is {}, but the device has {}: leave some to products",
+        spared, machine.multiprocessors)};
   }
   machine.multiprocessors -= spared;
 }

@@ -23,13 +23,13 @@ tessera_world_options world_defaults() {
           .deterministic = 0,
           .reserved = 0,
           .products = nullptr,
-          .attention_workspace_bytes = with.attention_workspace_bytes,
+          .attention_workspace_bytes = with.tuning.attention_workspace_bytes,
           .nondeterministic_attention = 0,
-          .channel_priority = static_cast<std::int32_t>(with.channel_priority),
+          .channel_priority = static_cast<std::int32_t>(with.tuning.channel_priority),
           .nccl_min_ctas = with.nccl.min_ctas,
           .nccl_max_ctas = with.nccl.max_ctas,
           .nccl_windows = 0,
-          .spared_multiprocessors = with.spared_multiprocessors};
+          .spared_multiprocessors = with.tuning.spared_multiprocessors};
 }
 
 tessera_dtype to_c(DType dtype) {
@@ -164,15 +164,15 @@ WorldOptions world_options(Call call, const tessera_world_options* given) {
   if (from.budget_bytes != 0) { to.budget_bytes = from.budget_bytes; }
   to.deterministic = flag(call, "deterministic", from.deterministic);
   if (from.products != nullptr) { to.products = from.products; }
-  to.attention_workspace_bytes = from.attention_workspace_bytes;
+  to.tuning.attention_workspace_bytes = from.attention_workspace_bytes;
   to.nondeterministic_attention =
       flag(call, "nondeterministic_attention", from.nondeterministic_attention);
-  to.channel_priority =
+  to.tuning.channel_priority =
       enumerator(call, "channel_priority", from.channel_priority, StreamPriority::high);
   to.nccl.min_ctas = from.nccl_min_ctas;
   to.nccl.max_ctas = from.nccl_max_ctas;
   to.nccl.windows = flag(call, "nccl_windows", from.nccl_windows);
-  to.spared_multiprocessors = from.spared_multiprocessors;
+  to.tuning.spared_multiprocessors = from.spared_multiprocessors;
   require_zero(call, "tessera_world_options", from.reserved);
   return to;
 }

@@ -166,7 +166,7 @@ Channel World::split_beside(const GroupOf& group_of, const std::string& name) {
   std::unique_ptr<Communicator> made = whole.do_split(group);
   made->do_run_beside();
   OwnedStream stream = state_->device->make_channel_stream(
-      fmt::format("{} r{}", name, state_->rank), state_->options.channel_priority);
+      fmt::format("{} r{}", name, state_->rank), state_->options.tuning.channel_priority);
   if (!state_->device->computes()) { log_to(state_->work_log.get(), stream.get(), name.c_str()); }
   splits.push_back({&whole, std::move(group), std::move(made), name, std::move(stream)});
   return {*splits.back().communicator, splits.back().stream.get()};
@@ -319,12 +319,12 @@ World WorldFactory::make_local(std::shared_ptr<LocalRanks> ranks, int rank,
 /// device that only counts computes no products.
 int WorldFactory::choose_products(World::State& state) {
   const WorldOptions& options = state.options;
-  const bool spares = options.spared_multiprocessors > 0;
+  const bool spares = options.tuning.spared_multiprocessors > 0;
   if (!state.device->computes() || (options.products.empty() && !spares)) { return 0; }
   kernels::ProductMachine machine;
   CudaModule::get().function<kernels::FindProductMachine>("tessera_cublaslt_machine")(
       state.compute_stream.get(), machine);
-  kernels::spare_multiprocessors(machine, options.spared_multiprocessors);
+  kernels::spare_multiprocessors(machine, options.tuning.spared_multiprocessors);
   if (!options.products.empty()) {
     state.products = kernels::read_product_choices(options.products, machine);
   }
@@ -340,11 +340,13 @@ std::string WorldAccess::describe_kernels(const World& world) {
   std::vector<std::string> lines;
   lines.reserve(3);  // GCC 12 falsely reports a write beyond the end where it grows
   if (products) { lines.push_back(kernels::describe(*products)); }
-  if (options.spared_multiprocessors > 0) {
-    lines.push_back(fmt::format("spared_multiprocessors {}", options.spared_multiprocessors));
+  if (options.tuning.spared_multiprocessors > 0) {
+    lines.push_back(
+        fmt::format("tuning.spared_multiprocessors {}", options.tuning.spared_multiprocessors));
   }
-  if (options.attention_workspace_bytes != WorldOptions{}.attention_workspace_bytes) {
-    lines.push_back(fmt::format("attention_workspace_bytes {}", options.attention_workspace_bytes));
+  if (options.tuning.attention_workspace_bytes != WorldOptions{}.tuning.attention_workspace_bytes) {
+    lines.push_back(fmt::format("tuning.attention_workspace_bytes {}",
+                                options.tuning.attention_workspace_bytes));
   }
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
@@ -358,11 +360,11 @@ void WorldFactory::make_streams(World::State& state) {
   state.compute_stream.get().state()->compute_with(
       {&state.kernels, state.options.threads,
        state.options.nondeterministic_attention ? SumOrder::any : SumOrder::fixed,
-       state.options.attention_workspace_bytes, state.products ? &*state.products : nullptr,
+       state.options.tuning.attention_workspace_bytes, state.products ? &*state.products : nullptr,
        multiprocessors});
   const auto make_channel = [&](const char* name) {
     return state.device->make_channel_stream(fmt::format("{} r{}", name, state.rank),
-                                             state.options.channel_priority);
+                                             state.options.tuning.channel_priority);
   };
   state.gather_stream = make_channel("gather");
   state.reduce_stream = make_channel("reduce");

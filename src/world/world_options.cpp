@@ -36,9 +36,9 @@ void check_cuda(const WorldOptions& options) {
         "`testing.compute_stream` has no effect on a CUDA device, whose compute stream is its own: "
         "leave it at its default"};
   }
-  if (options.spared_multiprocessors < 0) {
-    throw ConfigError{fmt::format("`spared_multiprocessors` is {}: choose 0 or more",
-                                  options.spared_multiprocessors)};
+  if (options.tuning.spared_multiprocessors < 0) {
+    throw ConfigError{fmt::format("`tuning.spared_multiprocessors` is {}: choose 0 or more",
+                                  options.tuning.spared_multiprocessors)};
   }
   if (options.cuda_ordinal && *options.cuda_ordinal < 0) {
     throw ConfigError{
@@ -48,10 +48,10 @@ void check_cuda(const WorldOptions& options) {
 }
 
 void check_cpu(const WorldOptions& options) {
-  if (options.channel_priority != StreamPriority::usual) {
+  if (options.tuning.channel_priority != StreamPriority::usual) {
     throw ConfigError{
-        "`channel_priority` has no effect on a CPU, whose streams are threads: leave it at its "
-        "default, or set `device` to cuda"};
+        "`tuning.channel_priority` has no effect on a CPU, whose streams are threads: leave it at "
+        "its default, or set `device` to cuda"};
   }
   if (options.cuda_ordinal) {
     throw ConfigError{
@@ -63,14 +63,15 @@ void check_cpu(const WorldOptions& options) {
         "`device` "
         "to cuda"};
   }
-  if (options.spared_multiprocessors != 0) {
+  if (options.tuning.spared_multiprocessors != 0) {
     throw ConfigError{
-        "`spared_multiprocessors` has no effect on a CPU: leave it at 0, or set `device` to cuda"};
-  }
-  if (options.attention_workspace_bytes != WorldOptions{}.attention_workspace_bytes) {
-    throw ConfigError{
-        "`attention_workspace_bytes` has no effect on a CPU: leave it out, or set `device` to "
+        "`tuning.spared_multiprocessors` has no effect on a CPU: leave it at 0, or set `device` to "
         "cuda"};
+  }
+  if (options.tuning.attention_workspace_bytes != WorldOptions{}.tuning.attention_workspace_bytes) {
+    throw ConfigError{
+        "`tuning.attention_workspace_bytes` has no effect on a CPU: leave it out, or set `device` "
+        "to cuda"};
   }
   if (options.nondeterministic_attention) {
     throw ConfigError{
@@ -144,7 +145,8 @@ void validate(const WorldOptions& options) {
   require_enumerator("`device`", options.device, DeviceKind::meta);
   require_enumerator("`testing.compute_stream`", options.testing.compute_stream,
                      ComputeStream::worker);
-  require_enumerator("`channel_priority`", options.channel_priority, StreamPriority::high);
+  require_enumerator("`tuning.channel_priority`", options.tuning.channel_priority,
+                     StreamPriority::high);
   if (options.deadline.count() <= 0) {
     throw ConfigError{
         fmt::format("`deadline` is {} ms: choose a time above 0", options.deadline.count())};

@@ -152,7 +152,7 @@ TEST(COptions, OfAWorldMatchTheLibrarys) {
   EXPECT_EQ(read.threads, 1);
   EXPECT_FALSE(read.cuda_ordinal.has_value());
   EXPECT_FALSE(read.budget_bytes.has_value());
-  EXPECT_EQ(read.attention_workspace_bytes, WorldOptions{}.attention_workspace_bytes);
+  EXPECT_EQ(read.tuning.attention_workspace_bytes, WorldOptions{}.tuning.attention_workspace_bytes);
   options.device = TESSERA_CUDA;
   options.cuda_ordinal = 0;
   options.threads = 5;
@@ -177,22 +177,22 @@ TEST(COptions, OfAWorldMatchTheLibrarys) {
   EXPECT_EQ(read.budget_bytes, 80U);
   EXPECT_TRUE(read.deterministic);
   EXPECT_EQ(read.products, "products.txt");
-  EXPECT_EQ(read.attention_workspace_bytes, 90U);
+  EXPECT_EQ(read.tuning.attention_workspace_bytes, 90U);
   EXPECT_TRUE(read.nondeterministic_attention);
-  EXPECT_EQ(read.channel_priority, StreamPriority::high);
+  EXPECT_EQ(read.tuning.channel_priority, StreamPriority::high);
   EXPECT_EQ(read.nccl.min_ctas, 10);
   EXPECT_EQ(read.nccl.max_ctas, 11);
   EXPECT_TRUE(read.nccl.windows);
-  EXPECT_EQ(read.spared_multiprocessors, 12);
+  EXPECT_EQ(read.tuning.spared_multiprocessors, 12);
 
   // A program of the first release knows fewer members.
   options.size = offsetof(tessera_world_options, products);
   read = world_options(kCall, &options);
   EXPECT_EQ(read.threads, 5);
   EXPECT_EQ(read.products, "");
-  EXPECT_EQ(read.attention_workspace_bytes, WorldOptions{}.attention_workspace_bytes);
+  EXPECT_EQ(read.tuning.attention_workspace_bytes, WorldOptions{}.tuning.attention_workspace_bytes);
   EXPECT_FALSE(read.nondeterministic_attention);
-  EXPECT_EQ(read.channel_priority, WorldOptions{}.channel_priority);
+  EXPECT_EQ(read.tuning.channel_priority, WorldOptions{}.tuning.channel_priority);
   EXPECT_EQ(read.nccl.max_ctas, 0);
   EXPECT_FALSE(read.nccl.windows);
 }

@@ -98,10 +98,12 @@ TEST(RunRanks, RefusesInvalidOptions) {
             }),
             "`nondeterministic_attention` cannot be combined with `deterministic`, which requires "
             "the same bits in every run: choose one of them");
-  EXPECT_EQ(error_of<ConfigError>(
-                [] { run_ranks(2, [](World&) { FAIL(); }, {.attention_workspace_bytes = 0}); }),
-            "`attention_workspace_bytes` has no effect on a CPU: leave it out, or set `device` to "
-            "cuda");
+  EXPECT_EQ(
+      error_of<ConfigError>([] {
+        run_ranks(2, [](World&) { FAIL(); }, {.tuning = {.attention_workspace_bytes = 0}});
+      }),
+      "`tuning.attention_workspace_bytes` has no effect on a CPU: leave it out, or set `device` to "
+      "cuda");
 }
 
 TEST(RunRanks, TheCauseKeepsItsTypeAndIsPrecededByItsRank) {

@@ -205,7 +205,7 @@ TEST_F(CudnnTest, AGptThatLendsItsLogitsHoldsWhatWasPlannedAndChangesNoBit) {
   const MeshOutcome whole = train_on(run);
   const std::uint64_t pieces = executions();
   EXPECT_GT(pieces, 0U);
-  run.world.attention_workspace_bytes = 0;
+  run.world.tuning.attention_workspace_bytes = 0;
   const MeshOutcome lent = train_on(run);
   EXPECT_EQ(executions(), pieces);
   EXPECT_EQ(difference(whole.seen, lent.seen), "");

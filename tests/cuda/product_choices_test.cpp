@@ -211,7 +211,7 @@ class SparedMultiprocessors : public RecordedProducts {
  protected:
   [[nodiscard]] static GPTRun sparing(int spared, const std::string& products = {}) {
     GPTRun run = run_with(products);
-    run.world.spared_multiprocessors = spared;
+    run.world.tuning.spared_multiprocessors = spared;
     return run;
   }
 };
@@ -240,11 +240,11 @@ TEST_F(SparedMultiprocessors, LimitEveryProductAndChangeNoBitOfTheDouble) {
 
 TEST_F(SparedMultiprocessors, LeaveSomeToProducts) {
   refused(sparing(choices().machine.multiprocessors),
-          "`spared_multiprocessors` is 4, but the device has 4: leave some to products");
-  refused(sparing(-1), "`spared_multiprocessors` is -1: choose 0 or more");
+          "`tuning.spared_multiprocessors` is 4, but the device has 4: leave some to products");
+  refused(sparing(-1), "`tuning.spared_multiprocessors` is -1: choose 0 or more");
   GPTRun on_cpu = sparing(1);
   on_cpu.world.device = DeviceKind::cpu;
-  refused(on_cpu, "`spared_multiprocessors` has no effect on a CPU");
+  refused(on_cpu, "`tuning.spared_multiprocessors` has no effect on a CPU");
 }
 
 TEST_F(SparedMultiprocessors, NeedProductsThatWereRecordedWithThem) {
@@ -264,7 +264,7 @@ TEST_F(SparedMultiprocessors, ThatDifferBetweenRanksAreRefused) {
     run_ranks(
         2,
         [&](World& world) {
-          WorldAccess::state(world).options.spared_multiprocessors += world.rank();
+          WorldAccess::state(world).options.tuning.spared_multiprocessors += world.rank();
           auto gpt = shard(nn::GPT{run.config}, world, run.options);
           gpt.materialize(/*seed=*/3);
         },
@@ -272,7 +272,7 @@ TEST_F(SparedMultiprocessors, ThatDifferBetweenRanksAreRefused) {
   };
   EXPECT_THAT(starts,
               ThrowsMessage<ContractError>(AllOf(HasSubstr("the model differs between ranks"),
-                                                 HasSubstr("spared_multiprocessors 2"))));
+                                                 HasSubstr("tuning.spared_multiprocessors 2"))));
 }
 
 }  // namespace

@@ -98,7 +98,7 @@ TEST_F(NcclOptionsTest, PriorityAppliesToBothChannelsOnly) {
   const std::uint64_t before = calls("cudaStreamCreateWithPriority");
   (void)with_an_arena(options);
   EXPECT_EQ(calls("cudaStreamCreateWithPriority"), before);
-  options.channel_priority = StreamPriority::high;
+  options.tuning.channel_priority = StreamPriority::high;
   (void)with_an_arena(options);
   EXPECT_EQ(calls("cudaStreamCreateWithPriority"), before + 2);
 }
@@ -122,7 +122,7 @@ TEST_F(NcclOptionsTest, NoOptionChangesABit) {
   run.options.strategy = Strategy::zero3;
   const ToyOutcome without = train_gpt(run, kAsProcesses);
   run.world = on_cuda({.min_ctas = 1, .max_ctas = 2, .windows = true});
-  run.world.channel_priority = StreamPriority::high;
+  run.world.tuning.channel_priority = StreamPriority::high;
   for (const Strategy strategy : {Strategy::zero3, Strategy::dp}) {
     run.options.strategy = strategy;
     const ToyOutcome with = train_gpt(run, kAsProcesses);

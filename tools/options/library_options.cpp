@@ -20,8 +20,8 @@ WorldOptions world_options(const Settings& settings) {
   options.budget_bytes = settings.budget_bytes;
   options.deterministic = settings.deterministic;
   options.products = settings.products;
-  options.channel_priority = settings.channel_priority;
-  options.spared_multiprocessors = settings.spared_multiprocessors;
+  options.tuning.channel_priority = settings.channel_priority;
+  options.tuning.spared_multiprocessors = settings.spared_multiprocessors;
   options.nccl = settings.nccl;
   options.nondeterministic_attention = settings.nondeterministic_attention;
   options.trace = settings.records();

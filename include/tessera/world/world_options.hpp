@@ -33,10 +33,27 @@ struct TestingOptions {
   ComputeStream compute_stream = ComputeStream::caller;
 };
 
+/// Settings of a GPU that seldom need another value. All need `device` cuda.
+struct WorldTuning {
+  /// The priority, relative to the compute stream, of the streams that gathers and reductions run
+  /// on. With `high`, the thread blocks of a collective are placed before those of kernels that
+  /// have not begun.
+  StreamPriority channel_priority = StreamPriority::usual;
+  /// The number of multiprocessors that matrix products leave to collectives beside them
+  /// (cuBLASLt's SM_COUNT_TARGET), below those that the GPU has; the same on all ranks. cuBLASLt
+  /// may choose other algorithms then, whose sums have another order.
+  int spared_multiprocessors = 0;
+  /// The most workspace that cuDNN's 16-bit attention takes for itself, the same on all ranks. It
+  /// computes as many heads at a time as fit, at least one if that needs at most 2 GiB. A sequence
+  /// whose length is no multiple of 4 and whose heads do not fit at once is left to the library's
+  /// own kernel.
+  std::size_t attention_workspace_bytes = std::size_t{128} << 20U;
+};
+
 /// How the ranks of a job are set up. The defaults run on the CPU with one thread per rank. No
 /// option changes a bit of a result, except `device`, `products`, `nondeterministic_attention`,
-/// `attention_workspace_bytes`, and `deterministic` and `nccl` with NCCL. A value out of range or
-/// without effect is refused with ConfigError.
+/// `tuning`, and `deterministic` and `nccl` with NCCL. A value out of range or without effect is
+/// refused with ConfigError.
 struct WorldOptions {
   /// The longest time, above 0, that a collective may take. One that takes longer ends the job with
   /// CommError.
@@ -74,29 +91,18 @@ struct WorldOptions {
   bool deterministic = false;
   /// The path of a file in which tessera_cuda_bench --choose has recorded cuBLASLt's fastest
   /// algorithms for products of some sizes. ConfigError if the file is for another kind of device,
-  /// another version of cuBLASLt or other `spared_multiprocessors`. All ranks must use the same
-  /// choices, which is checked when a model is materialized. Empty: cuBLASLt's heuristic chooses,
-  /// as it does for all other products.
+  /// another version of cuBLASLt or other `tuning.spared_multiprocessors`. All ranks must use the
+  /// same choices, which is checked when a model is materialized. Empty: cuBLASLt's heuristic
+  /// chooses, as it does for all other products.
   std::string products = {};
-  /// The priority, relative to the compute stream, of the streams that gathers and reductions run
-  /// on. With `high`, the thread blocks of a collective are placed before those of kernels that
-  /// have not begun. It needs `device` cuda.
-  StreamPriority channel_priority = StreamPriority::usual;
-  /// The number of multiprocessors that matrix products leave to collectives beside them
-  /// (cuBLASLt's SM_COUNT_TARGET), below those that the GPU has; the same on all ranks. cuBLASLt
-  /// may choose other algorithms then, whose sums have another order. It needs `device` cuda.
-  int spared_multiprocessors = 0;
   /// Settings of NCCL, the same on all ranks.
   NcclOptions nccl = {};
   /// Lets cuDNN add the gradients of 16-bit attention in any order, which is faster. Runs and
   /// strategies then differ in their last bits. All other kernels keep their order. It needs
   /// `device` cuda, and cannot be combined with `deterministic`.
   bool nondeterministic_attention = false;
-  /// The most workspace that cuDNN's 16-bit attention takes for itself, the same on all ranks. It
-  /// computes as many heads at a time as fit, at least one if that needs at most 2 GiB. A sequence
-  /// whose length is no multiple of 4 and whose heads do not fit at once is left to the library's
-  /// own kernel. It needs `device` cuda.
-  std::size_t attention_workspace_bytes = std::size_t{128} << 20U;
+  /// Settings of a GPU that seldom need another value.
+  WorldTuning tuning = {};
   /// Instruments for tests.
   TestingOptions testing = {};
 };

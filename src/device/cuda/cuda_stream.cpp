@@ -26,7 +26,8 @@ StreamHandle make_stream_handle(StreamPriority priority) {
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
   if (least == greatest) {
     throw DeviceError{
-        "the device has streams of one priority only: leave `channel_priority` at its default"};
+        "the device has streams of one priority only: leave `tuning.channel_priority` at its "
+        "default"};
   }
   check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
         "cudaStreamCreateWithPriority");
