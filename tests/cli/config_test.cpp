@@ -1,7 +1,10 @@
 // Files of options: --config and --write-config.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -61,6 +64,24 @@ TEST(ConfigFile, RefusesTheRestOfTomlByPathAndLine) {
       ADD_FAILURE() << "accepted: " << content;
     } catch (const ConfigError& error) { EXPECT_THAT(error.what(), HasSubstr(text)) << content; }
   }
+}
+
+TEST(ConfigFile, OfAnyBytesIsParsedOrRefusedInOneLine) {
+  const std::string alphabet = "ab= \t\r\n#\"'\\[],1.\x1b\x80";
+  std::mt19937 draws{1};
+  int refused = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    std::string content(draws() % 24, ' ');
+    for (char& c : content) { c = alphabet[draws() % alphabet.size()]; }
+    try {
+      (void)parsed(content);
+    } catch (const ConfigError& error) {
+      ++refused;
+      const std::string_view text = error.what();
+      EXPECT_TRUE(std::ranges::none_of(text, [](char c) { return c >= 0 && c < ' '; })) << text;
+    }
+  }
+  EXPECT_GT(refused, 10'000);
 }
 
 /// The settings of a command line.
