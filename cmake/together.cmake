@@ -1,6 +1,7 @@
 # Compiles the sources of a folder together: their headers are parsed once, so a clean build is several
 # times faster. A generated source includes them by their paths from the project's root, so that a
-# compiler cache hits in every clone. (CMake's own UNITY_BUILD writes absolute paths.)
+# compiler cache hits in every clone without preprocessing. (CMake's own UNITY_BUILD writes absolute
+# paths before CMake 4.0, and combines no CUDA sources before 3.31.)
 option(TESSERA_TOGETHER "Compile the sources of a folder together; OFF: each separately" ON)
 
 # Call it once the target and its sources' properties are complete. These sources stay separate:
