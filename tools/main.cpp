@@ -46,7 +46,7 @@ std::string typed(std::span<const char* const> arguments) {
 void run(std::span<const char* const> arguments) {
   using namespace tessera::tools;
   require_processor();
-  require_stack();
+  in_turn([] { require_stack(); });
   if (!arguments.empty() && std::string_view{arguments.front()} == "bench") {
     if (runs_alone("bench")) { run_bench(arguments.subspan(1)); }
     return;

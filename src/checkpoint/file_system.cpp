@@ -187,7 +187,7 @@ class SystemFiles final : public FileSystem {
   [[nodiscard]] std::optional<std::uint64_t> free_bytes(const fs::path& folder) override {
     std::error_code unknown;
     const fs::space_info space = fs::space(folder, unknown);
-    if (unknown) { return {}; }
+    if (unknown || space.capacity == 0) { return {}; }  // some network file systems say 0
     return space.available;
   }
 };

@@ -171,13 +171,16 @@ class Planner {
   }
 
   void require_same_weights() const {
-    if (plan_.missing.empty() && plan_.unexpected.empty()) { return; }
+    std::vector<std::string> unexpected = plan_.unexpected;
+    std::erase_if(unexpected,
+                  [&](const std::string& name) { return options_.only && !options_.only(name); });
+    if (plan_.missing.empty() && unexpected.empty()) { return; }
     const auto lists = [](const char* text, const std::vector<std::string>& names) {
       return names.empty() ? std::string{} : fmt::format("{} {};", text, shown_names(names));
     };
     throw FormatError{fmt::format("{}:{}{} check the names (`name`), or set `allow_partial`", path_,
                                   lists(" the files lack the model's", plan_.missing),
-                                  lists(" the model lacks the files'", plan_.unexpected))};
+                                  lists(" the model lacks the files'", unexpected))};
   }
 
   void require_complete() const {

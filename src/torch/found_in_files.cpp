@@ -67,7 +67,9 @@ std::string in_files(const LoadOptions& options, const std::string& name) {
   return options.name(ParameterInfo{.unit = kRootUnit, .name = name, .shape = {}});
 }
 
-void read_into(SafetensorsReader& reader, const std::string& name, const at::Tensor& buffer) {
+/// The values of tensor `name` for `buffer`, in the file's type.
+at::Tensor values_for(const at::Tensor& buffer, SafetensorsReader& reader,
+                      const std::string& name) {
   const SafetensorsReader::Entry& entry = reader.entries().at(name);
   const std::string tensor = shown(entry.file.string()) + ": tensor '" + shown(name) + "'";
   const Shape shape{buffer.sizes().vec()};
@@ -89,7 +91,7 @@ void read_into(SafetensorsReader& reader, const std::string& name, const at::Ten
                       ", the type of the module's buffer; give the buffer a type that holds them, "
                       "or convert the file"};
   }
-  buffer.detach().copy_(values);
+  return values;
 }
 
 }  // namespace
@@ -128,6 +130,25 @@ FoundInFiles::FoundInFiles(World& world, const std::filesystem::path& path,
       other_names_.emplace(asked[i]->front(), found[i]);
     }
   }
+  values_.resize(buffers_.all().size());
+  beside_weights_ = from_rank0(world_, [&] { return read_buffers(); });
+}
+
+std::vector<std::string> FoundInFiles::read_buffers() {
+  std::vector<SafetensorsReader> readers = readers_of(path_);
+  const auto& buffers = buffers_.all();
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const std::string& name = names_of_buffers_[i];
+    if (name.empty() || (options_.only && !options_.only(name))) { continue; }
+    const auto reader = std::ranges::find_if(
+        readers, [&](const SafetensorsReader& one) { return one.entries().contains(name); });
+    if (reader != readers.end()) { values_[i] = values_for(buffers[i].tensor, *reader, name); }
+  }
+  std::vector<std::string> names;
+  for (std::size_t i = 1; i < readers.size(); ++i) {
+    for (const auto& [name, entry] : readers[i].entries()) { names.push_back(name); }
+  }
+  return names;
 }
 
 WeightName FoundInFiles::parameter_name() const {
@@ -143,28 +164,12 @@ WeightName FoundInFiles::parameter_name() const {
 
 void FoundInFiles::load_buffers(LoadReport& report) {
   const at::NoGradGuard no_grad;
-  const auto takes = [&](std::size_t i) {
-    return !names_of_buffers_[i].empty() && (!options_.only || options_.only(names_of_buffers_[i]));
-  };
   const auto& buffers = buffers_.all();
-  const std::vector<std::string> beside_weights = from_rank0(world_, [&] {
-    std::vector<SafetensorsReader> readers = readers_of(path_);
-    std::vector<std::string> names;
-    for (std::size_t i = 1; i < readers.size(); ++i) {
-      for (const auto& [name, entry] : readers[i].entries()) { names.push_back(name); }
-    }
-    for (std::size_t i = 0; i < buffers.size(); ++i) {
-      if (!takes(i)) { continue; }
-      for (SafetensorsReader& reader : readers) {
-        if (!reader.entries().contains(names_of_buffers_[i])) { continue; }
-        read_into(reader, names_of_buffers_[i], buffers[i].tensor);
-        break;
-      }
-    }
-    return names;
-  });
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    if (values_[i].defined()) { buffers[i].tensor.detach().copy_(values_[i]); }
+  }
   buffers_.broadcast();
-  report.unexpected.insert(report.unexpected.end(), beside_weights.begin(), beside_weights.end());
+  report.unexpected.insert(report.unexpected.end(), beside_weights_.begin(), beside_weights_.end());
 
   std::set<std::string> expected;
   for (std::size_t i = 0; i < buffers.size(); ++i) {

@@ -125,8 +125,8 @@ std::vector<Shaped> shaped(const Tensors& tensors) {
   return all;
 }
 
-// Undoes a change at the end of a scope. `undo` reports an error of it; after an exception, which
-// is reported instead, the change is undone as far as possible.
+// Undoes a change at the end of a scope. `undo` throws if that fails. After another exception,
+// which is reported instead, the destructor undoes what it can.
 template <class Undo>
 class Undoing {
  public:

@@ -40,6 +40,7 @@ TEST(ConfigFile, HasNumbersWordsTextsAndComments) {
                           Pair("--prompt", "a \"b\" = \\ # 3"), Pair("--data", "a#b c.txt"),
                           Pair("--init", "")));
   EXPECT_TRUE(parsed("").empty());
+  EXPECT_THAT(parsed("\xEF\xBB\xBFlr = 1"), ElementsAre(Pair("--lr", "1"))) << "a byte order mark";
 }
 
 TEST(ConfigFile, RefusesTheRestOfTomlByPathAndLine) {
@@ -91,11 +92,11 @@ tools::Settings settings_of(const Words& words) {
   return tools::parse_command_line(raw).settings;
 }
 
-// Every default can be written as it is shown, so that a user can uncomment any line.
+// An uncommented line sets the option to its default; whether it has an effect then is its rule's.
 TEST(ConfigFile, ShowsEveryOptionOfACommandWithItsDefault) {
   for (const char* const command : {"train", "compare", "plan", "scale", "sample"}) {
     const std::string text = tools::config_text(command, settings_of({command}));
-    EXPECT_TRUE(parsed(text).empty()) << text;
+    EXPECT_THAT(parsed(text), ElementsAre(Pair("--command", command)));
     int shown = 0;
     for (const OptionRow& row : tools::option_table()) {
       if (!applies_to(row, command) || row.help.empty() || row.preset.empty()) { continue; }
@@ -152,20 +153,26 @@ TEST_F(Config, AWrittenFileRunsAsTheCommandLineDid) {
 }
 
 TEST_F(Config, OneFileServesTheRunAndItsPlan) {
-  (void)written(small("train", {"--steps", "3", "--log", path("log")}));
+  (void)written(small("train", {"--steps", "3", "--log", path("log"), "--trace", path("trace"),
+                                "--report", path("page")}));
   const Outcome plan = tessera({"plan", "--config", path("run.toml")});
   EXPECT_EQ(plan.status, 0) << plan.err;
   EXPECT_THAT(plan.err, HasSubstr("note: --config " + path("run.toml") + ": tessera plan has no "));
-  EXPECT_THAT(plan.err, HasSubstr("--log"));
+  for (const char* const option : {"--log", "--trace", "--report"}) {
+    EXPECT_THAT(plan.err, HasSubstr(option));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("page"))) << "the run's page would be replaced";
   EXPECT_THAT(plan.out, HasSubstr("3 ranks"));
 }
 
 TEST_F(Config, MistakesInAFileAreRefused) {
   for (const auto& [content, text] : std::vector<std::pair<std::string, std::string>>{
            {"layer = 2\n", "does not know '--layer'; did you mean --layers?"},
-           {"steps = two\n", "--steps: 'two' is not a whole number"},
+           {"# sizes\nsteps = two\n", "bad.toml, line 2: --steps: 'two' is not a whole number"},
            {"resume = yes\n", "--resume: 'yes' is neither true nor false"},
-           {"config = \"other.toml\"\n", "does not know '--config'"},
+           {"config = \"other.toml\"\n", "line 1: a file of options cannot name another"},
+           {"report = \"" + path("bad.toml") + "\"\n",
+            "--report: " + path("bad.toml") + " is read"},
            {"layers = 2\nlayers = 2\n", "line 2: layers is given more than once"}}) {
     write_file(path("bad.toml"), content);
     const Outcome outcome = tessera(small("train", {"--config", path("bad.toml")}));
@@ -178,6 +185,10 @@ TEST_F(Config, MistakesInAFileAreRefused) {
   const Outcome unwritable = tessera(small("train", {"--write-config", path("no/where.toml")}));
   EXPECT_EQ(unwritable.status, 2);
   EXPECT_THAT(unwritable.err, HasSubstr("--write-config"));
+  const Outcome data = tessera(small("train", {"--write-config", path("text.txt")}));
+  EXPECT_EQ(data.status, 2);
+  EXPECT_THAT(data.err, HasSubstr("exists, and is no file of options"));
+  EXPECT_EQ(read_file(path("text.txt")), text(20'000));
 }
 
 }  // namespace

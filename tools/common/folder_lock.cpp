@@ -37,9 +37,14 @@ std::string holder_of(const Descriptor& file) {
   return count > 0 ? std::string{text.data(), static_cast<std::size_t>(count)} : std::string{};
 }
 
+/// Another run holds the lock.
+struct HeldByAnotherRun : ConfigError {
+  using ConfigError::ConfigError;
+};
+
 [[noreturn]] void refuse(const std::filesystem::path& folder, const Descriptor& file) {
   const std::string holder = holder_of(file);
-  throw ConfigError(
+  throw HeldByAnotherRun(
       fmt::format("--checkpoint: another run writes to {}{}, and would replace this run's weights; "
                   "wait for its end, or give another folder",
                   folder.string(), holder.empty() ? "" : fmt::format(" ({})", holder)));
@@ -83,23 +88,27 @@ bool FolderLock::renew() {
   std::error_code failed;
   std::filesystem::create_directories(path_, failed);
   if (failed) { return false; }  // the next save says so
-  FolderLock again{path_};
-  std::swap(folder_, again.folder_);
-  std::swap(file_, again.file_);
+  try {
+    FolderLock again{path_};
+    std::swap(folder_, again.folder_);
+    std::swap(file_, again.file_);
+  } catch (const HeldByAnotherRun&) { throw; } catch (const ConfigError&) {
+    return false;
+  }  // tried again, and the next save says so
   return !same;
 }
 
 bool FolderLock::lock(const std::filesystem::path& folder) {
   constexpr int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   Descriptor file{::openat(folder_.get(), kName, flags, 0666)};
+  const int error = errno;
   if (!file.is_open() &&
-      errno == EACCES) {  // another user's file: a lock needs no write permission
+      error == EACCES) {  // another user's file: a lock needs no write permission
     file = Descriptor{::openat(folder_.get(), kName, (flags & ~(O_RDWR | O_CREAT)) | O_RDONLY)};
   }
+  if (!file.is_open()) { fail(folder, std::generic_category().message(error)); }
   struct stat opened{};
-  if (!file.is_open() || ::fstat(file.get(), &opened) != 0) {
-    fail(folder, std::generic_category().message(errno));
-  }
+  if (::fstat(file.get(), &opened) != 0) { fail(folder, std::generic_category().message(errno)); }
   if (!S_ISREG(opened.st_mode)) { fail(folder, "it is no file; remove it"); }
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) { refuse(folder, file); }

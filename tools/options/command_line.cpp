@@ -4,7 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <system_error>
 
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
@@ -142,32 +144,78 @@ class Parser {
                                   shown(error.what(), kMostShown), command_));
   }
 
-  /// Takes what --config's file has and the command line has not. A file may serve several
-  /// commands: what only others have is left out, and said.
+  /// Takes what --config's file has and the command line has not.
   void take_config() {
-    const auto path = texts_.find("--config");
-    if (path == texts_.end() || path->second.empty()) { return; }
-    for (const ConfigEntry& entry :
-         parse_config(path->second, read_input("--config", path->second))) {
-      const auto option = std::ranges::find_if(
-          given_, [&](const auto& known) { return known.first->name == entry.name; });
-      try {
-        if (option == given_.end() && !commands_with(entry.name).empty()) {
-          left_out_.push_back(entry.name);
-          continue;
+    const auto found = texts_.find("--config");
+    if (found == texts_.end() || found->second.empty()) { return; }
+    const std::string& path = found->second;
+    try {
+      const auto entries = parse_config(path, read_input("--config", path));
+      const auto written_for = std::ranges::find(entries, kCommandKey, &ConfigEntry::name);
+      const bool of_another = written_for != entries.end() && written_for->text != command_;
+      for (const ConfigEntry& entry : entries) {
+        if (entry.name != kCommandKey) {
+          in_file(entry, [&] { take(entry, of_another); });
         }
-        if (option == given_.end() || option->first->group == kConfigGroup) {
-          refuse_unknown(command_, entry.name);
-        }
-        const bool is_switch = option->first->value.empty();
-        if (is_switch && entry.text != "true" && entry.text != "false") {
-          throw ConfigError(fmt::format("{}: '{}' is neither true nor false", entry.name,
-                                        shown(entry.text, kMostShown)));
-        }
-        if (option->second->count() > 0 || (is_switch && entry.text == "false")) { continue; }
-        from_config_.emplace(option->first, entry.text);
-      } catch (const ConfigError& error) {
-        throw ConfigError(fmt::format("{}: {}", shown(path->second), error.what()));
+      }
+      require_apart_from(path);
+    } catch (const ConfigError& error) { throw ConfigError(shown(error.what(), kMostShown)); }
+  }
+
+  /// Calls `work`, whose ConfigError then says where in --config's file `entry` is.
+  template <class Work>
+  void in_file(const ConfigEntry& entry, const Work& work) const {
+    try {
+      work();
+    } catch (const ConfigError& error) {
+      throw ConfigError(
+          fmt::format("{}, line {}: {}", shown(texts_.at("--config")), entry.line, error.what()));
+    }
+  }
+
+  /// A file may serve several commands. What only others have is left out, and said; so are the
+  /// files that another command writes, which this one would replace.
+  void take(const ConfigEntry& entry, bool of_another) {
+    const auto option = std::ranges::find_if(given_, [&](const auto& known) {
+      return known.first->name == entry.name && known.first->apply;
+    });
+    if (option == given_.end()) {
+      if (commands_with(entry.name).empty()) { refuse_unknown(command_, entry.name); }
+      left_out_.push_back(entry.name);
+      return;
+    }
+    const OptionRow& row = *option->first;
+    if (row.group == kConfigGroup) {
+      throw ConfigError("a file of options cannot name another; give it on the command line");
+    }
+    const bool is_switch = row.value.empty();
+    if (is_switch && entry.text != "true" && entry.text != "false") {
+      throw ConfigError(fmt::format("{}: '{}' is neither true nor false", entry.name,
+                                    shown(entry.text, kMostShown)));
+    }
+    if (option->second->count() > 0 || (is_switch && entry.text == "false")) { return; }
+    if (of_another && is_output(row)) {
+      left_out_.push_back(entry.name);
+    } else {
+      from_config_.emplace(&row, entry);
+    }
+  }
+
+  static bool is_output(const OptionRow& row) {
+    return row.group == "output" && row.value == "FILE";
+  }
+
+  void require_apart_from(const std::string& path) const {
+    for (const auto& [row, option] : given_) {
+      if (!is_output(*row)) { continue; }
+      const auto configured = from_config_.find(row);
+      const std::string& output = configured != from_config_.end()
+                                      ? configured->second.text
+                                      : texts_.at(std::string{row->name});
+      std::error_code ignored;
+      if (!output.empty() && std::filesystem::equivalent(output, path, ignored)) {
+        throw ConfigError(
+            fmt::format("{}: {} is read as --config; write to another file", row->name, path));
       }
     }
   }
@@ -186,15 +234,20 @@ class Parser {
       if (option == given_.end()) { continue; }
       const auto configured = from_config_.find(&row);
       const bool typed = option->second->count() > 0 || configured != from_config_.end();
-      const std::string text{!typed                             ? row.preset
-                             : row.value.empty()                ? std::string_view{}
-                             : configured != from_config_.end() ? configured->second
-                                                                : texts_.at(std::string{row.name})};
+      const bool from_file = configured != from_config_.end();
+      const std::string text{!typed              ? row.preset
+                             : row.value.empty() ? std::string_view{}
+                             : from_file         ? configured->second.text
+                                                 : texts_.at(std::string{row.name})};
       if (typed) { settings.given.push_back(row.name); }
       if (typed && (row.preset.empty() || text != row.preset)) {
         settings.changed.push_back(row.name);
       }
-      if (typed || !row.preset.empty()) { apply(row, text, settings); }
+      if (from_file) {
+        in_file(configured->second, [&] { apply(row, text, settings); });
+      } else if (typed || !row.preset.empty()) {
+        apply(row, text, settings);
+      }
       settings.effective.emplace_back(row.name, typed && row.value.empty() ? "given" : text);
     }
     return settings;
@@ -205,7 +258,7 @@ class Parser {
   CLI::Option* help_ = nullptr;
   std::map<const OptionRow*, CLI::Option*> given_;
   std::map<std::string, std::string> texts_;
-  std::map<const OptionRow*, std::string> from_config_;
+  std::map<const OptionRow*, ConfigEntry> from_config_;
   std::vector<std::string> left_out_;  // of the file: options of other commands
 };
 
@@ -222,6 +275,11 @@ Request parse_command_line(std::span<const char* const> arguments) {
 void write_config(const Request& request) {
   const std::string& path = request.settings.write_config;
   require_writable("--write-config", path);
+  if (std::filesystem::is_regular_file(path) &&
+      !is_config_text(read_input("--write-config", path))) {
+    throw ConfigError(fmt::format(
+        "--write-config: {} exists, and is no file of options; give another path", shown(path)));
+  }
   write_output(path, config_text(request.command, request.settings));
   tell(fmt::format("wrote {}; run it with tessera {} --config {}\n", path, request.command, path));
 }

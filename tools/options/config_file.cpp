@@ -14,6 +14,7 @@
 namespace tessera::tools {
 namespace {
 
+constexpr std::string_view kFirstWords = "# Options of tessera ";
 constexpr std::string_view kBlank = " \t\r";
 
 std::string_view trimmed(std::string_view text) {
@@ -61,7 +62,7 @@ ConfigEntry entry_in(std::string_view line) {
     throw ConfigError(fmt::format("'{}' is not NAME = VALUE", shown(line)));
   }
   try {
-    return {"--" + name, value_in(trimmed(line.substr(equals + 1)))};
+    return {.name = "--" + name, .text = value_in(trimmed(line.substr(equals + 1)))};
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format("{}: {}", shown(name), error.what()));
   }
@@ -77,15 +78,18 @@ std::string written(const OptionRow& row, const std::string& text) {
   if (!has("\n\r") && !has("\"\\")) { return fmt::format("\"{}\"", text); }
   if (!has("\n\r") && !has("'")) { return fmt::format("'{}'", text); }
   throw ConfigError(
-      fmt::format("--write-config: the file cannot hold the value of {}, with line breaks or both "
-                  "kinds of quotes; leave it out, and give it on the command line",
+      fmt::format("--write-config: a file cannot hold this value of {}: it has a line break, or a "
+                  "single quote beside a double quote or a backslash; leave it out, and give it on "
+                  "the command line",
                   row.name));
 }
 
 }  // namespace
 
 std::vector<ConfigEntry> parse_config(const std::string& path, const std::string& content) {
-  std::istringstream lines{content};
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+  std::istringstream lines{
+      content.substr(content.starts_with(byte_order_mark) ? byte_order_mark.size() : 0)};
   std::vector<ConfigEntry> entries;
   std::set<std::string> seen;
   std::string line;
@@ -93,6 +97,7 @@ std::vector<ConfigEntry> parse_config(const std::string& path, const std::string
     if (is_comment_or_empty(line)) { continue; }
     try {
       entries.push_back(entry_in(trimmed(line)));
+      entries.back().line = number;
       if (!seen.insert(entries.back().name).second) {
         throw ConfigError(fmt::format("{} is given more than once; give it once",
                                       shown(std::string_view{entries.back().name}.substr(2))));
@@ -104,10 +109,14 @@ std::vector<ConfigEntry> parse_config(const std::string& path, const std::string
   return entries;
 }
 
+bool is_config_text(std::string_view content) {
+  return content.starts_with(kFirstWords);
+}
+
 std::string config_text(std::string_view command, const Settings& settings) {
   std::string text =
-      fmt::format("# Options of tessera {}: tessera {} --config FILE. Lines with # are comments.\n",
-                  command, command);
+      fmt::format("{}{}: tessera {} --config FILE. Lines with # are comments.\n{} = \"{}\"\n",
+                  kFirstWords, command, command, kCommandKey.substr(2), command);
   std::string_view group;
   for (const OptionRow& row : option_table()) {
     if (!applies_to(row, command) || row.help.empty() || row.group == kConfigGroup) { continue; }

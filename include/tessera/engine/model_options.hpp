@@ -24,7 +24,8 @@ enum class Purpose : std::uint8_t {
               ///< or an optimizer, and every option that concerns them is refused.
 };
 
-/// Sizes of a model's transfers that seldom need another value. They change no bit of a result.
+/// Sizes of a model's transfers that seldom need another value. They change no bit of a result,
+/// except over NCCL, whose sums depend on the size of a transfer.
 struct ModelTuning {
   /// The number of blocks that are gathered ahead in backward passes, from 0 to 1024. If it is not
   /// given, ModelOptions::prefetch applies to both.

@@ -77,7 +77,8 @@ class ShardedModel {
   /// only for the elements that it keeps. If `initial` throws or memory runs out, the model stays
   /// declared. Throws ConfigError for options that do not fit the units, ContractError if ranks
   /// declare different models, and ConfigError, on the ranks that keep them, for finite values that
-  /// the parameter's dtype rounds to infinity.
+  /// the parameter's dtype rounds to infinity. init::normal is refused on all ranks of the unit if
+  /// its standard deviation may give such values.
   void materialize(const Initializer& initial);
 
   /// *Collective.* Allocates and zeroes the optimizer's state for the elements that this rank

@@ -173,6 +173,7 @@ class ShardedModule {
   /// `missing` and `unexpected` of the report include buffers, whose checksums are not compared.
   /// ConfigError names a tensor with values that its dtype in the module cannot hold, even rounded:
   /// beyond its range, or fractions in an integer.
+  /// ContractError for `allow_partial` false, which does not know buffers: look at the report.
   /// LoadOptions::name and `only` apply to buffers too; `name` is given a ParameterInfo from which
   /// `name_of` returns the name in the module.
   ///

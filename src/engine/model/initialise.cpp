@@ -220,9 +220,9 @@ void require_range(const UnitPlan& plan, const init::Drawn& drawn) {
       throw ConfigError{fmt::format(
           "the initial values of '{}' are drawn with a standard deviation of {}, so that some may "
           "be beyond the range of {}, in which the parameter is kept, and would be infinite; "
-          "choose "
-          "a smaller one, or keep it in bf16 or fp32 (`compute`)",
-          info.full_name(), from.number, to_string(kept))};
+          "choose a smaller one{}",
+          info.full_name(), from.number, to_string(kept),
+          kept == DType::fp16 ? ", or keep it in bf16 or fp32 (`compute`)" : "")};
     }
   }
 }
