@@ -14,7 +14,7 @@ namespace tessera::kernels {
 // The work of a kernel call: the FLOPs and bytes that its operation needs, in any implementation.
 // An addition and a multiplication are one FLOP each, and so is an exponential or a root. Bytes
 // count each array once. Names distinguish variants of a kernel that run at different rates.
-// logged_table.cpp has a line for each kernel: what computes its work from the arguments of a call.
+// logged_table.cpp names for each kernel what computes its work from the arguments of a call.
 
 using trace::KernelWork;
 
@@ -41,7 +41,7 @@ struct Elements {
   return {dtype, {rows, columns, 0}, static_cast<double>(rows) * static_cast<double>(columns)};
 }
 
-// Kernels take arrays and sizes one by one, or in one struct.
+// Kernels take arrays and sizes one by one, or in one struct, whose members tell its sizes.
 [[nodiscard]] inline Elements elements_of(Values to, float, std::int64_t elems, Stream) {
   return in_row(to.dtype, elems);
 }
@@ -77,7 +77,7 @@ template <class Args>
   }
 }
 
-/// So many FLOPs for each element, and so many arrays of that many elements read or written.
+/// `flops` for each element, and `arrays` of that many elements that are read or written.
 struct PerElement {
   KernelName name;
   int flops;
@@ -93,7 +93,7 @@ struct PerElement {
   }
 };
 
-/// The work of one run of an optimizer with so many FLOPs for each element.
+/// The work of one run of an optimizer with `flops` for each element.
 [[nodiscard]] KernelWork update_work(std::string_view name, const UpdateRun& run, int flops);
 
 /// The sum of `work` over all items: one piece of work, named after the largest.

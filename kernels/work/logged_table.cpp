@@ -62,8 +62,8 @@ void logged_product(const MatMul& p, Stream stream) {
       .bias_gradient(p.b, p.bias_gradient, p.k, p.n, p.bias_gradient_write, stream);
 }
 
-// A kernel that is not named here is not logged. A PerElement has FLOPs and arrays, a PerUpdate has
-// FLOPs.
+// A kernel that is not named here is not logged. The numbers are FLOPs and arrays in a PerElement,
+// FLOPs in a PerUpdate.
 Table make_table(DeviceKind kind) {
   Table table = cpu_table();
   table.matmul = logged_product;

@@ -25,8 +25,8 @@ class FoundInFiles {
 
   /// Returns the function that names parameters as the files do.
   [[nodiscard]] WeightName parameter_name() const;
-  /// *Collective.* Rank 0 sends the buffers to all ranks. `report` is the result of
-  /// loading the parameters: names of buffers, and further names of shared ones, become expected.
+  /// *Collective.* Rank 0 sends the buffers to all ranks. `report` is the result of loading the
+  /// parameters: names of buffers, and further names of shared ones, become expected.
   void load_buffers(LoadReport& report);
 
  private:
@@ -41,8 +41,7 @@ class FoundInFiles {
   std::map<std::string, std::string>
       other_names_;                            // in the module, by the first name of a parameter
   std::vector<std::string> names_of_buffers_;  // in the files; empty: missing
-  std::vector<at::Tensor>
-      values_;  // on rank 0, of each buffer that is loaded; others are undefined
+  std::vector<at::Tensor> values_;           // by buffer, on rank 0; undefined if it is not loaded
   std::vector<std::string> beside_weights_;  // names of tensors
 };
 

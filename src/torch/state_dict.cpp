@@ -93,8 +93,7 @@ LoadReport ShardedModule::load(const std::filesystem::path& path, const LoadOpti
   if (!options.allow_partial && options.what == LoadOptions::What::weights) {
     throw ContractError{
         "load: `allow_partial` false does not know the module's buffers; leave it at true, and "
-        "look "
-        "at `missing` and `unexpected` of the report"};
+        "look at `missing` and `unexpected` of the report"};
   }
   LoadOptions under_names = options;
   under_names.name = or_of_module(options.name);

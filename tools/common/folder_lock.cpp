@@ -92,9 +92,11 @@ bool FolderLock::renew() {
     FolderLock again{path_};
     std::swap(folder_, again.folder_);
     std::swap(file_, again.file_);
-  } catch (const HeldByAnotherRun&) { throw; } catch (const ConfigError&) {
-    return false;
-  }  // tried again, and the next save says so
+  } catch (const HeldByAnotherRun&) {
+    throw;  // its checkpoints would be replaced
+  } catch (const ConfigError&) {
+    return false;  // the next call tries again, and the next save says so
+  }
   return !same;
 }
 

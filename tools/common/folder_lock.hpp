@@ -21,7 +21,7 @@ class FolderLock {
 
   /// Locks the folder of that name again if the lock was lost: the folder was renamed or removed,
   /// and is then made anew, or the lock's file was removed. Returns whether it is another folder
-  /// than before. ConfigError if another run has locked it.
+  /// than before; false too if it cannot be locked now. ConfigError if another run has locked it.
   [[nodiscard]] bool renew();
 
   /// False if the file system has no locks: other runs are then not kept out.

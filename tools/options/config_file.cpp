@@ -9,7 +9,6 @@
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
 #include "tools/options/option_table.hpp"
-#include "tools/options/option_values.hpp"
 
 namespace tessera::tools {
 namespace {

@@ -77,8 +77,7 @@ struct LoadOptions {
   bool convert_moments = false;
   /// Whether weights may be loaded although the model has some that the files lack, or the reverse;
   /// LoadReport names them. If false, those that `only` loads are refused with FormatError before
-  /// the model changes.
-  /// It is used with What::weights: a whole checkpoint is never loaded in part.
+  /// the model changes. It is used with What::weights: a whole checkpoint is never loaded in part.
   bool allow_partial = true;
 };
 

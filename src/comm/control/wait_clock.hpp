@@ -36,8 +36,8 @@ class WaitClock {
     read_ = real;
     return now_;
   }
-  /// Returns what `call` returns, and counts all of its time: it blocks without reading the clock.
-  /// A suspension within the call counts too.
+  /// Returns what `call` returns, and counts all of its time, since it may block without reading
+  /// the clock. A suspension within the call counts too.
   template <class Call>
   [[nodiscard]] auto count_all(const Call& call) {
     (void)now();

@@ -55,7 +55,7 @@ class GradientHome {
   [[nodiscard]] kernels::Write write(std::size_t parameter, std::size_t scope);
   /// A writer takes a parameter's gradient: it holds zeros unless it was written or is about to be.
   void take(std::size_t parameter);
-  /// The parameter is frozen for now: no trainer writes its gradient.
+  /// The parameter is frozen from now on: nothing writes its gradient, which counts as zeros.
   void freeze(std::size_t parameter);
   /// Zeroes gradients that were not written. They may still be overwritten.
   void zero_unwritten();
