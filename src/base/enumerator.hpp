@@ -12,6 +12,11 @@ namespace detail {
 [[noreturn]] void refuse_enumerator(std::string_view name, std::int64_t value, std::int64_t last);
 }  // namespace detail
 
+/// The last enumerator of a type, whose enumerators count from 0. Whoever lists the options of a
+/// struct defines it for their types.
+template <class Enum>
+inline constexpr Enum kLast = Enum::kNotDefined;
+
 /// Throws ContractError naming `name` unless `value` is one of its type's enumerators, which count
 /// from 0 to `last`: a number that was converted without a check, or a member that was never set.
 template <class Enum>

@@ -47,9 +47,9 @@ TEST(ShardGroup, OfAnotherSizeOnOneRankIsNamed) {
     const int group = world.rank() == 2 ? 4 : 2;
     ToyModel toy{world, {.strategy = Strategy::hybrid, .shard_group = group}, {}};
   });
-  EXPECT_THAT(
-      text, AllOf(HasSubstr("the model differs between ranks"), HasSubstr("hybrid in groups of 2"),
-                  HasSubstr("hybrid in groups of 4"), HasSubstr("on rank 2")));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("the model differs between ranks"), HasSubstr("'shard_group 2'"),
+                    HasSubstr("'shard_group 4'"), HasSubstr("on rank 2")));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "engine/rules/option_list.hpp"
 #include "engine/rules/options.hpp"
 #include "tessera/base/error.hpp"
 
@@ -233,20 +234,10 @@ void Declaration::decide_owned(const Sharding& group, int rank) {
 }
 
 std::string Declaration::describe() const {
-  const ModelOptions& options = options_;
-  std::string text = fmt::format(
-      "strategy {}{} {} prefetch {} {} accumulate {} {} buckets {} {} slots {}\n",
-      to_string(options.strategy), describe_mesh(options),
-      options.purpose == Purpose::training ? "training" : "inference", options.prefetch,
-      options.tuning.prefetch_backward.value_or(options.prefetch), options.accumulate,
-      to_string(resolve(options.accumulate_mode, options.strategy)),
-      options.tuning.first_bucket_bytes, options.bucket_bytes, options.tuning.gradient_slots);
-  text += fmt::format("align {}\n", options.align_elems);
-  text += fmt::format("loss scaling {}, max skips {}, master weights {}\n",
-                      tessera::describe(options.loss_scaling, options.compute, options.gradient),
-                      options.max_skips, to_string(options.master_weights));
-  text += fmt::format("offload {} keep {}\n", to_string(options.offload), options.offload_keep);
-  text += fmt::format("checks {}\n", to_string(options.checks));
+  std::string text;
+  for_each_model_option([&, options = settled(options_)](const auto& option) {
+    text += fmt::format("{} {}\n", option.name, text_of(option.of(options)));
+  });
   for (const UnitPlan& plan : plans_) {
     text += fmt::format("unit {} kind {} gradients {} residence {}", plan.name,
                         static_cast<int>(plan.options.kind),

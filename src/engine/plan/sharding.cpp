@@ -64,11 +64,4 @@ int data_ranks(const ModelOptions& options, int ranks) {
   return options.mesh.empty() ? ranks : MeshShape{options.mesh}.data_ranks();
 }
 
-std::string describe_mesh(const ModelOptions& options) {
-  if (!options.mesh.empty()) {
-    return fmt::format(" on mesh {}", MeshShape{options.mesh}.to_string());
-  }
-  return options.shard_group > 0 ? fmt::format(" in groups of {}", options.shard_group) : "";
-}
-
 }  // namespace tessera::engine

@@ -57,8 +57,5 @@ struct ModelPlace {
 [[nodiscard]] ModelPlace model_place(const ModelOptions& options, int rank);
 /// The number of shards of each segment. `options` have passed check_mesh.
 [[nodiscard]] int data_ranks(const ModelOptions& options, int ranks);
-/// The mesh or group size that the options give: " in groups of 4", " on mesh replicate 2 x shard
-/// 4"; empty without one.
-[[nodiscard]] std::string describe_mesh(const ModelOptions& options);
 
 }  // namespace tessera::engine

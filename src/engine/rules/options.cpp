@@ -8,25 +8,41 @@
 #include <numeric>
 #include <set>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 
 #include "base/enumerator.hpp"
+#include "engine/rules/option_list.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/world/mesh_shape.hpp"
 
 namespace tessera {
 namespace {
 
+using engine::for_each_model_option;
+using engine::Needs;
+
 void check_enumerators(const ModelOptions& options) {
-  require_enumerator("`strategy`", options.strategy, Strategy::hybrid);
+  for_each_model_option([&](const auto& option) {
+    const auto& value = option.of(options);
+    using Value = std::remove_cvref_t<decltype(value)>;
+    if constexpr (std::is_enum_v<Value> && !std::is_same_v<Value, DType>) {
+      require_enumerator(fmt::format("`{}`", option.name), value, kLast<Value>);
+    }
+  });
   require_enumerator("`reduce`", options.reduce, DType::fp64);
-  require_enumerator("`purpose`", options.purpose, Purpose::inference);
-  require_enumerator("`master_weights`", options.master_weights, MasterWeights::remainder);
-  require_enumerator("`loss_scaling.mode`", options.loss_scaling.mode, LossScaleMode::fixed);
-  require_enumerator("`reshard`", options.reshard, Reshard::after_backward);
-  require_enumerator("`accumulate_mode`", options.accumulate_mode, AccumulateMode::deferred);
-  require_enumerator("`offload`", options.offload, Offload::state);
-  require_enumerator("`checks`", options.checks, Checks::memory);
+  require_enumerator("`loss_scaling.mode`", options.loss_scaling.mode, kLast<LossScaleMode>);
+}
+
+/// The name of the last option with such needs whose value is not the default; empty: there is
+/// none.
+std::string_view given_with(Needs needs, const ModelOptions& options) {
+  static const ModelOptions defaults;
+  std::string_view given;
+  for_each_model_option([&](const auto& option) {
+    if (option.needs == needs && option.of(options) != option.of(defaults)) { given = option.name; }
+  });
+  return given;
 }
 
 void check_dtype(std::string_view what, DType dtype) {
@@ -55,21 +71,16 @@ void check_align(std::int64_t align_elems) {
 
 void check_purpose(const ModelOptions& options) {
   if (options.purpose == Purpose::training) { return; }
-  const char* given = nullptr;
-  if (options.gradient != DType::fp32) { given = "gradient"; }
-  if (options.reduce != DType::fp32) { given = "reduce"; }
-  if (options.accumulate != 1) { given = "accumulate"; }
-  if (options.accumulate_mode != AccumulateMode::automatic) { given = "accumulate_mode"; }
-  if (options.loss_scaling != LossScaling{}) { given = "loss_scaling"; }
-  if (options.max_skips != ModelOptions{}.max_skips) { given = "max_skips"; }
-  if (options.master_weights != MasterWeights::fp32) { given = "master_weights"; }
-  if (options.offload != Offload::none) { given = "offload"; }
-  if (options.checks != Checks::off) { given = "checks"; }
-  if (given == nullptr) { return; }
-  throw ConfigError{
-      fmt::format("`{}` has no effect on a model for inference, because it has no gradients: leave "
-                  "it at its default",
-                  given)};
+  const auto refuse = [&](Needs needs, std::string_view lacks) {
+    const std::string_view given = given_with(needs, options);
+    if (given.empty()) { return; }
+    throw ConfigError{
+        fmt::format("`{}` has no effect on a model for inference, because it has no {}: leave it "
+                    "at its default",
+                    given, lacks)};
+  };
+  refuse(Needs::gradients, "gradients");
+  refuse(Needs::backward_gathers, "backward");
 }
 
 void check_prefetch(const char* name, int units) {
@@ -86,17 +97,10 @@ void check_resharding(const ModelOptions& options) {
         fmt::format("`persist_elems` is {}: choose a number of elements, or 0 to persist no unit",
                     options.persist_elems)};
   }
-  const char* given = nullptr;
-  if (options.tuning.prefetch_backward) { given = "tuning.prefetch_backward"; }
-  if (options.reshard != Reshard::after_forward) { given = "reshard"; }
-  if (given != nullptr && options.purpose == Purpose::inference) {
-    throw ConfigError{
-        fmt::format("`{}` has no effect on a model for inference, because it has no backward: "
-                    "leave it at its default",
-                    given)};
+  for (const Needs needs : {Needs::gathers, Needs::backward_gathers}) {
+    const std::string_view given = given_with(needs, options);
+    if (!given.empty()) { require_gathering(options.strategy, given); }
   }
-  if (options.persist_elems > 0) { given = "persist_elems"; }
-  if (given != nullptr) { require_gathering(options.strategy, given); }
 }
 
 void check_offload(const ModelOptions& options) {
