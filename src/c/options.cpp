@@ -1,8 +1,10 @@
 #include "c/options.hpp"
 
-#include <limits>
+#include <chrono>
+#include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "c/parameter_info.hpp"
 #include "c/structs.hpp"
@@ -11,62 +13,132 @@
 namespace tessera::c {
 namespace {
 
-tessera_world_options world_defaults() {
-  const WorldOptions with;
-  return {.size = sizeof(tessera_world_options),
-          .device = static_cast<std::int32_t>(with.device),
-          .cuda_ordinal = -1,
-          .threads = with.threads,
-          .host_threads = with.host_threads,
-          .deadline_ms = with.deadline.count(),
-          .budget_bytes = 0,
-          .deterministic = 0,
-          .reserved = 0,
-          .products = nullptr,
-          .attention_workspace_bytes = with.tuning.attention_workspace_bytes,
-          .nondeterministic_attention = 0,
-          .channel_priority = static_cast<std::int32_t>(with.tuning.channel_priority),
-          .nccl_min_ctas = with.nccl.min_ctas,
-          .nccl_max_ctas = with.nccl.max_ctas,
-          .nccl_windows = 0,
-          .spared_multiprocessors = with.tuning.spared_multiprocessors};
+/// Calls `visit(name, member in C, member in C++)` for every option that the structs share, with
+/// the last enumerator that C may give as a fourth argument. The texts of errors quote the name.
+template <class InC, class Visit>
+void for_each_option(InC& c, WorldOptions& with, const Visit& visit) {
+  visit("device", c.device, with.device, DeviceKind::cuda);
+  visit("cuda_ordinal", c.cuda_ordinal, with.cuda_ordinal);
+  visit("threads", c.threads, with.threads);
+  visit("host_threads", c.host_threads, with.host_threads);
+  visit("deadline_ms", c.deadline_ms, with.deadline);
+  visit("budget_bytes", c.budget_bytes, with.budget_bytes);
+  visit("deterministic", c.deterministic, with.deterministic);
+  visit("products", c.products, with.products);
+  visit("attention_workspace_bytes", c.attention_workspace_bytes,
+        with.tuning.attention_workspace_bytes);
+  visit("nondeterministic_attention", c.nondeterministic_attention,
+        with.nondeterministic_attention);
+  visit("channel_priority", c.channel_priority, with.tuning.channel_priority, StreamPriority::high);
+  visit("nccl_min_ctas", c.nccl_min_ctas, with.nccl.min_ctas);
+  visit("nccl_max_ctas", c.nccl_max_ctas, with.nccl.max_ctas);
+  visit("nccl_windows", c.nccl_windows, with.nccl.windows);
+  visit("spared_multiprocessors", c.spared_multiprocessors, with.tuning.spared_multiprocessors);
 }
 
-tessera_dtype to_c(DType dtype) {
-  return static_cast<tessera_dtype>(dtype) + TESSERA_FP32;
+template <class InC, class Visit>
+void for_each_option(InC& c, ModelOptions& with, const Visit& visit) {
+  visit("strategy", c.strategy, with.strategy, Strategy::hybrid);
+  visit("shard_group", c.shard_group, with.shard_group);
+  visit("compute", c.compute, with.compute);
+  visit("accumulate", c.accumulate, with.accumulate);
+  visit("checks", c.checks, with.checks, Checks::memory);
+  visit("inference", c.inference, with.purpose);
+  visit("remainders", c.remainders, with.master_weights);
+  visit("gradient", c.gradient, with.gradient);
+  visit("reduce", c.reduce, with.reduce);
+  visit("loss_scaling", c.loss_scaling, with.loss_scaling.mode, LossScaleMode::fixed);
+  visit("loss_scale_initial", c.loss_scale_initial, with.loss_scaling.initial);
+  visit("loss_scale_growth", c.loss_scale_growth, with.loss_scaling.growth);
+  visit("loss_scale_backoff", c.loss_scale_backoff, with.loss_scaling.backoff);
+  visit("loss_scale_minimum", c.loss_scale_minimum, with.loss_scaling.minimum);
+  visit("loss_scale_growth_interval", c.loss_scale_growth_interval,
+        with.loss_scaling.growth_interval);
+  visit("max_skips", c.max_skips, with.max_skips);
+  visit("prefetch", c.prefetch, with.prefetch);
+  visit("prefetch_backward", c.prefetch_backward, with.tuning.prefetch_backward);
+  visit("reshard", c.reshard, with.reshard, Reshard::after_backward);
+  visit("accumulate_mode", c.accumulate_mode, with.accumulate_mode, AccumulateMode::deferred);
+  visit("persist_elems", c.persist_elems, with.persist_elems);
+  visit("bucket_bytes", c.bucket_bytes, with.bucket_bytes);
+  visit("first_bucket_bytes", c.first_bucket_bytes, with.tuning.first_bucket_bytes);
+  visit("offload", c.offload, with.offload, Offload::state);
+  visit("offload_keep", c.offload_keep, with.offload_keep);
+  visit("align_elems", c.align_elems, with.align_elems);
+}
+
+template <class InC, class Visit>
+void for_each_option(InC& c, OptimizerOptions& with, const Visit& visit) {
+  visit("clip_norm", c.clip_norm, with.clip_norm);
+  visit("moments", c.moments, with.moments, MomentFormat::int8);
+  visit("round_stochastically", c.round_stochastically, with.rounding);
+  visit("rounding_seed", c.rounding_seed, with.rounding_seed);
+}
+
+/// The number of C that stands for no value: a device or a number of units may be 0, bytes not.
+template <class Value>
+constexpr int kNone = std::is_same_v<Value, int> ? -1 : 0;
+
+/// Writes an option to C.
+struct Write {
+  template <class InC, class Value, class... Last>
+  void operator()(const char* /*name*/, InC& c, const Value& value, Last... /*last*/) const {
+    if constexpr (std::is_same_v<Value, DType>) {
+      c = static_cast<tessera_dtype>(value) + TESSERA_FP32;
+    } else if constexpr (std::is_same_v<Value, std::chrono::milliseconds>) {
+      c = value.count();
+    } else if constexpr (!std::is_same_v<Value, std::string>) {
+      c = static_cast<InC>(value);
+    }
+  }
+  template <class InC, class Value>
+  void operator()(const char* /*name*/, InC& c, const std::optional<Value>& value) const {
+    c = value ? static_cast<InC>(*value) : static_cast<InC>(kNone<Value>);
+  }
+};
+
+/// Reads an option of C. An enumeration without a last enumerator has two values: it is a flag.
+struct Read {
+  Call call;
+
+  template <class Enum>
+  void operator()(const char* name, std::int32_t c, Enum& value, Enum last) const {
+    value = enumerator(call, name, c, last);
+  }
+  template <class InC, class Value>
+  void operator()(const char* name, InC c, Value& value) const {
+    if constexpr (std::is_same_v<Value, DType>) {
+      value = dtype_of(call, name, c);
+    } else if constexpr (std::is_enum_v<Value> || std::is_same_v<Value, bool>) {
+      value = static_cast<Value>(flag(call, name, c));
+    } else if constexpr (std::is_same_v<Value, std::string>) {
+      value = c == nullptr ? "" : c;
+    } else {
+      value = Value{c};
+    }
+  }
+  template <class InC, class Value>
+  void operator()(const char* /*name*/, InC c, std::optional<Value>& value) const {
+    if (!std::cmp_equal(c, kNone<Value>)) { value = c; }
+  }
+};
+
+/// The struct of C with the defaults of `Options`.
+template <class InC, class Options>
+InC defaults_of() {
+  Options with;
+  InC to = {};
+  to.size = sizeof to;
+  for_each_option(to, with, Write{});
+  return to;
+}
+
+tessera_world_options world_defaults() {
+  return defaults_of<tessera_world_options, WorldOptions>();
 }
 
 tessera_model_options model_defaults() {
-  const ModelOptions with;
-  return {.size = sizeof(tessera_model_options),
-          .strategy = static_cast<tessera_strategy>(with.strategy),
-          .shard_group = with.shard_group,
-          .compute = to_c(with.compute),
-          .accumulate = with.accumulate,
-          .checks = static_cast<std::int32_t>(with.checks),
-          .inference = 0,
-          .remainders = 0,
-          .gradient = to_c(with.gradient),
-          .reduce = to_c(with.reduce),
-          .loss_scaling = static_cast<std::int32_t>(with.loss_scaling.mode),
-          .loss_scale_initial = with.loss_scaling.initial,
-          .loss_scale_growth = with.loss_scaling.growth,
-          .loss_scale_backoff = with.loss_scaling.backoff,
-          .loss_scale_minimum = with.loss_scaling.minimum,
-          .loss_scale_growth_interval = with.loss_scaling.growth_interval,
-          .max_skips = with.max_skips,
-          .prefetch = with.prefetch,
-          .prefetch_backward = -1,
-          .reshard = static_cast<std::int32_t>(with.reshard),
-          .accumulate_mode = static_cast<std::int32_t>(with.accumulate_mode),
-          .persist_elems = with.persist_elems,
-          .bucket_bytes = with.bucket_bytes,
-          .first_bucket_bytes = with.tuning.first_bucket_bytes,
-          .offload = static_cast<std::int32_t>(with.offload),
-          .offload_keep = with.offload_keep,
-          .align_elems = with.align_elems,
-          .mesh_replicate = 0,
-          .mesh_shard = 0};
+  return defaults_of<tessera_model_options, ModelOptions>();
 }
 
 /// The fields of `rule` that the struct has as members.
@@ -115,12 +187,8 @@ void with_rule(Call call, std::int32_t number, const Work& work) {
 }
 
 tessera_optimizer_options optimizer_defaults(Call call, std::int32_t rule) {
-  const OptimizerOptions with;
-  tessera_optimizer_options to = {};
-  to.size = sizeof to;
+  auto to = defaults_of<tessera_optimizer_options, OptimizerOptions>();
   to.rule = rule;
-  to.clip_norm = with.clip_norm;
-  to.rounding_seed = with.rounding_seed;
   with_rule(call, rule, [&](const auto& numbers) { write_rule(numbers, to); });
   return to;
 }
@@ -156,23 +224,7 @@ WorldOptions world_options(Call call, const tessera_world_options* given) {
   const tessera_world_options from =
       given_or(call, "tessera_world_options", given, world_defaults());
   WorldOptions to;
-  to.device = enumerator(call, "device", from.device, DeviceKind::cuda);
-  if (from.cuda_ordinal != -1) { to.cuda_ordinal = from.cuda_ordinal; }
-  to.threads = from.threads;
-  to.host_threads = from.host_threads;
-  to.deadline = std::chrono::milliseconds{from.deadline_ms};
-  if (from.budget_bytes != 0) { to.budget_bytes = from.budget_bytes; }
-  to.deterministic = flag(call, "deterministic", from.deterministic);
-  if (from.products != nullptr) { to.products = from.products; }
-  to.tuning.attention_workspace_bytes = from.attention_workspace_bytes;
-  to.nondeterministic_attention =
-      flag(call, "nondeterministic_attention", from.nondeterministic_attention);
-  to.tuning.channel_priority =
-      enumerator(call, "channel_priority", from.channel_priority, StreamPriority::high);
-  to.nccl.min_ctas = from.nccl_min_ctas;
-  to.nccl.max_ctas = from.nccl_max_ctas;
-  to.nccl.windows = flag(call, "nccl_windows", from.nccl_windows);
-  to.tuning.spared_multiprocessors = from.spared_multiprocessors;
+  for_each_option(from, to, Read{call});
   require_zero(call, "tessera_world_options", from.reserved);
   return to;
 }
@@ -181,35 +233,8 @@ ModelOptions model_options(Call call, const tessera_model_options* given) {
   const tessera_model_options from =
       given_or(call, "tessera_model_options", given, model_defaults());
   ModelOptions to;
-  to.strategy = enumerator(call, "strategy", from.strategy, Strategy::hybrid);
-  to.shard_group = from.shard_group;
-  to.compute = dtype_of(call, "compute", from.compute);
-  to.accumulate = from.accumulate;
-  to.checks = enumerator(call, "checks", from.checks, Checks::memory);
-  to.purpose = flag(call, "inference", from.inference) ? Purpose::inference : Purpose::training;
+  for_each_option(from, to, Read{call});
   to.mesh = mesh_of(call, from);
-  to.master_weights =
-      flag(call, "remainders", from.remainders) ? MasterWeights::remainder : MasterWeights::fp32;
-  to.gradient = dtype_of(call, "gradient", from.gradient);
-  to.reduce = dtype_of(call, "reduce", from.reduce);
-  to.loss_scaling.mode = enumerator(call, "loss_scaling", from.loss_scaling, LossScaleMode::fixed);
-  to.loss_scaling.initial = from.loss_scale_initial;
-  to.loss_scaling.growth = from.loss_scale_growth;
-  to.loss_scaling.backoff = from.loss_scale_backoff;
-  to.loss_scaling.minimum = from.loss_scale_minimum;
-  to.loss_scaling.growth_interval = from.loss_scale_growth_interval;
-  to.max_skips = from.max_skips;
-  to.prefetch = from.prefetch;
-  if (from.prefetch_backward != -1) { to.tuning.prefetch_backward = from.prefetch_backward; }
-  to.reshard = enumerator(call, "reshard", from.reshard, Reshard::after_backward);
-  to.persist_elems = from.persist_elems;
-  to.accumulate_mode =
-      enumerator(call, "accumulate_mode", from.accumulate_mode, AccumulateMode::deferred);
-  to.bucket_bytes = from.bucket_bytes;
-  to.tuning.first_bucket_bytes = from.first_bucket_bytes;
-  to.offload = enumerator(call, "offload", from.offload, Offload::state);
-  to.offload_keep = from.offload_keep;
-  to.align_elems = from.align_elems;
   return to;
 }
 
@@ -223,11 +248,7 @@ OptimizerChoice optimizer_choice(Call call, const tessera_optimizer_options* giv
     choice.rule = read_rule<std::decay_t<decltype(numbers)>>(from);
   });
   OptimizerOptions& to = choice.options;
-  to.clip_norm = from.clip_norm;
-  to.moments = enumerator(call, "moments", from.moments, MomentFormat::int8);
-  to.rounding = flag(call, "round_stochastically", from.round_stochastically) ? Rounding::stochastic
-                                                                              : Rounding::nearest;
-  to.rounding_seed = from.rounding_seed;
+  for_each_option(from, to, Read{call});
   if (from.decays != nullptr) {
     to.decays = [decays = from.decays, user = from.decays_user](std::string_view name,
                                                                 const Shape& shape) {
