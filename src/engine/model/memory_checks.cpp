@@ -108,7 +108,7 @@ std::vector<std::uint64_t> MemoryChecks::hashes_of(std::size_t unit,
 
 void MemoryChecks::seal(std::size_t unit) {
   if (!plan(unit).trainable()) { return; }
-  units_.gradients().lane().flush();
+  units_.gradients().bucket().flush();
   world_.quiesce();
   seals_[unit] = Seal{opened_[unit], hashes_of(unit, opened_[unit]), was_in_slot_[unit]};
 }

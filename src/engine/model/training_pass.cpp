@@ -223,7 +223,7 @@ void TrainingPass::begin() {
     first_of_round_ = begun_;
   }
   if (begun_ == 0) {
-    units().gradients().lane().begin_step();
+    units().gradients().bucket().begin_step();
     for (LiveUnit& one : units()) { one.begin_step(); }
     if (search_ != nullptr) { search_->begin_step(); }
   }
@@ -260,7 +260,7 @@ void TrainingPass::end_first() {
   // first: they hold the slots that unused units need.
   for (std::size_t u = units().size(); u-- > 0;) { unit(u).complete_open_gradients(ending, last); }
   for (std::size_t u = units().size(); last && u-- > 0;) { unit(u).reduce_if_missing(); }
-  if (last) { units().gradients().lane().flush(); }
+  if (last) { units().gradients().bucket().flush(); }
   for (LiveUnit& one : units()) { one.forget_uses(ending); }
   in_flight_.erase(in_flight_.begin());
   if (ends_round) { order().end_round(); }

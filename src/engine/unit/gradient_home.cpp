@@ -3,12 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
-#include "engine/plan/slot_plan.hpp"
-#include "engine/unit/gradients_direct.hpp"
-#include "engine/unit/gradients_in_slots.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::engine {
@@ -112,16 +108,16 @@ void GradientHome::clear(GradientInit content) {
   }
 }
 
-void GradientHome::complete(bool last_micro_batch) {
+bool GradientHome::complete(bool last_micro_batch) {
   open_ = false;
   if (!plan_.trainable()) {
     reduced_ = true;
-    return;
+    return false;
   }
-  if (!leaves_each_time() && !last_micro_batch) { return; }
+  if (!leaves_each_time() && !last_micro_batch) { return false; }
   zero_unwritten();
   reduced_ = last_micro_batch;
-  lane_.reduce(*this);
+  return true;
 }
 
 void GradientHome::append_reductions(Batch& batch, Batch& across) {
@@ -169,95 +165,6 @@ void GradientHome::begin_export() {
   }
   lane_.submit(std::move(batch));
   lane_.settle();
-}
-
-// ----------------------------------------------------------------------------------------- pool
-
-namespace {
-
-bool reduces_in_slots(const ModelOptions& options) {
-  const bool every = resolve(options.accumulate_mode, options.strategy) == AccumulateMode::every;
-  if (options.accumulate > 1) { return every; }
-  return traits_of(options.strategy).gradients == Holding::sharded;
-}
-
-/// Whether finished units are all-reduced together: if they stay in place and travel in their own
-/// dtype.
-bool reduces_in_buckets(const UnitPlans& plans, const ModelOptions& options) {
-  const bool in_place = !reduces_in_slots(options);
-  const bool narrows =
-      std::ranges::any_of(plans, [](const UnitPlan& plan) { return plan.wire_bytes() > 0; });
-  return in_place && traits_of(options.strategy).optimizer == Holding::replicated && !narrows;
-}
-
-}  // namespace
-
-GradientPool::GradientPool(World& world, const UnitPlans& plans, Journal& journal,
-                           const ModelOptions& options, const Sharding& group, int pending)
-    : world_{world},
-      plans_{plans},
-      traits_{traits_of(options.strategy)},
-      in_slots_{reduces_in_slots(options)},
-      borrows_{traits_.gradients == Holding::rank0 && world.rank() != 0},
-      sizes_{options.tuning.first_bucket_bytes, options.bucket_bytes},
-      lane_{world, journal, group, reduces_in_buckets(plans, options) ? &sizes_ : nullptr} {
-  const SlotPlan wire = SlotPlan::make(plans, /*shared_slots=*/1, &UnitPlan::wire_bytes);
-  wire_ = Arena{
-      world.allocate(Category::reduce, wire.bytes(), "gradients on the wire", BufferUse::parts)};
-  wire_rings_ = wire.cut(world, Category::reduce, wire_, world.options().testing.poison);
-  wire_ring_ = wire.ring_of_unit;
-
-  std::size_t bytes = 0;
-  for (const UnitPlan& plan : plans) { bytes += Arena::need(kept_bytes(plan)); }
-  kept_ = borrows_ ? Arena{world.allocate(Category::reduce, bytes, "gradients for rank 0")}
-                   : Arena{world.allocate(Category::gradients, bytes, "gradients")};
-
-  make_host(options, group);
-  if (!in_slots_) { return; }
-  const SlotPlan slots = SlotPlan::make(plans, std::max(options.tuning.gradient_slots, pending),
-                                        &UnitPlan::gradient_bytes);
-  slots_ =
-      Arena{world.allocate(Category::reduce, slots.bytes(), "gradient slots", BufferUse::parts)};
-  rings_ = slots.cut(world, Category::reduce, slots_, gradient_poison(world, options.checks));
-  ring_ = slots.ring_of_unit;
-}
-
-std::size_t GradientPool::kept_bytes(const UnitPlan& plan) const {
-  if (in_slots_ && (plan.updated_on_host() || borrows_)) { return 0; }
-  const bool shards = in_slots_ && traits_.gradients == Holding::sharded;
-  return shards ? plan.gradient_shard_bytes() : plan.gradient_bytes();
-}
-
-void GradientPool::make_host(const ModelOptions& options, const Sharding& group) {
-  if (std::ranges::none_of(plans_, &UnitPlan::updated_on_host)) { return; }
-  HostGradientPool::Options host{.norms = in_slots_,
-                                 .accumulate = in_slots_ && options.accumulate > 1,
-                                 .shards = {group.normed_shard()},
-                                 .all_shards = group.data_ranks()};
-  if (traits_.optimizer == Holding::rank0) {
-    host.shards.resize(static_cast<std::size_t>(host.all_shards));
-    std::iota(host.shards.begin(), host.shards.end(), 0);
-  }
-  host_ = std::make_unique<HostGradientPool>(world_, plans_, host);
-}
-
-std::unique_ptr<GradientHome> GradientPool::make_home(std::size_t unit) {
-  const UnitPlan& plan = plans_[unit];
-  const std::size_t bytes = kept_bytes(plan);
-  const GradientHome::Parts parts{
-      .plan = plan,
-      .lane = lane_,
-      .traits = traits_,
-      .wire_ring = plan.wire_bytes() > 0 ? &wire_rings_[wire_ring_[unit]] : nullptr,
-      .host = plan.updated_on_host() ? &host_->of(unit) : nullptr,
-      .kept = bytes > 0 ? kept_.take(bytes) : nullptr};
-  if (in_slots_) { return std::make_unique<GradientsInSlots>(parts, rings_[ring_[unit]]); }
-  return std::make_unique<DirectGradients>(parts);
-}
-
-void GradientPool::settle() {
-  lane_.settle();
-  if (host_) { host_->settle(world_.compute_stream()); }
 }
 
 }  // namespace tessera::engine

@@ -10,7 +10,6 @@
 #include "engine/unit/host_gradients.hpp"
 #include "engine/unit/reduce_lane.hpp"
 #include "engine/unit/wire.hpp"
-#include "tessera/engine/model_options.hpp"
 #include "tessera/kernels/write.hpp"
 
 namespace tessera::engine {
@@ -62,8 +61,9 @@ class GradientHome {
   /// Throws ContractError if a gradient to be written in the scope of unit `scope`, named `name`,
   /// was not taken.
   void require_taken(std::size_t scope, std::string_view name) const;
-  /// The unit's gradients of this micro-batch are complete on the compute stream.
-  void complete(bool last_micro_batch);
+  /// The unit's gradients of this micro-batch are complete on the compute stream. Returns whether
+  /// they are to be reduced now.
+  [[nodiscard]] bool complete(bool last_micro_batch);
   /// Whether this step's reduction has been issued.
   [[nodiscard]] bool reduced() const noexcept { return reduced_; }
   /// Whether the parameter's gradient was taken in this step.
@@ -88,7 +88,7 @@ class GradientHome {
   /// Throws ContractError naming the slots that no micro-batch has released.
   virtual void require_slots_free() const {}
 
-  // Used by the lane once `complete` has handed it the gradients.
+  // Used by the bucket, once `complete` has returned true.
   [[nodiscard]] const std::string& unit_name() const noexcept { return plan_.name; }
   [[nodiscard]] std::size_t bytes() const { return plan_.gradient_bytes(); }
   /// Adds the reductions to `batch`, and to `across` the second one where there are several shard
@@ -155,58 +155,6 @@ class GradientHome {
   bool open_ = false;
   bool started_ = false;
   bool reduced_ = false;
-};
-
-/// What the gradient homes of a model's units share: the memory that they are cut from, and the
-/// lane that reduces gradients. It outlives them.
-///
-/// Memory: all of it taken in the constructor.
-class GradientPool {
- public:
-  /// `pending`: the most blocks whose gradients are pending at once.
-  GradientPool(World& world, const UnitPlans& plans, Journal& journal, const ModelOptions& options,
-               const Sharding& group, int pending);
-
-  /// Gradients are *direct* or *in slots*. Direct (ddp, zero1, dp; others when reduction is
-  /// deferred over micro-batches): backward adds into whole gradients that stay, and the last
-  /// micro-batch reduces them in place. In slots (zero2, zero3, hybrid; others when each of several
-  /// micro-batches is reduced): backward adds into a slot, which is reduced in place and then added
-  /// to what stays. Call it once for each unit, in declaration order.
-  [[nodiscard]] std::unique_ptr<GradientHome> make_home(std::size_t unit);
-
-  [[nodiscard]] ReduceLane& lane() noexcept { return lane_; }
-  /// Makes the compute stream wait for all reductions, and for copies to the host pool.
-  void settle();
-  /// Null if the host updates no unit.
-  [[nodiscard]] HostGradientPool* host() const noexcept { return host_.get(); }
-  /// The category of the memory that backward adds into.
-  [[nodiscard]] Category category() const noexcept {
-    return in_slots_ ? Category::reduce : Category::gradients;
-  }
-  [[nodiscard]] std::size_t persistent_bytes() const noexcept {
-    return borrows_ ? 0 : kept_.bytes();
-  }
-
- private:
-  [[nodiscard]] std::size_t kept_bytes(const UnitPlan& plan) const;
-  void make_host(const ModelOptions& options, const Sharding& group);
-  [[nodiscard]] BucketSizes bucket_sizes(const ModelOptions& options) const;
-
-  World& world_;
-  const UnitPlans& plans_;
-  StrategyTraits traits_;
-  bool in_slots_;
-  bool borrows_;  // from rank 0
-  BucketSizes sizes_;
-  ReduceLane lane_;
-  Arena kept_;   // gradients that stay, whole or sharded
-  Arena slots_;  // slots that backward adds into
-  std::vector<SlotRing> rings_;
-  std::vector<std::size_t> ring_;  // by unit
-  Arena wire_;                     // copies of a narrower dtype
-  std::vector<SlotRing> wire_rings_;
-  std::vector<std::size_t> wire_ring_;  // by unit
-  std::unique_ptr<HostGradientPool> host_;
 };
 
 }  // namespace tessera::engine

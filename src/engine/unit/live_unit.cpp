@@ -6,11 +6,13 @@
 namespace tessera::engine {
 
 LiveUnit::LiveUnit(const UnitPlan& plan, Stream compute, std::unique_ptr<ParameterHome> parameters,
-                   std::unique_ptr<GradientHome> gradients, std::unique_ptr<UpdateHome> update)
+                   std::unique_ptr<GradientHome> gradients, ReduceBucket* bucket,
+                   std::unique_ptr<UpdateHome> update)
     : plan_{plan},
       compute_{compute},
       parameters_{std::move(parameters)},
       gradients_{std::move(gradients)},
+      bucket_{bucket},
       update_{std::move(update)} {}
 
 void LiveUnit::bring() {
@@ -58,7 +60,11 @@ void LiveUnit::close(UseKind kind, int micro_batch, bool last) {
   --open_backward_scopes_;
   // The unit may still be in another scope: its own, or that of a unit with its aliases.
   const Uses of = uses(micro_batch);
-  if (of.backward == of.forward && open_backward_scopes_ == 0) { gradients_->complete(last); }
+  if (of.backward == of.forward && open_backward_scopes_ == 0) { complete_gradients(last); }
+}
+
+void LiveUnit::complete_gradients(bool last_micro_batch) {
+  if (gradients_->complete(last_micro_batch)) { bucket_->add(*gradients_); }
 }
 
 void LiveUnit::leave_parameters(UseKind kind) {
@@ -115,7 +121,7 @@ void LiveUnit::begin_step() {
 }
 
 void LiveUnit::complete_open_gradients(int micro_batch, bool last) {
-  if (gradients_->is_open() && gradients_of_ == micro_batch) { gradients_->complete(last); }
+  if (gradients_->is_open() && gradients_of_ == micro_batch) { complete_gradients(last); }
 }
 
 void LiveUnit::forget_uses(int micro_batch) {
@@ -126,7 +132,7 @@ void LiveUnit::reduce_if_missing() {
   if (gradients_->reduced()) { return; }
   await_update();
   gradients_->open_as_zero();
-  gradients_->complete(/*last_micro_batch=*/true);
+  complete_gradients(/*last_micro_batch=*/true);
 }
 
 }  // namespace tessera::engine

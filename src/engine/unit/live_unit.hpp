@@ -7,6 +7,7 @@
 #include "engine/plan/use_order.hpp"
 #include "engine/unit/gradient_home.hpp"
 #include "engine/unit/parameter_home.hpp"
+#include "engine/unit/reduce_bucket.hpp"
 #include "engine/unit/update_home.hpp"
 
 namespace tessera::engine {
@@ -22,10 +23,11 @@ namespace tessera::engine {
 /// Time: everything enqueues.
 class LiveUnit {
  public:
-  /// `gradients` and `update` are null in a model for inference. `compute`: the stream of the
-  /// trainer.
+  /// `gradients`, `bucket` and `update` are null in a model for inference. `compute`: the stream of
+  /// the trainer. `bucket`: where complete gradients go; it outlives the unit.
   LiveUnit(const UnitPlan& plan, Stream compute, std::unique_ptr<ParameterHome> parameters,
-           std::unique_ptr<GradientHome> gradients, std::unique_ptr<UpdateHome> update);
+           std::unique_ptr<GradientHome> gradients, ReduceBucket* bucket,
+           std::unique_ptr<UpdateHome> update);
 
   [[nodiscard]] const UnitPlan& plan() const noexcept { return plan_; }
   [[nodiscard]] const std::string& name() const noexcept { return plan_.name; }
@@ -86,6 +88,7 @@ class LiveUnit {
  private:
   void count(UseKind kind, int micro_batch);
   void await_update();
+  void complete_gradients(bool last_micro_batch);
   void leave_parameters(UseKind kind);
   [[nodiscard]] bool awaits_backward() const noexcept;
 
@@ -93,6 +96,7 @@ class LiveUnit {
   Stream compute_;
   std::unique_ptr<ParameterHome> parameters_;
   std::unique_ptr<GradientHome> gradients_;
+  ReduceBucket* bucket_;
   std::unique_ptr<UpdateHome> update_;
   bool gathered_ahead_ = false;
   int open_scopes_ = 0;

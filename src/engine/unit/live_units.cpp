@@ -16,7 +16,8 @@ LiveUnits::LiveUnits(World& world, const UnitPlans& plans, Journal& journal,
     auto gradients = gradients_ ? gradients_->make_home(u) : nullptr;
     auto update = updates_ ? updates_->make_home(u, *parameters, *gradients) : nullptr;
     units_.emplace_back(plans[u], world.compute_stream(), std::move(parameters),
-                        std::move(gradients), std::move(update));
+                        std::move(gradients), gradients_ ? &gradients_->bucket() : nullptr,
+                        std::move(update));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/unit/gradient_pool.hpp"
 #include "engine/unit/live_unit.hpp"
 
 namespace tessera::engine {
