@@ -140,7 +140,7 @@ TEST(SettleTest, CommLocalJoinsNoJob) {
 TEST(SettleTest, OnCudaAutoIsNcclInAJobElseThreads) {
   const auto settled = [](int ranks, const std::optional<LaunchedJob>& job) {
     Settings settings = asked(CommChoice::automatic, ranks);
-    settings.device = DeviceKind::cuda;
+    settings.world.device = DeviceKind::cuda;
     settings = settle(settings, job, /*has_mpi=*/true);
     return std::pair{settings.comm, settings.ranks};
   };
@@ -155,7 +155,7 @@ TEST(SettleTest, BlocksLeftToNcclNeedNoNccl) {
   Settings settings = asked(CommChoice::local, 2);
   settings.given = {"--nccl-min-ctas", "--nccl-max-ctas"};
   EXPECT_NO_THROW((void)settle(settings, {}, /*has_mpi=*/true));
-  settings.nccl.max_ctas = 8;
+  settings.world.nccl.max_ctas = 8;
   settings.changed = {"--nccl-max-ctas"};
   EXPECT_THROW((void)settle(settings, {}, /*has_mpi=*/true), ConfigError);
 }
@@ -163,9 +163,9 @@ TEST(SettleTest, BlocksLeftToNcclNeedNoNccl) {
 TEST(SettleTest, HybridsGroupsAreTheMachinesRanksIfTheLauncherSaysSo) {
   const auto group = [](std::optional<LaunchedJob> job, int ranks, int typed) {
     Settings settings = asked(CommChoice::automatic, ranks);
-    settings.strategy = Strategy::hybrid;
-    settings.shard_group = typed;
-    return settle(settings, job, /*has_mpi=*/true).shard_group;
+    settings.sharded.strategy = Strategy::hybrid;
+    settings.sharded.shard_group = typed;
+    return settle(settings, job, /*has_mpi=*/true).sharded.shard_group;
   };
   const auto refusal = [&](std::optional<LaunchedJob> job, int ranks, int typed) {
     try {
@@ -190,14 +190,14 @@ TEST(SettleTest, HybridsGroupsAreTheMachinesRanksIfTheLauncherSaysSo) {
       "has started on this one do not make up 4; give --shard-group S, one of 1, 2, 4");
   EXPECT_EQ(refusal(job, 0, 3),
             "`shard_group` is 3 and does not divide the number of ranks, 4: choose one of 1, 2, 4");
-  EXPECT_EQ(settle(asked(CommChoice::automatic, 0), job, true).shard_group, 0) << "ddp";
+  EXPECT_EQ(settle(asked(CommChoice::automatic, 0), job, true).sharded.shard_group, 0) << "ddp";
 }
 
 TEST(PlacementTest, DefaultGroupsAreMachinesOnEveryRank) {
   const auto refusal = [](std::vector<std::size_t> groups, std::string_view machines,
                           std::size_t rank = 0, bool typed = false) {
     Settings settings = asked(CommChoice::mpi, static_cast<int>(groups.size()));
-    settings.shard_group = static_cast<int>(groups[rank]);
+    settings.sharded.shard_group = static_cast<int>(groups[rank]);
     if (typed) { settings.given = {"--shard-group"}; }
     try {
       std::vector<std::string> by_rank;
@@ -279,7 +279,7 @@ TEST(SettleTest, AGraphNeedsACudaDeviceAndRanksApart) {
   const auto refusal = [](DeviceKind device, int ranks, const std::optional<LaunchedJob>& job,
                           std::int64_t steps = 3) {
     Settings settings = asked(CommChoice::automatic, ranks);
-    settings.device = device;
+    settings.world.device = device;
     settings.graph = true;
     settings.steps = steps;
     try {
@@ -297,7 +297,7 @@ TEST(SettleTest, AGraphNeedsACudaDeviceAndRanksApart) {
 TEST(SettleTest, WithoutALauncherSaysHowToStartTheSameCommandWithOne) {
   const auto refusal = [](int ranks) -> std::string {
     Settings settings = asked(CommChoice::nccl, ranks);
-    settings.device = DeviceKind::cuda;
+    settings.world.device = DeviceKind::cuda;
     settings.command_line = "tessera train --data text.txt --device cuda --comm nccl";
     try {
       (void)settle(settings, {}, /*has_mpi=*/true);
@@ -425,7 +425,7 @@ TEST(PromiseTest, LossesAreCheckedAgainstThePromiseOnly) {
   const double other = std::nextafter(2.0, 3.0);
   Settings settings;
   settings.ranks = 4;
-  settings.shard_group = 2;
+  settings.sharded.shard_group = 2;
   const std::vector<Strategy> plain = {Strategy::ddp, Strategy::zero3};
   EXPECT_EQ(judged(settings, plain, {{3, 2, none}, {3, 2, -none}}), "");
   EXPECT_THAT(judged(settings, plain, {{3, 2}, {3, other}}),
@@ -437,7 +437,7 @@ TEST(PromiseTest, LossesAreCheckedAgainstThePromiseOnly) {
   EXPECT_THAT(judged(settings, grouped, {{other, 2}, {3, 2}, {3, 2}}),
               ::testing::HasSubstr("hybrid and ddp differ from step 1 on"));
   for (const int whole : {1, 4}) {
-    settings.shard_group = whole;
+    settings.sharded.shard_group = whole;
     EXPECT_THAT(judged(settings, grouped, {{3, other}, {3, 2}, {3, 2}}),
                 ::testing::HasSubstr("hybrid and ddp differ from step 2 on"));
   }

@@ -27,8 +27,9 @@ std::vector<std::string> texts(const Settings& settings) {
   for (const Choice& choice : choices(settings)) {
     const Settings& s = choice.settings;
     all.push_back(fmt::format("{} {} {}x{} {} prefetch {}", choice.traffic,
-                              to_string(choice.strategy), s.batch, s.accumulate,
-                              to_string(resolve(s.accumulate_mode, choice.strategy)), s.prefetch));
+                              to_string(choice.strategy), s.batch, s.sharded.accumulate,
+                              to_string(resolve(s.sharded.accumulate_mode, choice.strategy)),
+                              s.sharded.prefetch));
   }
   return all;
 }
@@ -50,9 +51,9 @@ TEST(PlanSearch, KeepsGivenOptionsAndTheGlobalBatch) {
                                          "--prefetch", "3", "--accumulate-mode", "every"});
   std::vector<std::int64_t> batches;
   for (const Choice& choice : choices(settings)) {
-    EXPECT_EQ(choice.settings.prefetch, 3);
-    EXPECT_EQ(choice.settings.accumulate_mode, AccumulateMode::every);
-    EXPECT_EQ(choice.settings.batch * choice.settings.accumulate, 12);
+    EXPECT_EQ(choice.settings.sharded.prefetch, 3);
+    EXPECT_EQ(choice.settings.sharded.accumulate_mode, AccumulateMode::every);
+    EXPECT_EQ(choice.settings.batch * choice.settings.sharded.accumulate, 12);
     if (choice.strategy == Strategy::zero3) { batches.push_back(choice.settings.batch); }
   }
   EXPECT_EQ(batches, (std::vector<std::int64_t>{12, 6, 4, 3, 2, 1}));
@@ -64,7 +65,7 @@ TEST(PlanSearch, HybridIsTriedByWhatPassesBetweenItsGroups) {
     for (const Choice& choice : choices(settings_of(
              {"--ranks", "4", "--batch", "1", "--prefetch", "1", "--shard-group", group}))) {
       all.push_back(fmt::format("{}+{} {} of {}", choice.traffic, choice.within_group,
-                                to_string(choice.strategy), choice.settings.shard_group));
+                                to_string(choice.strategy), choice.settings.sharded.shard_group));
     }
     return all;
   };
@@ -83,10 +84,10 @@ TEST(PlanSearch, OverSeveralMicroBatchesHybridComesBeforeWhatReducesEachOfThem) 
   std::vector<std::string> all;
   for (const Choice& choice : choices(settings_of(
            {"--ranks", "4", "--batch", "2", "--prefetch", "1", "--shard-group", "2"}))) {
-    if (choice.settings.accumulate == 1) { continue; }
+    if (choice.settings.sharded.accumulate == 1) { continue; }
     all.push_back(
         fmt::format("{}+{} {} {}", choice.traffic, choice.within_group, to_string(choice.strategy),
-                    to_string(resolve(choice.settings.accumulate_mode, choice.strategy))));
+                    to_string(resolve(choice.settings.sharded.accumulate_mode, choice.strategy))));
   }
   EXPECT_THAT(all,
               testing::ElementsAre("2+0 ddp deferred", "2+0 zero1 deferred", "2+0 zero2 deferred",
@@ -106,16 +107,17 @@ TEST(PlanSearch, OffloadsTheOptimizerWhereNothingElseFits) {
   };
   const SearchResult none = found("1", {"--offload", "none"});
   const std::size_t least = none.nearest->plan.fullest().memory.peak_bytes;
-  EXPECT_EQ(found(std::to_string(least)).found->choice.settings.offload, Offload::none);
+  EXPECT_EQ(found(std::to_string(least)).found->choice.settings.sharded.offload, Offload::none);
 
   const std::string less = std::to_string(least - 1);
   EXPECT_FALSE(found(less, {"--offload", "none"}).found) << "what was typed stays";
   EXPECT_EQ(found("1", {"--offload", "activations"}).tried, none.tried);
   const SearchResult stateless = found("1", {"--optimizer", "sgd", "--momentum", "0"});
-  EXPECT_EQ(stateless.nearest->choice.settings.offload, Offload::none) << "nothing to take off";
+  EXPECT_EQ(stateless.nearest->choice.settings.sharded.offload, Offload::none)
+      << "nothing to take off";
   const SearchResult offloaded = found(less);
   ASSERT_TRUE(offloaded.found);
-  EXPECT_EQ(offloaded.found->choice.settings.offload, Offload::optimizer);
+  EXPECT_EQ(offloaded.found->choice.settings.sharded.offload, Offload::optimizer);
   EXPECT_GT(offloaded.tried, none.tried);
   EXPECT_GT(offloaded.found->plan.fullest().host_peak_bytes, 0U);
   EXPECT_THAT(command_line_of(offloaded.found->choice), testing::HasSubstr(" --offload optimizer"));
@@ -137,7 +139,7 @@ TEST(PlanSearch, ShardsBeforeItRecomputesAndRecomputesBeforeItOffloads) {
     const Settings& s = result.found->choice.settings;
     if (result.found->choice.strategy == Strategy::ddp) {
       steps.push_back(fmt::format("{} {}{}", s.recompute.describe(), s.head_rows,
-                                  s.offload == Offload::optimizer ? " offload" : ""));
+                                  s.sharded.offload == Offload::optimizer ? " offload" : ""));
     }
     budget = result.found->plan.fullest().memory.peak_bytes - 1;
   }
@@ -163,7 +165,7 @@ TEST(PlanSearch, InterleavesAPipelineThatHasTooFewMicroBatches) {
                              samples, "--prefetch", "1"});
     const Choice choice = choices(settings_of(more)).front();
     const Settings& s = choice.settings;
-    return fmt::format("{}x{}{}", s.batch, s.accumulate, describe_parallel(s));
+    return fmt::format("{}x{}{}", s.batch, s.sharded.accumulate, describe_parallel(s));
   };
   EXPECT_EQ(first("16", "16", {}), "1x16, schedule 1f1b");
   EXPECT_EQ(first("16", "8", {}), "1x8, schedule interleaved of 2 stages a rank");
@@ -184,7 +186,7 @@ std::vector<std::string> meshes(const char* ranks, const char* heads) {
        split_settings(settings_of({"--ranks", ranks, "--layers", "1", "--hidden", "60", "--heads",
                                    heads, "--batch", "1"}),
                       8)) {
-    all.push_back(mesh_words(split.mesh));
+    all.push_back(mesh_words(split.sharded.mesh));
   }
   return all;
 }
@@ -203,7 +205,7 @@ TEST(PlanSearch, SkipsInventedMeshesThatCannotBe) {
   const SearchResult result = search(settings_of(
       {"--model", "gpt2", "--ranks", "8", "--offload", "optimizer", "--budget", "300MiB"}));
   ASSERT_TRUE(result.found);
-  EXPECT_EQ(mesh_words(result.found->choice.settings.mesh).find("pipe"), std::string::npos);
+  EXPECT_EQ(mesh_words(result.found->choice.settings.sharded.mesh).find("pipe"), std::string::npos);
   EXPECT_LE(result.found->plan.fullest().memory.peak_bytes, std::size_t{300} << 20);
   EXPECT_NO_THROW((void)search(settings_of(
       {"--ranks", "4", "--offload", "activations", "--recompute", "block", "--budget", "4MiB"})))

@@ -79,7 +79,7 @@ TEST_F(Planner, PlansUnevenPartsAlongTensorAsTheyRun) {
     words.push_back(data.c_str());
     for (const std::string& word : variant) { words.push_back(word.c_str()); }
     const Settings asked = parse_command_line(words).settings;
-    expect_as_run(asked, asked.strategy);
+    expect_as_run(asked, asked.sharded.strategy);
   }
 }
 

@@ -318,9 +318,9 @@ TEST_F(Resume, AStepIsReportedBeforeACheckpointHoldsIt) {
   std::vector<const char*> raw;
   for (const std::string& word : words) { raw.push_back(word.c_str()); }
   const tools::Settings settings = tools::parse_command_line(raw).settings;
-  const tools::Job job = tools::prepare(settings, {settings.strategy});
+  const tools::Job job = tools::prepare(settings, {settings.sharded.strategy});
   std::vector<std::int64_t> reported;
-  (void)tools::run_training(job, settings.strategy, [&](const tools::StepRecord& record) {
+  (void)tools::run_training(job, settings.sharded.strategy, [&](const tools::StepRecord& record) {
     const auto step = static_cast<int>(record.report.step);
     EXPECT_FALSE(fs::exists(path("run/" + step_name(step)))) << step;
     reported.push_back(step);
@@ -524,7 +524,7 @@ TEST(DataPosition, ANewGlobalBatchBeginsBehindTheWindowsTaken) {
     tools::Settings settings;
     settings.ranks = ranks;
     settings.batch = batch;
-    settings.accumulate = 1;
+    settings.sharded.accumulate = 1;
     settings.seq = 8;
     return tools::Job{
         settings, settings.named_model(), {}, {}, std::make_shared<const Zeros>(100 * 8 + 1)};

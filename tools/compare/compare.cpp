@@ -32,11 +32,11 @@ RunResult run(const Job& job, Strategy strategy) {
 /// different orders, which would make the losses incomparable.
 AccumulateMode mode_of_all(const Settings& settings) {
   // A pipeline defers reductions under all strategies.
-  if (settings.accumulate == 1 || ranks_along(settings, "pipe") > 1) {
-    return settings.accumulate_mode;
+  if (settings.sharded.accumulate == 1 || ranks_along(settings, "pipe") > 1) {
+    return settings.sharded.accumulate_mode;
   }
   const bool every = std::ranges::any_of(settings.strategies, [&](Strategy strategy) {
-    return resolve(settings.accumulate_mode, strategy) == AccumulateMode::every;
+    return resolve(settings.sharded.accumulate_mode, strategy) == AccumulateMode::every;
   });
   return every ? AccumulateMode::every : AccumulateMode::deferred;
 }
@@ -46,7 +46,7 @@ AccumulateMode mode_of_all(const Settings& settings) {
 void compare(const Settings& asked) {
   Settings settings = asked;
   settings.strategies = strategies_on(asked, asked.strategies);
-  settings.accumulate_mode = mode_of_all(settings);
+  settings.sharded.accumulate_mode = mode_of_all(settings);
   const Job job = prepare(settings, settings.strategies);
   std::vector<RunResult> results;
   for (const Strategy strategy : settings.strategies) { results.push_back(run(job, strategy)); }

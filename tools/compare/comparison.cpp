@@ -28,7 +28,7 @@ Json json_of(const Settings& settings, const RankMemory& rank, const RankPlan& p
                {"peak_bytes", rank.peak_bytes},
                {"at_peak", tools::json_of(rank.at_peak)},
                {"model_state_bytes", tools::json_of(rank.state)}};
-  if (!settings.mesh.empty()) { json["place"] = place_json(settings, rank.rank); }
+  if (!settings.sharded.mesh.empty()) { json["place"] = place_json(settings, rank.rank); }
   add_host_pool(json, planned.host_peak_bytes, rank.host_peak_bytes);
   return json;
 }
@@ -62,7 +62,7 @@ Json json_of(const Job& job, const RunResult& result) {
   for (const RankMemory& rank : result.ranks) {
     const RankPlan& planned = job.planned(result.strategy, rank.rank);
     ranks.push_back(json_of(job.settings, rank, planned));
-    if (job.settings.offload == Offload::optimizer) {
+    if (job.settings.sharded.offload == Offload::optimizer) {
       ranks.back()["host_threads"] = rank.host_threads;
     }
   }
@@ -159,7 +159,7 @@ std::string describe(const Job& job) {
   const Settings& settings = job.settings;
   const nn::GPTConfig& config = job.model.config;
   const std::string threads =
-      settings.threads > 1 ? fmt::format(" of {} threads", settings.threads) : "";
+      settings.world.threads > 1 ? fmt::format(" of {} threads", settings.world.threads) : "";
   return fmt::format(
       "{}: {} parameters ({} layers, hidden {}, {} heads, vocab {}, seq {})\n"
       "{} ranks{}{}, {} samples a {} and micro-batch, {} micro-batches a step, {} "
@@ -167,12 +167,12 @@ std::string describe(const Job& job) {
       "{}{}\n{}",
       job.model.name, config.parameter_elems(), config.layers, config.hidden, config.heads,
       config.vocab, config.seq, settings.ranks, describe_ranks(settings), threads, settings.batch,
-      data_rank_word(settings), settings.accumulate, settings.steps, settings.seed,
+      data_rank_word(settings), settings.sharded.accumulate, settings.steps, settings.seed,
       describe_precision(settings) + describe_optimizer(settings),
       describe_forward(settings) + describe_groups(settings),
-      settings.accumulate > 1 ? fmt::format("accumulate mode {} under all strategies\n",
-                                            to_string(settings.accumulate_mode))
-                              : "");
+      settings.sharded.accumulate > 1 ? fmt::format("accumulate mode {} under all strategies\n",
+                                                    to_string(settings.sharded.accumulate_mode))
+                                      : "");
 }
 
 /// The first step whose losses differ in a bit; empty if none.
@@ -209,43 +209,47 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
         {"vocab", config.vocab},
         {"seq", config.seq}}},
       {"ranks", job.settings.ranks},
-      {"threads", job.settings.threads},
-      {"device", to_string(job.settings.device)},
+      {"threads", job.settings.world.threads},
+      {"device", to_string(job.settings.world.device)},
       {"comm", comm_name(job.settings)},
       {"graph", job.settings.graph},
-      {"deterministic", job.settings.deterministic},
-      {"channel_priority", to_string(job.settings.channel_priority)},
-      {"spared_multiprocessors", job.settings.spared_multiprocessors},
+      {"deterministic", job.settings.world.deterministic},
+      {"channel_priority", to_string(job.settings.world.tuning.channel_priority)},
+      {"spared_multiprocessors", job.settings.world.tuning.spared_multiprocessors},
       {"nccl",
-       {{"min_ctas", job.settings.nccl.min_ctas},
-        {"max_ctas", job.settings.nccl.max_ctas},
-        {"windows", job.settings.nccl.windows}}},
-      {"nondeterministic_attention", job.settings.nondeterministic_attention},
-      {"products", job.settings.products.empty() ? Json{} : Json(job.settings.products)},
+       {{"min_ctas", job.settings.world.nccl.min_ctas},
+        {"max_ctas", job.settings.world.nccl.max_ctas},
+        {"windows", job.settings.world.nccl.windows}}},
+      {"nondeterministic_attention", job.settings.world.nondeterministic_attention},
+      {"products",
+       job.settings.world.products.empty() ? Json{} : Json(job.settings.world.products)},
       {"batch", job.settings.batch},
-      {"accumulate", job.settings.accumulate},
-      {"accumulate_mode", to_string(job.settings.accumulate_mode)},
-      {"precision", to_string(job.settings.precision)},
-      {"gradient_dtype", to_string(job.settings.gradient_dtype)},
-      {"reduce_dtype", to_string(job.settings.reduce_dtype)},
-      {"loss_scaling", tessera::describe(job.settings.loss_scaling, job.settings.precision,
-                                         job.settings.gradient_dtype)},
-      {"max_skips", job.settings.max_skips},
+      {"accumulate", job.settings.sharded.accumulate},
+      {"accumulate_mode", to_string(job.settings.sharded.accumulate_mode)},
+      {"precision", to_string(job.settings.sharded.compute)},
+      {"gradient_dtype", to_string(job.settings.sharded.gradient)},
+      {"reduce_dtype", to_string(job.settings.sharded.reduce)},
+      {"loss_scaling",
+       tessera::describe(job.settings.sharded.loss_scaling, job.settings.sharded.compute,
+                         job.settings.sharded.gradient)},
+      {"max_skips", job.settings.sharded.max_skips},
       {"optimizer", to_string(job.settings.optimizer)},
-      {"moments", to_string(job.settings.moments)},
-      {"master_weights", to_string(job.settings.master_weights)},
+      {"moments", to_string(job.settings.update.moments)},
+      {"master_weights", to_string(job.settings.sharded.master_weights)},
       {"shard_group", shard_group_json(job.settings)},
-      {"prefetch", job.settings.prefetch},
-      {"prefetch_backward", job.settings.prefetch_backward.value_or(job.settings.prefetch)},
-      {"reshard", to_string(job.settings.reshard)},
-      {"persist_elems", job.settings.persist_elems},
-      {"norm_dtype", to_string(job.settings.norm_dtype.value_or(job.settings.precision))},
+      {"prefetch", job.settings.sharded.prefetch},
+      {"prefetch_backward",
+       job.settings.sharded.tuning.prefetch_backward.value_or(job.settings.sharded.prefetch)},
+      {"reshard", to_string(job.settings.sharded.reshard)},
+      {"persist_elems", job.settings.sharded.persist_elems},
+      {"norm_dtype", to_string(job.settings.norm_dtype.value_or(job.settings.sharded.compute))},
       {"recompute", job.settings.recompute.describe()},
       {"head_rows", job.settings.head_rows},
       {"offload", offload_name(job.settings)},
-      {"offload_keep", shortest(job.settings.offload_keep)},
+      {"offload_keep", shortest(job.settings.sharded.offload_keep)},
       {"dropout", shortest(job.settings.dropout)},
-      {"budget_bytes", job.settings.budget_bytes ? Json(*job.settings.budget_bytes) : Json()},
+      {"budget_bytes",
+       job.settings.world.budget_bytes ? Json(*job.settings.world.budget_bytes) : Json()},
       {"steps", job.settings.steps},
       {"seed", job.settings.seed},
       {"strategies", strategies}};
@@ -263,7 +267,7 @@ std::string comparison_text(const Job& job, const std::vector<RunResult>& result
 }
 
 std::string host_threads_line(const Job& job, const RunResult& result) {
-  if (job.settings.offload != Offload::optimizer) { return ""; }
+  if (job.settings.sharded.offload != Offload::optimizer) { return ""; }
   const auto [least, most] = std::ranges::minmax(
       result.ranks, {}, [](const RankMemory& rank) { return rank.host_threads; });
   const int a = least.host_threads;

@@ -65,11 +65,12 @@ std::string_view to_string(PipeSchedule schedule) noexcept {
 }
 
 int ranks_along(const Settings& settings, const char* dimension) {
-  return settings.mesh.empty() ? 1 : MeshShape{settings.mesh}.size(dimension);
+  return settings.sharded.mesh.empty() ? 1 : MeshShape{settings.sharded.mesh}.size(dimension);
 }
 
 int data_ranks(const Settings& settings) {
-  return settings.mesh.empty() ? settings.ranks : MeshShape{settings.mesh}.data_ranks();
+  return settings.sharded.mesh.empty() ? settings.ranks
+                                       : MeshShape{settings.sharded.mesh}.data_ranks();
 }
 
 std::string_view data_rank_word(const Settings& settings) {
@@ -77,14 +78,14 @@ std::string_view data_rank_word(const Settings& settings) {
 }
 
 int data_index(const Settings& settings, int rank) {
-  return settings.mesh.empty() ? rank : MeshShape{settings.mesh}.data_index(rank);
+  return settings.sharded.mesh.empty() ? rank : MeshShape{settings.sharded.mesh}.data_index(rank);
 }
 
 std::vector<PlaceRange> places_of(const Settings& settings, const std::vector<int>& ranks) {
   std::vector<PlaceRange> places;
   for (const char* const dimension : {"pipe", "tensor"}) {
     if (ranks_along(settings, dimension) == 1) { continue; }
-    const MeshGroups along = MeshShape{settings.mesh}.along({dimension});
+    const MeshGroups along = MeshShape{settings.sharded.mesh}.along({dimension});
     PlaceRange& range = places.emplace_back(PlaceRange{dimension, along.size(), 0});
     for (const int rank : ranks) {
       range.first = std::min(range.first, along.index_of(rank));
@@ -95,8 +96,9 @@ std::vector<PlaceRange> places_of(const Settings& settings, const std::vector<in
 }
 
 std::vector<int> pipe_ranks(const Settings& settings) {
-  return ranks_along(settings, "pipe") == 1 ? std::vector<int>{}
-                                            : MeshShape{settings.mesh}.along({"pipe"}).members(0);
+  return ranks_along(settings, "pipe") == 1
+             ? std::vector<int>{}
+             : MeshShape{settings.sharded.mesh}.along({"pipe"}).members(0);
 }
 
 int stages_of(const Settings& settings) {
@@ -122,7 +124,7 @@ std::function<pipeline::Schedule(int ranks, int micro_batches)> schedule_maker(
 }
 
 pipeline::Schedule schedule_of(const Settings& settings) {
-  return schedule_maker(settings)(ranks_along(settings, "pipe"), settings.accumulate);
+  return schedule_maker(settings)(ranks_along(settings, "pipe"), settings.sharded.accumulate);
 }
 
 void check_mesh_options(const Settings& settings) {
@@ -162,8 +164,8 @@ std::string describe_parallel(const Settings& settings) {
 }
 
 std::string parallel_words(const Settings& settings) {
-  if (settings.mesh.empty()) { return ""; }
-  std::string words = " --mesh " + mesh_words(settings.mesh);
+  if (settings.sharded.mesh.empty()) { return ""; }
+  std::string words = " --mesh " + mesh_words(settings.sharded.mesh);
   if (ranks_along(settings, "pipe") > 1 &&
       settings.pipe_schedule != PipeSchedule::one_forward_one_backward) {
     words += fmt::format(" --schedule {}", to_string(settings.pipe_schedule));

@@ -29,7 +29,8 @@ bool keeps_no_moments(const Settings& settings) {
 }
 
 DType dtype_of_norms(const Settings& settings) {
-  return settings.params ? settings.precision : settings.norm_dtype.value_or(settings.precision);
+  return settings.params ? settings.sharded.compute
+                         : settings.norm_dtype.value_or(settings.sharded.compute);
 }
 
 }  // namespace
@@ -90,10 +91,9 @@ Optimizer optimizer_of(const Settings& settings) {
 }
 
 OptimizerOptions optimizer_options(const Settings& settings) {
-  return {.clip_norm = settings.clip,
-          .moments = settings.moments,
-          .rounding = settings.rounding,
-          .rounding_seed = settings.seed};
+  OptimizerOptions options = settings.update;
+  options.rounding_seed = settings.seed;
+  return options;
 }
 
 bool can_offload(const Settings& settings, Offload what) {
@@ -101,11 +101,11 @@ bool can_offload(const Settings& settings, Offload what) {
   // Gradients that ranks along tensor or places along pipe add up stay on the device.
   const bool adds = ranks_along(settings, "pipe") > 1 || settings.sequence_parallel;
   const bool not_by_host =
-      adds || settings.master_weights != MasterWeights::fp32 || !settings.machine.empty();
+      adds || settings.sharded.master_weights != MasterWeights::fp32 || !settings.machine.empty();
   const bool refused =
-      settings.offload != Offload::none || settings.graph || (by_host && not_by_host);
+      settings.sharded.offload != Offload::none || settings.graph || (by_host && not_by_host);
   const DType norms = dtype_of_norms(settings);
-  const bool has_masters = settings.precision != DType::fp32 || norms != DType::fp32;
+  const bool has_masters = settings.sharded.compute != DType::fp32 || norms != DType::fp32;
   return !refused && (has_masters || !keeps_no_moments(settings));
 }
 
@@ -122,11 +122,13 @@ std::string describe_optimizer(const Settings& settings) {
   if (settings.optimizer != UpdateRule::adamw) {
     text = fmt::format(", {}", to_string(settings.optimizer));
   }
-  if (settings.moments != MomentFormat::fp32) {
-    text += fmt::format(", moments {}", to_string(settings.moments));
+  if (settings.update.moments != MomentFormat::fp32) {
+    text += fmt::format(", moments {}", to_string(settings.update.moments));
   }
-  if (settings.rounding == Rounding::stochastic) { text += ", rounded stochastically"; }
-  if (settings.master_weights == MasterWeights::remainder) { text += ", remainders of masters"; }
+  if (settings.update.rounding == Rounding::stochastic) { text += ", rounded stochastically"; }
+  if (settings.sharded.master_weights == MasterWeights::remainder) {
+    text += ", remainders of masters";
+  }
   return text;
 }
 
@@ -136,11 +138,11 @@ std::string optimizer_words(const Settings& settings) {
     words = fmt::format(" --optimizer {}", to_string(settings.optimizer));
   }
   if (settings.has("--momentum")) { words += fmt::format(" --momentum {}", settings.momentum); }
-  if (settings.moments != MomentFormat::fp32) {
-    words += fmt::format(" --moments {}", to_string(settings.moments));
+  if (settings.update.moments != MomentFormat::fp32) {
+    words += fmt::format(" --moments {}", to_string(settings.update.moments));
   }
-  if (settings.rounding == Rounding::stochastic) { words += " --rounding stochastic"; }
-  if (settings.master_weights == MasterWeights::remainder) {
+  if (settings.update.rounding == Rounding::stochastic) { words += " --rounding stochastic"; }
+  if (settings.sharded.master_weights == MasterWeights::remainder) {
     words += " --master-weights remainder";
   }
   return words;

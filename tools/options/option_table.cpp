@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
+#include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -32,50 +35,78 @@ constexpr std::int64_t kMostPlannedRanks = std::int64_t{1} << 20;
 constexpr std::int64_t kMostParameters = std::int64_t{1} << 50;  // the limit of ShardedModel
 constexpr std::int64_t kMostLayers = 65'536;                     // the limit of GPTConfig
 
+/// A member of the settings, or of a struct in them.
+template <auto... Path>
+auto& member(Settings& settings) {
+  return (settings.*....*Path);
+}
+
+template <class Value>
+struct Held {
+  using Type = Value;
+};
+template <class Value>
+struct Held<std::optional<Value>> {
+  using Type = Value;
+};
+/// The type of that member, or of the value that it may lack.
+template <auto... Path>
+using MemberType = typename Held<
+    std::remove_reference_t<decltype(member<Path...>(std::declval<Settings&>()))>>::Type;
+
 /// Stores an integer in [least, most] in a member.
-template <auto Member>
+template <auto... Path>
 Apply whole(std::int64_t least, std::int64_t most) {
   return [=](Settings& settings, const std::string& text) {
-    using T = std::remove_reference_t<decltype(settings.*Member)>;
-    settings.*Member = static_cast<T>(parse_whole(text, least, most));
+    member<Path...>(settings) = static_cast<MemberType<Path...>>(parse_whole(text, least, most));
   };
 }
 
 /// Stores any integer that the member can hold; the library checks the range.
-template <auto Member>
+template <auto... Path>
 Apply integer() {
-  using Limits =
-      std::numeric_limits<std::remove_reference_t<decltype(std::declval<Settings&>().*Member)>>;
-  return whole<Member>(Limits::min(), Limits::max());
+  using Limits = std::numeric_limits<MemberType<Path...>>;
+  return whole<Path...>(Limits::min(), Limits::max());
 }
 
 template <auto Member>
 Apply size(std::int64_t most) {
-  return [=](Settings& settings, const std::string& text) {
-    settings.*Member = parse_whole(text, 1, most);
-  };
+  return whole<Member>(1, most);
 }
 
-template <auto Member>
+template <auto... Path>
 Apply number(NumberRange range) {
   return [=](Settings& settings, const std::string& text) {
-    settings.*Member = parse_number(text, range);
+    member<Path...>(settings) = parse_number(text, range);
   };
 }
 
 constexpr NumberRange kFinite{.least = std::numeric_limits<float>::lowest()};
 
 /// Stores any finite number; the library checks the range.
-template <auto Member>
+template <auto... Path>
 Apply finite() {
-  return number<Member>(kFinite);
+  return number<Path...>(kFinite);
 }
 
-template <auto Member>
+/// Sets a switch's member.
+template <auto... Path>
+Apply on() {
+  return [](Settings& settings, const std::string& /*given*/) { member<Path...>(settings) = true; };
+}
+
+/// Stores what `parse`, a function of the library, makes of the text.
+template <auto... Path>
+Apply parsed(MemberType<Path...> (*parse)(std::string_view)) {
+  return
+      [=](Settings& settings, const std::string& text) { member<Path...>(settings) = parse(text); };
+}
+
+template <auto... Path>
 Apply path() {
   return [](Settings& settings, const std::string& text) {
     if (text.empty()) { throw ConfigError("is empty; give a path"); }
-    settings.*Member = text;
+    member<Path...>(settings) = text;
   };
 }
 
@@ -113,7 +144,7 @@ void set_rank_counts(Settings& settings, const std::string& text) {
 
 void set_offload(Settings& settings, const std::string& text) {
   settings.boundaries = nn::Boundaries::device;
-  settings.offload = Offload::none;
+  settings.sharded.offload = Offload::none;
   if (text == "none") { return; }
   std::vector<std::string> have;
   for (const std::string& entry : parse_list(text)) {
@@ -132,16 +163,16 @@ void set_offload(Settings& settings, const std::string& text) {
                       "optimizer,activations or state,activations",
                       entry));
     }
-    if (settings.offload != Offload::none) {
+    if (settings.sharded.offload != Offload::none) {
       throw ConfigError(
           "optimizer and state exclude each other: the update runs on the host, or on the device");
     }
-    settings.offload = entry == "state" ? Offload::state : Offload::optimizer;
+    settings.sharded.offload = entry == "state" ? Offload::state : Offload::optimizer;
   }
 }
 
 void set_mesh(Settings& settings, const std::string& text) {
-  settings.mesh = parse_mesh(text);
+  settings.sharded.mesh = parse_mesh(text);
 }
 
 void set_prompt_tokens(Settings& settings, const std::string& text) {
@@ -174,15 +205,8 @@ void set_channel_priority(Settings& settings, const std::string& text) {
   if (text != "usual" && text != "high") {
     throw ConfigError(fmt::format("'{}' is unknown; use usual or high", text));
   }
-  settings.channel_priority = text == "high" ? StreamPriority::high : StreamPriority::usual;
-}
-
-template <int NcclOptions::* member>
-Apply ctas() {
-  return [](Settings& settings, const std::string& text) {
-    using Limits = std::numeric_limits<int>;
-    settings.nccl.*member = static_cast<int>(parse_whole(text, Limits::min(), Limits::max()));
-  };
+  settings.world.tuning.channel_priority =
+      text == "high" ? StreamPriority::high : StreamPriority::usual;
 }
 
 void set_comm(Settings& settings, const std::string& text) {
@@ -204,22 +228,29 @@ void set_device(Settings& settings, const std::string& text) {
   if (text != "cpu" && text != "cuda") {
     throw ConfigError(fmt::format("'{}' is unknown; use cpu or cuda", text));
   }
-  settings.device = text == "cpu" ? DeviceKind::cpu : DeviceKind::cuda;
+  settings.world.device = text == "cpu" ? DeviceKind::cpu : DeviceKind::cuda;
+}
+
+void set_deadline(Settings& settings, const std::string& text) {
+  constexpr double ms_a_second = 1000;
+  const float seconds = parse_number(text, {.least_allowed = false, .below = 1e7});
+  settings.world.deadline =
+      std::chrono::milliseconds{std::max(std::llround(seconds * ms_a_second), 1LL)};
 }
 
 void set_budget(Settings& settings, const std::string& text) {
   const std::size_t bytes = parse_bytes(text);
   if (bytes == 0) { throw ConfigError("nothing fits in 0 bytes; give a size such as 24GiB"); }
-  settings.budget_bytes = bytes;
+  settings.world.budget_bytes = bytes;
 }
 
-template <auto Member>
+template <auto... Path>
 Apply dtype(const std::vector<std::string_view>& known) {
   return [=](Settings& settings, const std::string& text) {
     if (std::find(known.begin(), known.end(), text) == known.end()) {
       throw ConfigError(fmt::format("'{}' is unknown; use {}", text, fmt::join(known, ", ")));
     }
-    settings.*Member = parse_dtype(text);
+    member<Path...>(settings) = parse_dtype(text);
   };
 }
 
@@ -233,7 +264,7 @@ void set_loss_scale(Settings& settings, const std::string& text) {
     scaling.mode = LossScaleMode::fixed;
     scaling.initial = parse_number(text, kFinite);
   }
-  settings.loss_scaling = scaling;
+  settings.sharded.loss_scaling = scaling;
 }
 
 nn::Recompute recompute_of(const std::string& entry) {
@@ -337,7 +368,7 @@ std::vector<OptionRow> data_rows() {
        path<&Settings::tokens>()},
       {"--token-format", "data", "F", "detect",
        "detect (refuses files that do not look like tokens), or uint16 or uint32 without a header",
-       kBoth, set_token_format},
+       kBoth, set_token_format, "token_format"},
       {"--eval-data", "data", "PATH", "",
        "held-out data in the same format; its loss, without dropout, is logged as eval_loss",
        "train", path<&Settings::eval_data>()},
@@ -364,8 +395,7 @@ std::vector<OptionRow> parallel_rows() {
       {"--strategy", "parallel", "S", "ddp",
        "dp, ddp, zero1, zero2, zero3 (alias fsdp) or hybrid (zero3 within shard groups, replicas "
        "across them)",
-       "train sample",
-       [](Settings& s, const std::string& text) { s.strategy = parse_strategy(text); }},
+       "train sample", parsed<&Settings::sharded, &ModelOptions::strategy>(parse_strategy)},
       {"--strategies", "parallel", "S,S", "dp,ddp,zero1,zero2,zero3",
        "strategies to compare; hybrid too, with its default --shard-group", "compare",
        set_strategies},
@@ -380,11 +410,11 @@ std::vector<OptionRow> parallel_rows() {
       {"--shard-group", "parallel", "S", "",
        "under hybrid, neighbouring ranks that share one copy of the model states; a divisor of "
        "--ranks (default: the ranks of a machine)",
-       kRun, whole<&Settings::shard_group>(1, kMostRanks)},
+       kRun, whole<&Settings::sharded, &ModelOptions::shard_group>(1, kMostRanks), "shard_group"},
       {"--shard-group", "parallel", "S", "",
        "under hybrid, neighbouring ranks that share one copy of the model states; a divisor of "
        "--ranks",
-       kPlanned, whole<&Settings::shard_group>(1, kMostPlannedRanks)},
+       kPlanned, whole<&Settings::sharded, &ModelOptions::shard_group>(1, kMostPlannedRanks)},
       {"--mesh", "parallel", "D=N,D=N", "",
        "ranks along pipe (each has some of the layers), replicate, shard (among which zero1, "
        "zero2, zero3 and hybrid shard) and tensor (each has a part of every layer); neighbouring "
@@ -403,30 +433,28 @@ std::vector<OptionRow> parallel_rows() {
       {"--sequence-parallel", "parallel", "", "",
        "along tensor, compute norms and dropout on slices of the sequence: less memory, the same "
        "communication",
-       kAll, [](Settings& s, const std::string&) { s.sequence_parallel = true; }},
+       kAll, on<&Settings::sequence_parallel>(), "sequence_parallel"},
       {"--tensor-slices", "parallel", "K", "1",
        "slices of a layer's product along tensor; communication of one overlaps with the product "
        "of the next",
-       kAll, whole<&Settings::tensor_slices>(1, 1'024)},
+       kAll, whole<&Settings::tensor_slices>(1, 1'024), "tensor_slices"},
       {"--prefetch", "parallel", "P", "1", "units gathered ahead of the one in use", kEvery,
-       integer<&Settings::prefetch>()},
+       integer<&Settings::sharded, &ModelOptions::prefetch>(), "prefetch"},
       {"--prefetch-backward", "parallel", "P", "",
        "units gathered ahead in backward passes (default --prefetch)", kOneTraining,
-       [](Settings& s, const std::string& text) {
-         using Limits = std::numeric_limits<int>;
-         s.prefetch_backward = static_cast<int>(parse_whole(text, Limits::min(), Limits::max()));
-       }},
+       integer<&Settings::sharded, &ModelOptions::tuning, &ModelTuning::prefetch_backward>(),
+       "tuning.prefetch_backward"},
       {"--reshard", "parallel", "WHEN", "after-forward",
        "when zero3 and hybrid release gathered blocks: after-forward, or after-backward (more "
        "memory, one gather instead of two)",
-       kOneTraining, [](Settings& s, const std::string& text) { s.reshard = parse_reshard(text); }},
+       kOneTraining, parsed<&Settings::sharded, &ModelOptions::reshard>(parse_reshard), "reshard"},
       {"--persist", "parallel", "ELEMS", "0",
        "under zero3 and hybrid, units of at most ELEMS elements stay gathered until the next "
        "update",
-       kOneTraining, integer<&Settings::persist_elems>()},
+       kOneTraining, integer<&Settings::sharded, &ModelOptions::persist_elems>(), "persist_elems"},
       {"--device", "parallel", "D", "cpu",
        "device of the ranks: cpu or cuda (ranks that are threads take the GPUs in turn)", kRun,
-       set_device},
+       set_device, "device"},
       {"--comm", "parallel", "C", "auto",
        "local (ranks are threads), mpi or nccl (this process is one rank of a launcher's job, on "
        "cpu or cuda), or auto: the device's in a launcher's job, else local",
@@ -443,48 +471,50 @@ std::vector<OptionRow> parallel_rows() {
       {"--graph", "parallel", "", "",
        "on cuda, launch each step from the third on as one CUDA graph: the same results, shorter "
        "gaps between kernels",
-       kBoth, [](Settings& s, const std::string&) { s.graph = true; }},
+       kBoth, on<&Settings::graph>()},
       {"--deterministic", "parallel", "", "",
        "make nccl deterministic too, by its ring algorithm; everything else always is", kBoth,
-       [](Settings& s, const std::string&) { s.deterministic = true; }},
+       on<&Settings::world, &WorldOptions::deterministic>(), "deterministic"},
       {"--products", "parallel", "PATH", "",
        "on cuda, a file of cuBLASLt algorithms recorded by tessera_cuda_bench --choose (default: "
        "the first choice of cuBLASLt's heuristic)",
-       kBoth, path<&Settings::products>()},
+       kBoth, path<&Settings::world, &WorldOptions::products>(), "products"},
       {"--channel-priority", "parallel", "P", "usual",
        "on cuda, the priority of the gather and reduce streams: usual, or high (their thread "
        "blocks are scheduled before those of kernels)",
-       kBoth, set_channel_priority},
+       kBoth, set_channel_priority, "tuning.channel_priority"},
       {"--spare-multiprocessors", "parallel", "N", "0",
        "on cuda, multiprocessors that matrix products leave to collectives beside them", kBoth,
-       integer<&Settings::spared_multiprocessors>()},
+       integer<&Settings::world, &WorldOptions::tuning, &WorldTuning::spared_multiprocessors>(),
+       "tuning.spared_multiprocessors"},
       {"--nccl-min-ctas", "parallel", "N", "0",
        "with nccl, fewest thread blocks of a collective (1 to 64; 0: NCCL's choice)", kBoth,
-       ctas<&NcclOptions::min_ctas>()},
+       integer<&Settings::world, &WorldOptions::nccl, &NcclOptions::min_ctas>(), "nccl.min_ctas"},
       {"--nccl-max-ctas", "parallel", "N", "0",
        "with nccl, most thread blocks of a collective (1 to 64; 0: NCCL's choice)", kBoth,
-       ctas<&NcclOptions::max_ctas>()},
+       integer<&Settings::world, &WorldOptions::nccl, &NcclOptions::max_ctas>(), "nccl.max_ctas"},
       {"--nccl-windows", "parallel", "", "",
        "with nccl 2.27 and newer, register arenas as symmetric windows", kBoth,
-       [](Settings& s, const std::string&) { s.nccl.windows = true; }},
+       on<&Settings::world, &WorldOptions::nccl, &NcclOptions::windows>(), "nccl.windows"},
       {"--nondeterministic-attention", "parallel", "", "",
        "on cuda, let cuDNN add gradients of 16-bit attention in any order: faster, but runs and "
        "strategies differ in their last bits",
-       kAll, [](Settings& s, const std::string&) { s.nondeterministic_attention = true; }},
+       kAll, on<&Settings::world, &WorldOptions::nondeterministic_attention>(),
+       "nondeterministic_attention"},
       {"--deadline", "parallel", "SECONDS", "300",
        "a collective that a rank has not called by then ends the run and names the missing ranks",
-       kRun, number<&Settings::deadline>({.least_allowed = false, .below = 1e7})},
+       kRun, set_deadline, "deadline"},
       {"--threads", "parallel", "N", "1",
        "compute threads per rank; ranks times threads should not exceed the cores", kEvery,
-       integer<&Settings::threads>()},
+       integer<&Settings::world, &WorldOptions::threads>(), "threads"},
       {"--host-threads", "parallel", "N", "",
        "host threads with which a rank on cuda updates offloaded state (default: its share of the "
        "machine's cores)",
-       kBoth, integer<&Settings::host_threads>()},
+       kBoth, integer<&Settings::world, &WorldOptions::host_threads>(), "host_threads"},
       {"--budget", "parallel", "SIZE", "",
        "most memory of a rank: 24GiB, 80GB, bytes; a run that is planned to need more does not "
        "start",
-       kRun, set_budget},
+       kRun, set_budget, "budget_bytes"},
       {"--budget", "parallel", "SIZE", "",
        "most memory of a rank: 24GiB, 80GB, bytes. Without strategies: finds the cheapest "
        "strategy, micro-batch, accumulation with its mode, and prefetch that fit, for the same "
@@ -512,15 +542,14 @@ std::vector<OptionRow> training_rows() {
        "samples per rank in a micro-batch; ranks along tensor and pipe share them", kAll,
        whole<&Settings::batch>(1, most)},
       {"--accumulate", "training", "A", "1", "micro-batches per step", kAll,
-       whole<&Settings::accumulate>(1, most)},
+       whole<&Settings::sharded, &ModelOptions::accumulate>(1, most), "accumulate"},
       {"--accumulate-mode", "training", "M", "automatic",
        "when gradients are reduced: every (after each micro-batch), deferred (after the last one), "
        "or automatic (every for zero2, zero3 and hybrid; deferred along pipe)",
-       kAll,
-       [](Settings& s, const std::string& text) {
-         s.accumulate_mode = parse_accumulate_mode(text);
-       }},
-      {"--lr", "training", "X", "3e-4", "highest learning rate", kBoth, finite<&Settings::lr>()},
+       kAll, parsed<&Settings::sharded, &ModelOptions::accumulate_mode>(parse_accumulate_mode),
+       "accumulate_mode"},
+      {"--lr", "training", "X", "3e-4", "highest learning rate", kBoth, finite<&Settings::lr>(),
+       "lr"},
       {"--min-lr", "training", "X", "",
        "learning rate at the end of the cosine (default a tenth of --lr)", kBoth,
        number<&Settings::min_lr>({})},
@@ -528,55 +557,55 @@ std::vector<OptionRow> training_rows() {
        whole<&Settings::warmup>(0, most_steps)},
       {"--lr-schedule", "training", "S", "cosine", "cosine or constant", kBoth, set_schedule},
       {"--optimizer", "training", "O", "adamw", "adamw, adam, sgd or lion", kAll,
-       [](Settings& s, const std::string& text) { s.optimizer = parse_update_rule(text); }},
+       parsed<&Settings::optimizer>(parse_update_rule)},
       {"--moments", "training", "P", "fp32",
        "dtype of the optimizer's moments: fp32, bf16 (half the memory) or int8 (a quarter)", kAll,
-       [](Settings& s, const std::string& text) { s.moments = parse_moment_format(text); }},
+       parsed<&Settings::update, &OptimizerOptions::moments>(parse_moment_format), "moments"},
       {"--rounding", "training", "R", "nearest",
        "rounding of 16-bit parameters and moments: nearest or stochastic", kAll,
-       [](Settings& s, const std::string& text) { s.rounding = parse_rounding(text); }},
+       parsed<&Settings::update, &OptimizerOptions::rounding>(parse_rounding), "rounding"},
       {"--momentum", "training", "X", "0.9", "momentum of sgd; 0: none, and no state", kAll,
-       finite<&Settings::momentum>()},
+       finite<&Settings::momentum>(), "momentum"},
       {"--beta1", "training", "X", "0.9", "first beta of adamw, adam and lion", kBoth,
-       finite<&Settings::beta1>()},
+       finite<&Settings::beta1>(), "beta1"},
       {"--beta2", "training", "X", "0.95",
        "second beta (if not given: 0.999 for adam, 0.99 for lion)", kBoth,
-       finite<&Settings::beta2>()},
+       finite<&Settings::beta2>(), "beta2"},
       {"--eps", "training", "X", "1e-8", "epsilon of adamw and adam", kBoth,
-       finite<&Settings::eps>()},
+       finite<&Settings::eps>(), "eps"},
       {"--weight-decay", "training", "X", "0.1",
        "weight decay of tensors with two or more dimensions (if not given: 0 for adam, sgd and "
        "lion)",
-       kBoth, finite<&Settings::weight_decay>()},
+       kBoth, finite<&Settings::weight_decay>(), "weight_decay"},
       {"--clip", "training", "X", "1", "largest global gradient norm; 0 turns clipping off", kBoth,
-       finite<&Settings::clip>()},
+       finite<&Settings::update, &OptimizerOptions::clip_norm>(), "clip_norm"},
       {"--seed", "training", "N", "1", "seed of initial weights, sample order and dropout masks",
        kBoth, whole<&Settings::seed>(0, std::numeric_limits<std::int64_t>::max())},
       {"--precision", "sampling", "P", "fp32",
        "dtype of parameters and computation: fp32, bf16 or fp16", kSample,
-       dtype<&Settings::precision>({"fp32", "bf16", "fp16"})},
+       dtype<&Settings::sharded, &ModelOptions::compute>({"fp32", "bf16", "fp16"}), "compute"},
       {"--precision", "training", "P", "fp32",
        "dtype of parameters and computation: fp32, bf16 or fp16 (16 bits with fp32 master weights)",
-       kAll, dtype<&Settings::precision>({"fp32", "bf16", "fp16"})},
+       kAll, dtype<&Settings::sharded, &ModelOptions::compute>({"fp32", "bf16", "fp16"})},
       {"--master-weights", "training", "M", "fp32",
        "storage of master weights of bf16 parameters: fp32 (4 bytes each) or remainder (2 bytes: "
        "the lower half; the parameter holds the upper); results are equal",
-       kAll,
-       [](Settings& s, const std::string& text) { s.master_weights = parse_master_weights(text); }},
+       kAll, parsed<&Settings::sharded, &ModelOptions::master_weights>(parse_master_weights),
+       "master_weights"},
       {"--gradient-dtype", "training", "P", "fp32", "dtype of gradients: fp32, bf16 or fp16", kAll,
-       dtype<&Settings::gradient_dtype>({"fp32", "bf16", "fp16"})},
+       dtype<&Settings::sharded, &ModelOptions::gradient>({"fp32", "bf16", "fp16"}), "gradient"},
       {"--norm-dtype", "training", "P", "",
        "dtype of the norms' weights and biases: fp32, bf16 or fp16 (default --precision)", kAll,
        dtype<&Settings::norm_dtype>({"fp32", "bf16", "fp16"})},
       {"--reduce-dtype", "training", "P", "fp32", "dtype of gradients in collectives: fp32 or bf16",
-       kAll, dtype<&Settings::reduce_dtype>({"fp32", "bf16"})},
+       kAll, dtype<&Settings::sharded, &ModelOptions::reduce>({"fp32", "bf16"}), "reduce"},
       {"--loss-scale", "training", "S", "",
        "scale of the loss: dynamic, off, or a fixed number (default dynamic if --precision or "
        "--gradient-dtype is fp16, else off)",
-       kBoth, set_loss_scale},
+       kBoth, set_loss_scale, "loss_scaling loss_scaling.initial"},
       {"--max-skips", "training", "K", "25",
        "end the run after K skipped steps in a row (gradients that are not finite); 0: never",
-       kBoth, integer<&Settings::max_skips>()},
+       kBoth, integer<&Settings::sharded, &ModelOptions::max_skips>(), "max_skips"},
       {"--recompute", "training", "R", "none",
        "activations to recompute in backward: none, gelu (GELU's output), layer-norm (both norms' "
        "outputs), block (every layer; only its input is kept) or every:K (every K-th layer); "
@@ -590,11 +619,11 @@ std::vector<OptionRow> training_rows() {
        "what to move to host memory: none, optimizer (its state; the host updates), state (the "
        "same state; the device fetches and updates it), activations (the layers' inputs until "
        "backward), or optimizer,activations or state,activations",
-       kAll, set_offload},
+       kAll, set_offload, "offload"},
       {"--offload-keep", "training", "F", "0",
        "share of the optimizer's state that stays on the device with --offload optimizer or state, "
        "from 0 to below 1: whole units, the last first",
-       kAll, finite<&Settings::offload_keep>()},
+       kAll, finite<&Settings::sharded, &ModelOptions::offload_keep>(), "offload_keep"},
       {"--dropout", "training", "P", "0",
        "dropout probability of the embedding, of attention and of the layers' outputs to the "
        "residual stream",
@@ -618,12 +647,12 @@ std::vector<OptionRow> sampling_rows() {
        whole<&Settings::samples>(1, most)},
       {"--temperature", "sampling", "T", "1",
        "sampling temperature: above 1 more random, below 1 less; 0: always the most likely token",
-       kSample, finite<&Settings::temperature>()},
+       kSample, finite<&Settings::temperature>(), "temperature"},
       {"--top-k", "sampling", "K", "0", "sample from the K most likely tokens; 0: all", kSample,
-       integer<&Settings::top_k>()},
+       integer<&Settings::top_k>(), "top_k"},
       {"--top-p", "sampling", "P", "1",
        "sample from the most likely tokens with total probability P", kSample,
-       finite<&Settings::top_p>()},
+       finite<&Settings::top_p>(), "top_p"},
       {"--seed", "sampling", "N", "1", "seed of the samples", kSample,
        whole<&Settings::seed>(0, std::numeric_limits<std::int64_t>::max())},
   };
@@ -646,7 +675,7 @@ std::vector<OptionRow> checkpoint_rows() {
       {"--checkpoint-sync", "checkpoints", "", "",
        "make steps wait until files are written; by default they are written during later steps, "
        "from a copy in host memory",
-       "train plan", [](Settings& s, const std::string&) { s.checkpoint_sync = true; }},
+       "train plan", on<&Settings::checkpoint_sync>()},
       {"--checkpoint-keep", "checkpoints", "K", "2", "newest checkpoints to keep; 0: all", "train",
        whole<&Settings::checkpoint_keep>(0, 1'000'000)},
       {"--checkpoint-keep-every", "checkpoints", "M", "",
@@ -658,14 +687,14 @@ std::vector<OptionRow> checkpoint_rows() {
        "train", set_shard_size},
       {"--resume", "checkpoints", "", "",
        "resume from the newest checkpoint of --checkpoint DIR and train up to step --steps",
-       "train", [](Settings& s, const std::string&) { s.resume = true; }},
+       "train", on<&Settings::resume>()},
       {"--resume-from", "checkpoints", "PATH", "",
        "resume from PATH: a checkpoint, or the newest one of another run's folder", "train",
        path<&Settings::resume_from>()},
       {"--resume-moments", "checkpoints", "convert", "",
        "convert the optimizer's moments if the checkpoint has them in another format than "
        "--moments",
-       "train", set_resume_moments},
+       "train", set_resume_moments, "convert_moments"},
   };
 }
 
@@ -691,7 +720,7 @@ std::vector<OptionRow> output_rows() {
       {"--measure", "output", "", "",
        "train the models that fit this machine for two steps, with ranks as threads, and show "
        "measured beside planned memory",
-       "scale", [](Settings& s, const std::string&) { s.measure = true; }},
+       "scale", on<&Settings::measure>()},
       {"--report", "output", "FILE", "", "write a page with charts of memory, one step and losses",
        kBoth, path<&Settings::report>()},
       {"--report", "output", "FILE", "", "write a page with charts of memory", "plan",
@@ -701,7 +730,7 @@ std::vector<OptionRow> output_rows() {
       {"--trace", "output", "FILE", "", "", "compare plan", {}},
       {"--support", "output", "", "",
        "print which options work together, the text of docs/support.md", "doctor",
-       [](Settings& s, const std::string&) { s.support = true; }},
+       on<&Settings::support>()},
   };
 }
 

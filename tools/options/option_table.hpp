@@ -22,6 +22,9 @@ struct OptionRow {
   std::string_view help;      ///< empty: an option of train only, named in a refusal
   std::string_view commands;  ///< names of the commands that take it
   Apply apply;                ///< empty: not in this build
+  /// The library's names of the option, separated by spaces, which its messages quote. The first
+  /// row of an option has them.
+  std::string_view fields = {};
 };
 
 /// The group of options about files of options, which such files do not have.

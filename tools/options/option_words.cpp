@@ -1,63 +1,17 @@
 #include "tools/options/option_words.hpp"
 
-#include <algorithm>
-#include <array>
+#include <fmt/format.h>
+
 #include <cctype>
+#include <iterator>
+#include <sstream>
 #include <string_view>
-#include <utility>
+#include <vector>
+
+#include "tools/options/option_table.hpp"
 
 namespace tessera::tools {
 namespace {
-
-/// Fields of the library's structs, and the options that set them. The library quotes fields in
-/// backticks; fields that cannot be ordinary words are recognised without.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 45> kFields = {{
-    {"accumulate", "--accumulate"},
-    {"accumulate_mode", "--accumulate-mode"},
-    {"beta1", "--beta1"},
-    {"beta2", "--beta2"},
-    {"budget_bytes", "--budget"},
-    {"tuning.channel_priority", "--channel-priority"},
-    {"clip_norm", "--clip"},
-    {"compute", "--precision"},
-    {"convert_moments", "--resume-moments convert"},
-    {"deadline", "--deadline"},
-    {"deterministic", "--deterministic"},
-    {"device", "--device"},
-    {"eps", "--eps"},
-    {"gradient", "--gradient-dtype"},
-    {"host_threads", "--host-threads"},
-    {"loss_scaling", "--loss-scale"},
-    {"loss_scaling.initial", "--loss-scale"},
-    {"lr", "--lr"},
-    {"master_weights", "--master-weights"},
-    {"max_skips", "--max-skips"},
-    {"moments", "--moments"},
-    {"momentum", "--momentum"},
-    {"nccl.max_ctas", "--nccl-max-ctas"},
-    {"nccl.min_ctas", "--nccl-min-ctas"},
-    {"nccl.windows", "--nccl-windows"},
-    {"nondeterministic_attention", "--nondeterministic-attention"},
-    {"offload", "--offload"},
-    {"offload_keep", "--offload-keep"},
-    {"persist_elems", "--persist"},
-    {"prefetch", "--prefetch"},
-    {"tuning.prefetch_backward", "--prefetch-backward"},
-    {"products", "--products"},
-    {"reduce", "--reduce-dtype"},
-    {"reshard", "--reshard"},
-    {"rounding", "--rounding"},
-    {"sequence_parallel", "--sequence-parallel"},
-    {"shard_group", "--shard-group"},
-    {"tuning.spared_multiprocessors", "--spare-multiprocessors"},
-    {"temperature", "--temperature"},
-    {"tensor_slices", "--tensor-slices"},
-    {"threads", "--threads"},
-    {"token_format", "--token-format"},
-    {"top_k", "--top-k"},
-    {"top_p", "--top-p"},
-    {"weight_decay", "--weight-decay"},
-}};
 
 /// Whether `c` continues a word: a path may contain a field's name.
 bool belongs(char c) {
@@ -76,19 +30,32 @@ void replace(std::string& text, std::string_view from, std::string_view to) {
   }
 }
 
+std::vector<std::string> fields_of(const OptionRow& row) {
+  std::istringstream words{std::string{row.fields}};
+  return {std::istream_iterator<std::string>{words}, {}};
+}
+
 }  // namespace
 
 std::string with_options_for_fields(std::string message) {
-  for (const auto& [field, option] : kFields) {
-    replace(message, "`" + std::string{field} + "`", option);
-    if (field.find('_') != std::string_view::npos) { replace(message, field, option); }
+  for (const OptionRow& row : option_table()) {
+    // A value in small letters is the only one.
+    const bool has_one_value = !row.value.empty() && std::islower(row.value.front()) != 0;
+    const std::string option =
+        has_one_value ? fmt::format("{} {}", row.name, row.value) : std::string{row.name};
+    for (const std::string& field : fields_of(row)) {
+      replace(message, "`" + field + "`", option);
+      if (field.find('_') != std::string::npos) { replace(message, field, option); }
+    }
   }
   return message;
 }
 
-std::string_view field_of(std::string_view option) {
-  const auto found = std::ranges::find(kFields, option, &decltype(kFields)::value_type::second);
-  return found == kFields.end() ? std::string_view{} : found->first;
+std::string field_of(std::string_view option) {
+  for (const OptionRow& row : option_table()) {
+    if (row.name == option && !row.fields.empty()) { return fields_of(row).front(); }
+  }
+  return {};
 }
 
 }  // namespace tessera::tools

@@ -10,6 +10,6 @@ namespace tessera::tools {
 [[nodiscard]] std::string with_options_for_fields(std::string message);
 
 /// The field that `option` sets: "persist_elems" for "--persist". Empty if no field has it.
-[[nodiscard]] std::string_view field_of(std::string_view option);
+[[nodiscard]] std::string field_of(std::string_view option);
 
 }  // namespace tessera::tools

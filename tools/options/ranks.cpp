@@ -26,7 +26,7 @@ constexpr std::string_view kGetMpi =
 /// A job of one process has nothing to join where several ranks were asked for.
 CommChoice chosen(const Settings& asked, const std::optional<LaunchedJob>& job, bool has_mpi) {
   if (asked.comm != CommChoice::automatic) { return asked.comm; }
-  const bool cuda = asked.device == DeviceKind::cuda;
+  const bool cuda = asked.world.device == DeviceKind::cuda;
   const bool joins = job && (job->size > 1 || (asked.ranks <= 1 && (cuda || has_mpi)));
   if (!joins) { return CommChoice::local; }
   return cuda ? CommChoice::nccl : CommChoice::mpi;
@@ -85,7 +85,7 @@ void check_processes(const Settings& settings, const std::optional<LaunchedJob>&
 
 void check_graph(const Settings& settings) {
   if (!settings.graph) { return; }
-  if (settings.device != DeviceKind::cuda) {
+  if (settings.world.device != DeviceKind::cuda) {
     throw ConfigError(
         "--graph: only a CUDA device can be given a step as a graph; leave it out, "
         "or use --device cuda");
@@ -107,7 +107,7 @@ void check_graph(const Settings& settings) {
 }  // namespace
 
 void require_device(const Settings& settings) {
-  if (settings.device != DeviceKind::cuda) { return; }
+  if (settings.world.device != DeviceKind::cuda) { return; }
   const CudaMachine machine = cuda_machine();
   if (machine.devices.empty()) {
     throw ConfigError(fmt::format("--device cuda: {}", machine.problem));
@@ -122,7 +122,7 @@ Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_
   local ? check_local(asked) : check_processes(asked, job);
   if (asked.ranks == 0) { asked.ranks = local ? 1 : job->size; }
   check_mesh_options(asked);
-  asked.shard_group = settled_shard_group(asked, job);
+  asked.sharded.shard_group = settled_shard_group(asked, job);
   check_with_library(asked, strategies_of(asked), {asked.ranks});
   check_host_threads(asked);
   check_nccl(asked);
@@ -133,7 +133,8 @@ Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_
 
 Settings settle(const Settings& asked) {
   return in_turn([&] {
-    const auto job = asked.comm == CommChoice::local ? std::nullopt : launched_job(asked.device);
+    const auto job =
+        asked.comm == CommChoice::local ? std::nullopt : launched_job(asked.world.device);
     Settings settled = settle(asked, job, !mpi_version().empty());
     require_device(settled);
     return settled;

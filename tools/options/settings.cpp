@@ -52,15 +52,15 @@ Schedule Settings::schedule() const {
 }
 
 std::int64_t Settings::tokens_per_step() const {
-  return data_ranks(*this) * batch * accumulate * named_model().config.seq;
+  return data_ranks(*this) * batch * sharded.accumulate * named_model().config.seq;
 }
 
 namespace {
 
 /// The dtype in which gradients are reduced: the narrower of two.
 DType travelling(const Settings& settings) {
-  const bool rounds = size_of(settings.reduce_dtype) < size_of(settings.gradient_dtype);
-  return rounds ? settings.reduce_dtype : settings.gradient_dtype;
+  const bool rounds = size_of(settings.sharded.reduce) < size_of(settings.sharded.gradient);
+  return rounds ? settings.sharded.reduce : settings.sharded.gradient;
 }
 
 }  // namespace
@@ -72,19 +72,23 @@ std::string_view comm_name(const Settings& settings) {
 
 std::string describe_ranks(const Settings& settings) {
   std::vector<std::string_view> words;
-  if (settings.device != DeviceKind::cpu) { words.push_back(to_string(settings.device)); }
+  if (settings.world.device != DeviceKind::cpu) {
+    words.push_back(to_string(settings.world.device));
+  }
   if (comm_name(settings) != "local") { words.push_back(comm_name(settings)); }
   if (settings.graph) { words.push_back("graph"); }
-  if (settings.deterministic) { words.push_back("deterministic"); }
-  if (!settings.products.empty()) { words.push_back("recorded products"); }
-  if (settings.spared_multiprocessors > 0) { words.push_back("multiprocessors spared"); }
-  if (settings.nondeterministic_attention) { words.push_back("nondeterministic attention"); }
+  if (settings.world.deterministic) { words.push_back("deterministic"); }
+  if (!settings.world.products.empty()) { words.push_back("recorded products"); }
+  if (settings.world.tuning.spared_multiprocessors > 0) {
+    words.push_back("multiprocessors spared");
+  }
+  if (settings.world.nondeterministic_attention) { words.push_back("nondeterministic attention"); }
   return words.empty() ? "" : fmt::format(" ({})", fmt::join(words, ", "));
 }
 
 std::string_view offload_name(const Settings& settings) {
   const bool activations = settings.boundaries == nn::Boundaries::host;
-  switch (settings.offload) {
+  switch (settings.sharded.offload) {
     case Offload::optimizer:
       return activations ? "optimizer,activations" : "optimizer";
     case Offload::state:
@@ -98,8 +102,8 @@ std::string_view offload_name(const Settings& settings) {
 std::string offload_words(const Settings& settings) {
   if (offload_name(settings) == "none") { return ""; }
   std::string words = fmt::format(" --offload {}", offload_name(settings));
-  if (settings.offload_keep > 0) {
-    words += fmt::format(" --offload-keep {}", settings.offload_keep);
+  if (settings.sharded.offload_keep > 0) {
+    words += fmt::format(" --offload-keep {}", settings.sharded.offload_keep);
   }
   return words;
 }
@@ -113,38 +117,42 @@ std::string describe_forward(const Settings& settings) {
   if (offload_name(settings) != "none") {
     text += fmt::format(", offload {}", offload_name(settings));
   }
-  if (settings.offload_keep > 0) {
-    text += fmt::format(" (but for {:g} %)", 100 * settings.offload_keep);
+  if (settings.sharded.offload_keep > 0) {
+    text += fmt::format(" (but for {:g} %)", 100 * settings.sharded.offload_keep);
   }
   if (settings.dropout > 0) { text += fmt::format(", dropout {}", settings.dropout); }
   return text;
 }
 
 std::string describe_precision(const Settings& settings) {
-  const bool plain = settings.precision == DType::fp32 && settings.gradient_dtype == DType::fp32 &&
-                     settings.reduce_dtype == DType::fp32;
-  return plain ? "fp32"
-               : fmt::format("{} (gradients {}, reduced in {})", to_string(settings.precision),
-                             to_string(settings.gradient_dtype), to_string(travelling(settings)));
+  const bool plain = settings.sharded.compute == DType::fp32 &&
+                     settings.sharded.gradient == DType::fp32 &&
+                     settings.sharded.reduce == DType::fp32;
+  return plain
+             ? "fp32"
+             : fmt::format("{} (gradients {}, reduced in {})", to_string(settings.sharded.compute),
+                           to_string(settings.sharded.gradient), to_string(travelling(settings)));
 }
 
 void check_reduce_dtype(const Settings& settings) {
-  if (!settings.has("--reduce-dtype") || travelling(settings) == settings.reduce_dtype) { return; }
+  if (!settings.has("--reduce-dtype") || travelling(settings) == settings.sharded.reduce) {
+    return;
+  }
   throw ConfigError(
       fmt::format("--reduce-dtype {} has no effect: gradients of {} travel as they are; leave it "
                   "out, or use --gradient-dtype fp32",
-                  to_string(settings.reduce_dtype), to_string(settings.gradient_dtype)));
+                  to_string(settings.sharded.reduce), to_string(settings.sharded.gradient)));
 }
 
 void check_host_threads(const Settings& settings) {
-  if (!settings.has("--host-threads") || settings.offload == Offload::optimizer) { return; }
+  if (!settings.has("--host-threads") || settings.sharded.offload == Offload::optimizer) { return; }
   throw ConfigError(
       "--host-threads has no effect: the host updates nothing; leave it out, or use --offload "
       "optimizer");
 }
 
 void check_device(const Settings& settings) {
-  const bool cuda = settings.device == DeviceKind::cuda;
+  const bool cuda = settings.world.device == DeviceKind::cuda;
   if (settings.comm == CommChoice::mpi && cuda) {
     throw ConfigError(
         "--comm mpi: processes on CUDA devices are joined by NCCL; leave --comm out, or use nccl");
@@ -166,10 +174,10 @@ void check_planned(const Settings& settings) {
   counts.push_back(settings.ranks);
   const int ranks = std::ranges::max(counts);
   if (settings.comm == CommChoice::local && ranks > kMostThreadRanks) {
-    throw ConfigError(
-        fmt::format("--comm local: one process can have at most {} ranks, not {}; leave it out, or "
-                    "use --comm {}",
-                    kMostThreadRanks, ranks, settings.device == DeviceKind::cuda ? "nccl" : "mpi"));
+    throw ConfigError(fmt::format(
+        "--comm local: one process can have at most {} ranks, not {}; leave it out, or "
+        "use --comm {}",
+        kMostThreadRanks, ranks, settings.world.device == DeviceKind::cuda ? "nccl" : "mpi"));
   }
   check_reduce_dtype(settings);
   check_mesh_options(settings);

@@ -9,18 +9,13 @@
 #include <vector>
 
 #include "tessera/base/dtype.hpp"
-#include "tessera/base/moment_format.hpp"
-#include "tessera/base/rounding.hpp"
-#include "tessera/comm/nccl_options.hpp"
 #include "tessera/data/token_source.hpp"
-#include "tessera/device/device.hpp"
-#include "tessera/engine/loss_scaling.hpp"
-#include "tessera/engine/master_weights.hpp"
-#include "tessera/engine/strategy.hpp"
+#include "tessera/engine/model_options.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/gpt_config.hpp"
+#include "tessera/optim/optimizer.hpp"
 #include "tessera/optim/schedule.hpp"
-#include "tessera/world/mesh_shape.hpp"
+#include "tessera/world/world_options.hpp"
 
 namespace tessera::tools {
 
@@ -56,6 +51,10 @@ inline constexpr std::int64_t kStepsBeforeGraphs = 2;
 /// The user's request, one member per option. The defaults are in the table of options
 /// (option_table.hpp), not here; members without an option in a command have train's default.
 struct Settings {
+  // what the library is given; for one strategy, see library_options.hpp
+  WorldOptions world;
+  ModelOptions sharded;  ///< its `shard_group` is hybrid's, and its `mesh` every strategy's
+  OptimizerOptions update;
   // model
   std::optional<std::string> model;
   std::optional<std::int64_t> layers, hidden, heads, vocab, seq;
@@ -67,60 +66,30 @@ struct Settings {
   std::string tokens;
   TokenFormat token_format = TokenFormat::detect;
   // parallel
-  int ranks = 0;                        ///< 0: the size of the job, or one
-  std::vector<int> rank_counts;         ///< several counts, for scale
-  DeviceKind device = DeviceKind::cpu;  ///< device that ranks run on, or that is planned for
+  int ranks = 0;                 ///< 0: the size of the job, or one
+  std::vector<int> rank_counts;  ///< several counts, for scale
   CommChoice comm{};
   bool graph = false;  ///< steps from kStepsBeforeGraphs on are launched as CUDA graphs
-  bool deterministic = false;
-  std::string products;  ///< a file of recorded algorithms; empty: cuBLASLt's heuristic chooses
-  StreamPriority channel_priority{};
-  int spared_multiprocessors = 0;  ///< that products leave to collectives
-  NcclOptions nccl;
-  bool nondeterministic_attention = false;
-  int threads = 0;
-  float deadline = 0;  ///< of a collective, in seconds
-  Strategy strategy{};
   std::vector<Strategy> strategies;
-  int shard_group = 0;        ///< of hybrid; 0: the ranks of a machine, or no hybrid
-  std::vector<MeshDim> mesh;  ///< of every strategy; empty: the strategy's own
   PipeSchedule pipe_schedule{};
   int chunks = 0;  ///< stages per rank
   bool sequence_parallel = false;
   int tensor_slices = 0;  ///< of a product, which overlap with its communication
-  int prefetch = 0;
-  std::optional<int> prefetch_backward;
-  Reshard reshard{};
-  std::int64_t persist_elems = 0;
-  std::optional<std::size_t> budget_bytes;  ///< the most that a rank may hold
   // training
   std::int64_t steps = 0;
   std::int64_t batch = 0;
-  int accumulate = 0;
-  AccumulateMode accumulate_mode{};
-  DType precision{};  ///< of parameters and computation
-  DType gradient_dtype{};
-  std::optional<DType> norm_dtype;  ///< of the norms' parameters, if not `precision`
-  MasterWeights master_weights{};
-  DType reduce_dtype{};
-  LossScaling loss_scaling;
-  std::int64_t max_skips = 0;
+  std::optional<DType> norm_dtype;  ///< of the norms' parameters, if not `sharded.compute`
   nn::Recompute recompute;
   std::int64_t head_rows = 0;  ///< of logits at a time; 0: all
   float dropout = 0;
   nn::Boundaries boundaries{};
-  Offload offload{};
-  float offload_keep = 0;  ///< fraction of what `offload` moves that stays on the device
-  int host_threads = 0;    ///< threads that update on the host; 0: the rank's share of the cores
   UpdateRule optimizer{};
-  MomentFormat moments{};
-  Rounding rounding{};  ///< of 16-bit parameters and moments
   float momentum = 0;
   float lr = 0;
   std::optional<float> min_lr;
   std::int64_t warmup = 0;
   ScheduleShape lr_schedule{};
-  float beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0, clip = 0;
+  float beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
   std::uint64_t seed = 0;
   bool shuffle = true;
   std::string eval_data;  ///< held-out data whose loss is measured at intervals

@@ -65,7 +65,8 @@ std::vector<Strategy> strategies_on(const Settings& settings, std::vector<Strate
 
 void check_planned_groups(const Settings& settings, const std::vector<Strategy>& strategies,
                           const std::vector<int>& ranks) {
-  if (has_hybrid(strategies) && settings.shard_group == 0 && settings.mesh.empty()) {
+  if (has_hybrid(strategies) && settings.sharded.shard_group == 0 &&
+      settings.sharded.mesh.empty()) {
     throw ConfigError(
         "hybrid: a plan does not know which ranks share a machine; give --shard-group S, the ranks "
         "that share one copy of the model states, such as 8");
@@ -74,14 +75,16 @@ void check_planned_groups(const Settings& settings, const std::vector<Strategy>&
 }
 
 int settled_shard_group(const Settings& settings, const std::optional<LaunchedJob>& job) {
-  if (!has_hybrid(strategies_of(settings))) { return settings.shard_group; }
-  if (settings.shard_group > 0 || !settings.mesh.empty()) { return settings.shard_group; }
+  if (!has_hybrid(strategies_of(settings))) { return settings.sharded.shard_group; }
+  if (settings.sharded.shard_group > 0 || !settings.sharded.mesh.empty()) {
+    return settings.sharded.shard_group;
+  }
   const bool threads = settings.comm == CommChoice::local || !job;
   return threads ? settings.ranks : ranks_of_machine(*job);
 }
 
 Placement placement_of(World& world, const Settings& settings) {
-  return {every_rank(world, static_cast<std::size_t>(settings.shard_group)),
+  return {every_rank(world, static_cast<std::size_t>(settings.sharded.shard_group)),
           machines_of_ranks(world)};
 }
 
@@ -95,7 +98,7 @@ void check_placement(const Settings& settings, const Placement& placement) {
         "rank {}; {}, or start as many on each",
         groups.front(), *other, other - groups.begin(), remedy(settings.ranks)));
   }
-  const auto group = static_cast<std::size_t>(settings.shard_group);
+  const auto group = static_cast<std::size_t>(settings.sharded.shard_group);
   if (group == 0) { return; }
   const auto of_one = [&](std::size_t first) {
     return std::ranges::all_of(std::span{machines}.subspan(first, group),
@@ -112,22 +115,23 @@ void check_placement(const Settings& settings, const Placement& placement) {
 }
 
 std::string describe_strategy(const Settings& settings, Strategy strategy) {
-  if (!settings.mesh.empty()) {
-    return fmt::format("{} on mesh {}{}", to_string(strategy), MeshShape{settings.mesh}.to_string(),
-                       describe_parallel(settings));
+  if (!settings.sharded.mesh.empty()) {
+    return fmt::format("{} on mesh {}{}", to_string(strategy),
+                       MeshShape{settings.sharded.mesh}.to_string(), describe_parallel(settings));
   }
   const std::string groups = strategy == Strategy::hybrid
-                                 ? fmt::format(" in groups of {}", settings.shard_group)
+                                 ? fmt::format(" in groups of {}", settings.sharded.shard_group)
                                  : std::string{};
   return fmt::format("{}{}", to_string(strategy), groups);
 }
 
 std::string describe_groups(const Settings& settings) {
-  if (!settings.mesh.empty()) {
-    return fmt::format(", on mesh {}{}", MeshShape{settings.mesh}.to_string(),
+  if (!settings.sharded.mesh.empty()) {
+    return fmt::format(", on mesh {}{}", MeshShape{settings.sharded.mesh}.to_string(),
                        describe_parallel(settings));
   }
-  return settings.shard_group > 0 ? ", " + describe_strategy(settings, Strategy::hybrid) : "";
+  return settings.sharded.shard_group > 0 ? ", " + describe_strategy(settings, Strategy::hybrid)
+                                          : "";
 }
 
 }  // namespace tessera::tools

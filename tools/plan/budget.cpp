@@ -45,8 +45,10 @@ std::string state_remedy(const CategoryBytes& bytes, const Settings& settings, S
   const bool one = tried == Tried::one_strategy;
   const bool in_groups = shards_in_groups(settings, strategy);
   std::vector<std::string_view> remedies;
-  if (one && in_groups && settings.mesh.empty()) { remedies = {"a larger --shard-group", "zero3"}; }
-  if (one && in_groups && !settings.mesh.empty()) {
+  if (one && in_groups && settings.sharded.mesh.empty()) {
+    remedies = {"a larger --shard-group", "zero3"};
+  }
+  if (one && in_groups && !settings.sharded.mesh.empty()) {
     remedies = {"a --mesh with more ranks along shard"};
   }
   if (one && !gathers(strategy)) { remedies = {"a strategy that shards more"}; }
@@ -62,10 +64,11 @@ std::string state_remedy(const CategoryBytes& bytes, const Settings& settings, S
 
 std::string_view gather_remedy(const Settings& settings, Strategy strategy) {
   if (!gathers(strategy)) { return "smaller units (more and narrower layers)"; }
-  if (settings.reshard == Reshard::after_backward) { return "--reshard after-forward"; }
-  if (settings.persist_elems > 0) { return "a smaller --persist"; }
-  return settings.prefetch > 0 ? "a smaller --prefetch, or smaller units (more and narrower layers)"
-                               : "smaller units (more and narrower layers)";
+  if (settings.sharded.reshard == Reshard::after_backward) { return "--reshard after-forward"; }
+  if (settings.sharded.persist_elems > 0) { return "a smaller --persist"; }
+  return settings.sharded.prefetch > 0
+             ? "a smaller --prefetch, or smaller units (more and narrower layers)"
+             : "smaller units (more and narrower layers)";
 }
 
 }  // namespace
@@ -92,11 +95,11 @@ std::string advice(const StrategyPlan& plan, const Settings& settings, Tried tri
 }
 
 void require_budget(const StrategyPlan& plan, const Settings& settings) {
-  if (!settings.budget_bytes || fits(plan, *settings.budget_bytes)) { return; }
+  if (!settings.world.budget_bytes || fits(plan, *settings.world.budget_bytes)) { return; }
   const RankPlan& rank = plan.fullest();
   throw OutOfMemory(fmt::format(
       "--budget {}: under {} rank {} would hold {}\nuse {}; tessera plan --budget finds what fits",
-      format_bytes(*settings.budget_bytes), to_string(plan.strategy), rank.rank,
+      format_bytes(*settings.world.budget_bytes), to_string(plan.strategy), rank.rank,
       describe(rank.memory.at_peak), advice(plan, settings, Tried::one_strategy)));
 }
 

@@ -26,7 +26,7 @@ Settings split(const Settings& settings, int tensor, int pipe) {
   // Each data rank replaces `parts` ranks.
   if (!settings.params) { split.batch = settings.batch * parts; }
   const auto add = [&](const char* name, int size) {
-    if (size > 1) { split.mesh.push_back({name, size}); }
+    if (size > 1) { split.sharded.mesh.push_back({name, size}); }
   };
   add("pipe", pipe);
   add("shard", settings.ranks / parts);
@@ -37,7 +37,7 @@ Settings split(const Settings& settings, int tensor, int pipe) {
 }  // namespace
 
 std::vector<Settings> split_settings(const Settings& settings, int machine_ranks) {
-  if (!settings.mesh.empty() || settings.has("--shard-group")) { return {}; }
+  if (!settings.sharded.mesh.empty() || settings.has("--shard-group")) { return {}; }
   const Parts most = most_parts(settings);
   std::vector<std::tuple<int, int, int>> sizes;  // parts, pipe, tensor
   for (int tensor = 1; tensor <= std::min(machine_ranks, settings.ranks); ++tensor) {

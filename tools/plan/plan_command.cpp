@@ -118,7 +118,7 @@ void plan_strategies(const Settings& settings) {
   plan_times(settings, settings.strategies, json);
   write_files(settings, json);
   const auto no_room = [&](const StrategyPlan& plan) {
-    return settings.budget_bytes && !fits(plan, *settings.budget_bytes);
+    return settings.world.budget_bytes && !fits(plan, *settings.world.budget_bytes);
   };
   if (!std::ranges::all_of(plans, no_room)) { return; }
   const StrategyPlan& smallest = *std::ranges::min_element(
@@ -129,7 +129,7 @@ void plan_strategies(const Settings& settings) {
 Json split_json(const SplitCandidate& candidate) {
   const Choice& choice = candidate.planned.choice;
   Json json = {{"strategy", to_string(choice.strategy)},
-               {"mesh", mesh_words(choice.settings.mesh)},
+               {"mesh", mesh_words(choice.settings.sharded.mesh)},
                {"peak_bytes", candidate.planned.plan.fullest().memory.peak_bytes},
                {"command", command_line_of(choice)}};
   if (candidate.seconds > 0) { json["seconds_per_step"] = candidate.seconds; }
@@ -154,9 +154,9 @@ std::string reasons_of_mesh(const Settings& settings, const SearchResult& result
   Table table{{"meshes that fit", "strategy", "batch", "ms a step", "peak"}};
   for (const SplitCandidate& split : result.splits) {
     const Settings& chosen = split.planned.choice.settings;
-    table.add({mesh_words(chosen.mesh) + describe_parallel(chosen),
+    table.add({mesh_words(chosen.sharded.mesh) + describe_parallel(chosen),
                std::string{to_string(split.planned.choice.strategy)},
-               fmt::format("{} x {}", chosen.batch, chosen.accumulate),
+               fmt::format("{} x {}", chosen.batch, chosen.sharded.accumulate),
                fmt::format("{:.4g}", split.seconds * 1e3),
                format_bytes(split.planned.plan.fullest().memory.peak_bytes)});
   }
@@ -187,12 +187,12 @@ Added added_by(const Settings& asked, const Planned& shown) {
   }
   if (chosen.head_rows != asked.head_rows) {
     added.words += fmt::format(" --head-rows {}", chosen.head_rows);
-    added.costs.emplace_back(asked.device == DeviceKind::cpu
+    added.costs.emplace_back(asked.world.device == DeviceKind::cpu
                                  ? "adds the gradient of the token table chunk by chunk"
                                  : "lends attention less of the logits' memory");
   }
-  if (chosen.mesh != asked.mesh) {
-    added.words += " --mesh " + mesh_words(chosen.mesh);
+  if (chosen.sharded.mesh != asked.sharded.mesh) {
+    added.words += " --mesh " + mesh_words(chosen.sharded.mesh);
     if (const int tensor = ranks_along(chosen, "tensor"); tensor > 1) {
       added.costs.push_back(fmt::format("adds up every layer's output over {} ranks", tensor));
     }
@@ -201,9 +201,9 @@ Added added_by(const Settings& asked, const Planned& shown) {
                                         100 * pipeline::play(schedule_of(chosen)).bubble()));
     }
   }
-  if (chosen.offload != asked.offload) {
-    const bool same_memory = asked.device == DeviceKind::cpu;
-    added.words += fmt::format(" --offload {}", to_string(chosen.offload));
+  if (chosen.sharded.offload != asked.sharded.offload) {
+    const bool same_memory = asked.world.device == DeviceKind::cpu;
+    added.words += fmt::format(" --offload {}", to_string(chosen.sharded.offload));
     added.costs.push_back(fmt::format("takes up to {} of host memory a rank{}",
                                       format_bytes(shown.plan.fullest().host_peak_bytes),
                                       same_memory ? " (on the cpu: of the same machine)" : ""));
@@ -213,7 +213,7 @@ Added added_by(const Settings& asked, const Planned& shown) {
 
 /// Introduces the command that follows.
 std::string finding(const Settings& settings, const Planned& found) {
-  const std::string budget = format_bytes(*settings.budget_bytes);
+  const std::string budget = format_bytes(*settings.world.budget_bytes);
   const Added added = added_by(settings, found);
   if (added.words.empty()) { return fmt::format("the cheapest that fits {}", budget); }
   return fmt::format("nothing fits {} without{}, which {};\nthe cheapest that fits with it", budget,
@@ -242,7 +242,7 @@ void plan_search(const Settings& settings) {
       "nothing fits --budget {}: of {} choices{} {}{} needs the least, and its rank {} would hold "
       "{}\n"
       "use {}",
-      format_bytes(*settings.budget_bytes), result.tried,
+      format_bytes(*settings.world.budget_bytes), result.tried,
       result.skipped_meshes ? " that do not split the model (whose states alone exceed the budget)"
                             : "",
       to_string(shown.plan.strategy), added.empty() ? "" : " with" + added, rank.rank,
@@ -255,7 +255,7 @@ void plan_search(const Settings& settings) {
 void plan_command(const Settings& asked) {
   Settings settings = asked;
   check_plan(settings);
-  if (settings.strategies.empty() && settings.budget_bytes) { return plan_search(settings); }
+  if (settings.strategies.empty() && settings.world.budget_bytes) { return plan_search(settings); }
   if (settings.strategies.empty()) {
     settings.strategies = strategies_on(
         settings, {Strategy::dp, Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3});

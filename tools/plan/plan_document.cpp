@@ -44,7 +44,8 @@ Json json_of(const Settings& settings, const RankPlan& rank) {
 Json json_of(const Settings& settings, const StrategyPlan& plan) {
   Json ranks = Json::array();
   for (const RankPlan& rank : plan.ranks) { ranks.push_back(json_of(settings, rank)); }
-  const Json verdict = settings.budget_bytes ? Json(fits(plan, *settings.budget_bytes)) : Json();
+  const Json verdict =
+      settings.world.budget_bytes ? Json(fits(plan, *settings.world.budget_bytes)) : Json();
   return {{"name", to_string(plan.strategy)}, {"fits", verdict}, {"ranks", ranks}};
 }
 
@@ -136,7 +137,7 @@ std::string composition_table(const Settings& settings, const std::vector<Strate
 std::string use_table(const Settings& settings, const std::vector<StrategyPlan>& plans) {
   std::vector<std::string> head = {"strategy",    "ranks",    "model states",
                                    "most in use", "in phase", "of unit"};
-  if (settings.budget_bytes) { head.push_back(format_bytes(*settings.budget_bytes)); }
+  if (settings.world.budget_bytes) { head.push_back(format_bytes(*settings.world.budget_bytes)); }
   Table table{head};
   for_each_row(plans, [&](const std::string& strategy, const RankPlan& rank) {
     const MemoryReport& memory = rank.memory;
@@ -148,7 +149,7 @@ std::string use_table(const Settings& settings, const std::vector<StrategyPlan>&
                                     format_bytes(memory.most_in_use_bytes),
                                     std::string{to_string(memory.most_in_use_at.phase)},
                                     unit.empty() ? "-" : unit};
-    if (settings.budget_bytes) { row.push_back(verdict(rank, *settings.budget_bytes)); }
+    if (settings.world.budget_bytes) { row.push_back(verdict(rank, *settings.world.budget_bytes)); }
     table.add(std::move(row));
   });
   return table.text();
@@ -201,7 +202,7 @@ Json json_of(const ModelStateBytes& bytes) {
 }
 
 void add_mesh(Json& json, const Settings& settings) {
-  for (const auto& [name, size] : settings.mesh) { json["mesh"][name] = size; }
+  for (const auto& [name, size] : settings.sharded.mesh) { json["mesh"][name] = size; }
   if (ranks_along(settings, "tensor") > 1) {
     json["sequence_parallel"] = settings.sequence_parallel;
     json["tensor_slices"] = settings.tensor_slices;
@@ -210,9 +211,9 @@ void add_mesh(Json& json, const Settings& settings) {
 }
 
 Json place_json(const Settings& settings, int rank) {
-  if (settings.mesh.empty()) { return {}; }
+  if (settings.sharded.mesh.empty()) { return {}; }
   Json place;
-  const MeshShape mesh{settings.mesh};
+  const MeshShape mesh{settings.sharded.mesh};
   const std::vector<int> coordinates = mesh.coordinates_of(rank);
   for (std::size_t d = 0; d < coordinates.size(); ++d) {
     place[mesh.dims()[d].name] = coordinates[d];
@@ -221,7 +222,7 @@ Json place_json(const Settings& settings, int rank) {
 }
 
 Json shard_group_json(const Settings& settings) {
-  return settings.shard_group > 0 ? Json(settings.shard_group) : Json();
+  return settings.sharded.shard_group > 0 ? Json(settings.sharded.shard_group) : Json();
 }
 
 Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans) {
@@ -229,33 +230,34 @@ Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans)
   for (const StrategyPlan& plan : plans) { strategies.push_back(json_of(settings, plan)); }
   Json json = {{"model", model_json(settings)},
                {"ranks", settings.ranks},
-               {"device", to_string(settings.device)},
+               {"device", to_string(settings.world.device)},
                {"comm", to_string(planned_comm(settings, settings.ranks))},
-               {"precision", to_string(settings.precision)},
-               {"gradient_dtype", to_string(settings.gradient_dtype)},
-               {"reduce_dtype", to_string(settings.reduce_dtype)},
+               {"precision", to_string(settings.sharded.compute)},
+               {"gradient_dtype", to_string(settings.sharded.gradient)},
+               {"reduce_dtype", to_string(settings.sharded.reduce)},
                {"optimizer", to_string(settings.optimizer)},
-               {"moments", to_string(settings.moments)},
-               {"master_weights", to_string(settings.master_weights)},
+               {"moments", to_string(settings.update.moments)},
+               {"master_weights", to_string(settings.sharded.master_weights)},
                {"shard_group", shard_group_json(settings)},
-               {"prefetch", settings.prefetch},
-               {"prefetch_backward", settings.prefetch_backward.value_or(settings.prefetch)},
-               {"reshard", to_string(settings.reshard)},
-               {"persist_elems", settings.persist_elems},
-               {"accumulate", settings.accumulate},
-               {"accumulate_mode", to_string(settings.accumulate_mode)},
+               {"prefetch", settings.sharded.prefetch},
+               {"prefetch_backward",
+                settings.sharded.tuning.prefetch_backward.value_or(settings.sharded.prefetch)},
+               {"reshard", to_string(settings.sharded.reshard)},
+               {"persist_elems", settings.sharded.persist_elems},
+               {"accumulate", settings.sharded.accumulate},
+               {"accumulate_mode", to_string(settings.sharded.accumulate_mode)},
                {"offload", offload_name(settings)},
-               {"offload_keep", shortest(settings.offload_keep)}};
+               {"offload_keep", shortest(settings.sharded.offload_keep)}};
   add_mesh(json, settings);
   if (!settings.params) {
-    json["threads"] = settings.threads;
+    json["threads"] = settings.world.threads;
     json["batch"] = settings.batch;
-    json["norm_dtype"] = to_string(settings.norm_dtype.value_or(settings.precision));
+    json["norm_dtype"] = to_string(settings.norm_dtype.value_or(settings.sharded.compute));
     json["recompute"] = settings.recompute.describe();
     json["head_rows"] = settings.head_rows;
     json["dropout"] = shortest(settings.dropout);
   }
-  json["budget_bytes"] = settings.budget_bytes ? Json(*settings.budget_bytes) : Json();
+  json["budget_bytes"] = settings.world.budget_bytes ? Json(*settings.world.budget_bytes) : Json();
   json["strategies"] = strategies;
   return json;
 }
@@ -266,12 +268,13 @@ std::string describe_plan(const Settings& settings) {
                                   : fmt::format("{} samples a {} and micro-batch, ", settings.batch,
                                                 data_rank_word(settings));
   const std::string threads =
-      settings.threads > 1 ? fmt::format(" of {} threads", settings.threads) : "";
+      settings.world.threads > 1 ? fmt::format(" of {} threads", settings.world.threads) : "";
   return model_line(settings) +
          fmt::format("{} ranks ({}{}){}, {}{} micro-batches a step, {}{}, {}{}\n", settings.ranks,
-                     settings.device == DeviceKind::cuda ? "cuda, " : "",
+                     settings.world.device == DeviceKind::cuda ? "cuda, " : "",
                      to_string(planned_comm(settings, settings.ranks)), threads, samples,
-                     settings.accumulate, describe_resharding(settings), describe_groups(settings),
+                     settings.sharded.accumulate, describe_resharding(settings),
+                     describe_groups(settings),
                      describe_precision(settings) + describe_optimizer(settings),
                      describe_forward(settings));
 }

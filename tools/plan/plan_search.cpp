@@ -33,16 +33,16 @@ bool in_stages(const Settings& settings) {
 /// Reductions of each gradient in a step.
 std::int64_t reductions(Strategy strategy, const Settings& settings) {
   if (in_stages(settings)) { return 1; }
-  const bool every = resolve(settings.accumulate_mode, strategy) == AccumulateMode::every;
-  return every ? settings.accumulate : 1;
+  const bool every = resolve(settings.sharded.accumulate_mode, strategy) == AccumulateMode::every;
+  return every ? settings.sharded.accumulate : 1;
 }
 
 /// How often a step gathers each parameter among the ranks that share one copy of the states.
 std::int64_t gathers_of(Strategy strategy, const Settings& settings) {
   if (!gathers(strategy)) { return 1; }  // after the update
   // Ignores the savings of --persist: it applies to units too small to decide.
-  const std::int64_t in_a_micro_batch = settings.reshard == Reshard::after_backward ? 1 : 2;
-  return in_a_micro_batch * settings.accumulate;
+  const std::int64_t in_a_micro_batch = settings.sharded.reshard == Reshard::after_backward ? 1 : 2;
+  return in_a_micro_batch * settings.sharded.accumulate;
 }
 
 void count_traffic(Choice& choice) {
@@ -65,7 +65,7 @@ std::int64_t micro_batches_lacking(const Settings& settings) {
   const std::int64_t places = ranks_along(settings, "pipe");
   if (places == 1) { return 0; }
   const std::int64_t chunks = stages_of(settings) / places;
-  return std::max<std::int64_t>(0, ceil_div(4 * places, chunks) - settings.accumulate);
+  return std::max<std::int64_t>(0, ceil_div(4 * places, chunks) - settings.sharded.accumulate);
 }
 
 /// `settings` with the interleaved schedule, with the fewest stages per rank that shorten the
@@ -73,7 +73,7 @@ std::int64_t micro_batches_lacking(const Settings& settings) {
 std::optional<Settings> interleaved(Settings settings) {
   const int places = ranks_along(settings, "pipe");
   const bool can_be = in_stages(settings) && !settings.params && !settings.has("--schedule") &&
-                      settings.accumulate % places == 0;
+                      settings.sharded.accumulate % places == 0;
   if (!can_be || micro_batches_lacking(settings) == 0) { return {}; }
   std::optional<Settings> found;
   settings.pipe_schedule = PipeSchedule::interleaved;
@@ -89,7 +89,7 @@ std::optional<Settings> interleaved(Settings settings) {
 /// The ways to cut a rank's samples of a step into micro-batches.
 std::vector<Settings> cuts(const Settings& settings) {
   if (settings.params) { return {settings}; }
-  const std::int64_t samples = settings.batch * settings.accumulate;
+  const std::int64_t samples = settings.batch * settings.sharded.accumulate;
   std::vector<Settings> all;
   for (std::int64_t batch = 1; batch <= std::min(samples, kMostOfEither); ++batch) {
     if (samples % batch != 0 || samples / batch > kMostOfEither) { continue; }
@@ -97,7 +97,7 @@ std::vector<Settings> cuts(const Settings& settings) {
     if (typed && samples / batch % ranks_along(settings, "pipe") != 0) { continue; }
     all.push_back(settings);
     all.back().batch = batch;
-    all.back().accumulate = static_cast<int>(samples / batch);
+    all.back().sharded.accumulate = static_cast<int>(samples / batch);
     if (auto more_stages = interleaved(all.back())) { all.push_back(*std::move(more_stages)); }
   }
   return all;
@@ -105,8 +105,9 @@ std::vector<Settings> cuts(const Settings& settings) {
 
 std::vector<AccumulateMode> modes(const Settings& settings, Strategy strategy) {
   const AccumulateMode best = resolve(AccumulateMode::automatic, strategy);
-  if (settings.has("--accumulate-mode") || settings.accumulate == 1 || in_stages(settings)) {
-    return {settings.accumulate_mode};
+  if (settings.has("--accumulate-mode") || settings.sharded.accumulate == 1 ||
+      in_stages(settings)) {
+    return {settings.sharded.accumulate_mode};
   }
   // If whole gradients are kept anyway, reducing more often saves nothing.
   if (best == AccumulateMode::deferred) { return {AccumulateMode::automatic}; }
@@ -114,7 +115,7 @@ std::vector<AccumulateMode> modes(const Settings& settings, Strategy strategy) {
 }
 
 std::vector<int> prefetches(const Settings& settings, Strategy strategy) {
-  if (settings.has("--prefetch") || !gathers(strategy)) { return {settings.prefetch}; }
+  if (settings.has("--prefetch") || !gathers(strategy)) { return {settings.sharded.prefetch}; }
   return {1, 0};
 }
 
@@ -122,9 +123,9 @@ std::vector<int> prefetches(const Settings& settings, Strategy strategy) {
 class KnownActivations {
  public:
   std::size_t of(const Settings& settings) {
-    const Key key{settings.batch, settings.accumulate, settings.head_rows,
+    const Key key{settings.batch, settings.sharded.accumulate, settings.head_rows,
                   settings.recompute.describe(),
-                  mesh_words(settings.mesh) + describe_parallel(settings)};
+                  mesh_words(settings.sharded.mesh) + describe_parallel(settings)};
     const auto known = bytes_.find(key);
     if (known != bytes_.end()) { return known->second; }
     return bytes_[key] = activation_bytes(settings);
@@ -193,7 +194,7 @@ std::vector<HeadRows> heads(const Settings& settings) {
 void try_choices(const std::vector<Choice>& all, const Settings& settings, SearchResult& result,
                  Misses& misses) {
   for (const Choice& choice : all) {
-    Trial trial = try_choice(*settings.budget_bytes, choice, misses);
+    Trial trial = try_choice(*settings.world.budget_bytes, choice, misses);
     if (!trial.possible) { continue; }
     ++result.tried;
     if (trial.plan) {
@@ -219,11 +220,11 @@ void try_with_less_kept(Settings settings, SearchResult& result, Misses& misses)
 bool states_fit(const Settings& settings, Misses& misses) {
   Choice least{settings, Strategy::zero3};
   if (!settings.params) { least.settings.batch = 1; }
-  least.settings.accumulate = 1;
+  least.settings.sharded.accumulate = 1;
   const Trial trial = try_choice(std::numeric_limits<std::size_t>::max(), least, misses);
   if (!trial.plan) { return true; }  // the meshes tell
   const ModelStateBytes state = trial.plan->fullest().state;
-  return state.parameters + state.gradients + state.optimizer <= *settings.budget_bytes;
+  return state.parameters + state.gradients + state.optimizer <= *settings.world.budget_bytes;
 }
 
 /// Tries to split the model. With a profile of the machine it times the first few meshes that fit
@@ -284,30 +285,32 @@ std::string dtype_words(const Settings& settings) {
   const auto add = [&](std::string_view option, DType dtype) {
     if (dtype != DType::fp32) { words += fmt::format(" {} {}", option, to_string(dtype)); }
   };
-  add("--precision", settings.precision);
-  add("--gradient-dtype", settings.gradient_dtype);
-  add("--reduce-dtype", settings.reduce_dtype);
+  add("--precision", settings.sharded.compute);
+  add("--gradient-dtype", settings.sharded.gradient);
+  add("--reduce-dtype", settings.sharded.reduce);
   return words;
 }
 
 std::string step_words(const Settings& settings, Strategy strategy) {
   std::string words;
   if (!settings.params) { words += fmt::format(" --batch {}", settings.batch); }
-  words += fmt::format(" --accumulate {}", settings.accumulate);
-  if (settings.accumulate_mode != AccumulateMode::automatic) {
-    words += fmt::format(" --accumulate-mode {}", to_string(settings.accumulate_mode));
+  words += fmt::format(" --accumulate {}", settings.sharded.accumulate);
+  if (settings.sharded.accumulate_mode != AccumulateMode::automatic) {
+    words += fmt::format(" --accumulate-mode {}", to_string(settings.sharded.accumulate_mode));
   }
-  if (settings.shard_group > 0) { words += fmt::format(" --shard-group {}", settings.shard_group); }
+  if (settings.sharded.shard_group > 0) {
+    words += fmt::format(" --shard-group {}", settings.sharded.shard_group);
+  }
   words += parallel_words(settings);
   if (gathers(strategy)) { words += resharding_words(settings); }
-  if (settings.threads > 1) { words += fmt::format(" --threads {}", settings.threads); }
+  if (settings.world.threads > 1) { words += fmt::format(" --threads {}", settings.world.threads); }
   if (settings.norm_dtype) {
     words += fmt::format(" --norm-dtype {}", to_string(*settings.norm_dtype));
   }
   const std::string recompute = settings.recompute.describe();
   if (recompute != "none") { words += " --recompute " + recompute; }
   if (settings.head_rows > 0) { words += fmt::format(" --head-rows {}", settings.head_rows); }
-  if (settings.nondeterministic_attention) { words += " --nondeterministic-attention"; }
+  if (settings.world.nondeterministic_attention) { words += " --nondeterministic-attention"; }
   words += offload_words(settings);
   if (settings.dropout > 0) { words += fmt::format(" --dropout {}", settings.dropout); }
   return words + dtype_words(settings) + optimizer_words(settings) + checkpoint_words(settings);
@@ -339,9 +342,9 @@ std::vector<Choice> choices(const Settings& settings, HeadRows head) {
       for (const AccumulateMode mode : modes(cut, strategy)) {
         for (const int prefetch : prefetches(cut, strategy)) {
           Choice& choice = all.emplace_back(Choice{cut, strategy});
-          choice.settings.accumulate_mode = mode;
-          choice.settings.prefetch = prefetch;
-          if (strategy != Strategy::hybrid) { choice.settings.shard_group = 0; }
+          choice.settings.sharded.accumulate_mode = mode;
+          choice.settings.sharded.prefetch = prefetch;
+          if (strategy != Strategy::hybrid) { choice.settings.sharded.shard_group = 0; }
           count_traffic(choice);
         }
       }
@@ -353,7 +356,7 @@ std::vector<Choice> choices(const Settings& settings, HeadRows head) {
                       choice.traffic,
                       choice.within_group,
                       -choice.settings.batch,
-                      -choice.settings.prefetch,
+                      -choice.settings.sharded.prefetch,
                       choice.strategy};
   };
   std::ranges::stable_sort(all, {}, cost);
@@ -367,10 +370,10 @@ SearchResult search(const Settings& settings) {
   if (!result.found) { try_meshes(settings, result, misses); }
   for (const Offload what : {Offload::state, Offload::optimizer}) {
     // On a CPU both are in the same memory, and states that the host updates are copied less.
-    if (what == Offload::state && settings.device == DeviceKind::cpu) { continue; }
+    if (what == Offload::state && settings.world.device == DeviceKind::cpu) { continue; }
     if (result.found || settings.has("--offload") || !can_offload(settings, what)) { continue; }
     Settings offloaded = settings;
-    offloaded.offload = what;
+    offloaded.sharded.offload = what;
     try_with_less_kept(offloaded, result, misses);
   }
   if (!result.found) { result.nearest = nearest_of(misses); }
@@ -381,11 +384,11 @@ std::string command_line_of(const Choice& choice) {
   const Settings& settings = choice.settings;
   const CommKind comm = planned_comm(settings, settings.ranks);
   const bool local = comm == CommKind::local;
-  const bool cuda = settings.device == DeviceKind::cuda;
+  const bool cuda = settings.world.device == DeviceKind::cuda;
   const std::string rest =
       fmt::format("{}{} --strategy {}{} --budget {}", cuda ? " --device cuda" : "",
                   model_words(settings), to_string(choice.strategy),
-                  step_words(settings, choice.strategy), size_words(*settings.budget_bytes));
+                  step_words(settings, choice.strategy), size_words(*settings.world.budget_bytes));
   const bool trains = !settings.params;
   if (!trains) {
     return fmt::format("tessera plan --ranks {} --comm {}{}", settings.ranks, to_string(comm),

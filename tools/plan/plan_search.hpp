@@ -49,7 +49,7 @@ struct SplitCandidate {
 };
 
 struct SearchResult {
-  std::optional<Planned> found;    ///< the cheapest that fits settings.budget_bytes
+  std::optional<Planned> found;    ///< the cheapest that fits settings.world.budget_bytes
   std::optional<Planned> nearest;  ///< the tried choice with the lowest peak if none fits
   std::size_t tried = 0;
   bool skipped_meshes = false;              ///< none can fit: model states alone exceed the budget

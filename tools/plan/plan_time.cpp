@@ -26,7 +26,7 @@ constexpr int kMostTimedMicroBatches = 256;
 
 std::int64_t tokens_of_rank(const Settings& settings) {
   const std::int64_t seq = settings.params ? *settings.seq : settings.named_model().config.seq;
-  return settings.batch * settings.accumulate * seq;
+  return settings.batch * settings.sharded.accumulate * seq;
 }
 
 void log_step(World& world, const std::function<void()>& step) {
@@ -55,9 +55,9 @@ trace::KernelWork unit_work(const Settings& settings, std::int64_t elems, int ti
   const auto tokens = static_cast<double>(settings.batch * *settings.seq);
   const auto weights = static_cast<double>(elems);
   return {.name = "unit",
-          .dtype = settings.precision,
+          .dtype = settings.sharded.compute,
           .flops = 2 * times * weights * tokens,
-          .bytes = times * weights * static_cast<double>(size_of(settings.precision)),
+          .bytes = times * weights * static_cast<double>(size_of(settings.sharded.compute)),
           .sizes = {settings.batch * *settings.seq, elems, 0}};
 }
 
@@ -72,7 +72,7 @@ void run_stack(World& world, const Settings& settings, Strategy strategy) {
     }
   };
   log_step(world, [&] {
-    for (int micro = 0; micro < settings.accumulate; ++micro) {
+    for (int micro = 0; micro < settings.sharded.accumulate; ++micro) {
       pass([&](Unit unit) { return model.forward(unit); }, units.begin(), units.end(), 1);
       pass([&](Unit unit) { return model.backward(unit); }, units.rbegin(), units.rend(), 2);
     }
@@ -89,7 +89,8 @@ trace::WorkLog log_of(const Settings& settings, Strategy strategy, int rank) {
   simulate_rank(
       {.rank = rank,
        .ranks = settings.ranks,
-       .backend = {.device = settings.device, .comm = planned_comm(settings, settings.ranks)}},
+       .backend = {.device = settings.world.device,
+                   .comm = planned_comm(settings, settings.ranks)}},
       [&](World& world) {
         settings.params ? run_stack(world, settings, strategy) : run_gpt(world, settings, strategy);
         log = std::move(*world.work_log());
@@ -154,10 +155,12 @@ void check_reach(const Settings& settings, const MachineProfile& profile) {
         "level, or plan at most {} ranks",
         settings.machine, top.ranks, top.name, top.ranks));
   }
-  for (const DType dtype : {settings.precision, settings.norm_dtype.value_or(settings.precision),
-                            settings.gradient_dtype, DType::fp32}) {
+  for (const DType dtype :
+       {settings.sharded.compute, settings.norm_dtype.value_or(settings.sharded.compute),
+        settings.sharded.gradient, DType::fp32}) {
     // Without matrix units only multiplications count.
-    const bool multiplies = profile.vector_flops_per_second == 0 || dtype == settings.precision;
+    const bool multiplies =
+        profile.vector_flops_per_second == 0 || dtype == settings.sharded.compute;
     if (!multiplies || profile.flops_per_second.contains(dtype)) { continue; }
     throw ConfigError(fmt::format("--time {}: this profile has no flops_per_second of {}; add it",
                                   settings.machine, to_string(dtype)));
@@ -180,12 +183,12 @@ void check_time(const Settings& settings) {
   const std::optional<MachineProfile> read = profile_of(settings);
   if (!read) { return; }
   const MachineProfile& profile = *read;
-  const bool cuda = settings.device == DeviceKind::cuda;
+  const bool cuda = settings.world.device == DeviceKind::cuda;
   if (cuda == (profile.cores > 0)) {
     throw ConfigError(fmt::format(
         "--time {}: this profile is of {}, and the plan is for {}; use another, or --for {}",
         settings.machine, cuda ? "ranks that share cores" : "ranks with a device each",
-        to_string(settings.device), cuda ? "cpu" : "cuda"));
+        to_string(settings.world.device), cuda ? "cpu" : "cuda"));
   }
   if (profile.way == CollectiveWay::direct &&
       planned_comm(settings, settings.ranks) != CommKind::local) {
@@ -204,10 +207,10 @@ void check_time(const Settings& settings) {
                     settings.machine));
   }
   check_reach(settings, profile);
-  if (settings.threads > 1) {
+  if (settings.world.threads > 1) {
     throw ConfigError("--time plans ranks with one thread each; leave --threads out");
   }
-  if (settings.offload == Offload::optimizer) {
+  if (settings.sharded.offload == Offload::optimizer) {
     throw ConfigError(
         "--time cannot plan an update on the host; leave it out, or use --offload none or state");
   }
@@ -222,9 +225,9 @@ void check_time(const Settings& settings) {
         "--time with --params has no layers for pipe and tensor to split; give the sizes of a "
         "model (--layers, --hidden, --heads, --vocab, --seq)");
   }
-  if (settings.accumulate > kMostTimedMicroBatches) {
+  if (settings.sharded.accumulate > kMostTimedMicroBatches) {
     throw ConfigError(fmt::format("--time takes steps of at most {} micro-batches; --accumulate {}",
-                                  kMostTimedMicroBatches, settings.accumulate));
+                                  kMostTimedMicroBatches, settings.sharded.accumulate));
   }
 }
 
@@ -241,8 +244,8 @@ struct TimedRank {
 /// Otherwise all ranks do the same amount.
 std::vector<TimedRank> timed_ranks(const Settings& settings, Strategy strategy) {
   if (strategy == Strategy::dp && settings.ranks > 1) { return {{0, 1}, {1, settings.ranks - 1}}; }
-  if (settings.mesh.empty()) { return {{0, settings.ranks}}; }
-  const MeshShape mesh{settings.mesh};
+  if (settings.sharded.mesh.empty()) { return {{0, settings.ranks}}; }
+  const MeshShape mesh{settings.sharded.mesh};
   std::vector<TimedRank> ranks(static_cast<std::size_t>(mesh.size("pipe")));
   for (int rank = 0; rank < settings.ranks; ++rank) {
     if (mesh.data_index(rank) > 0 || mesh.index("tensor", rank) + 1 < mesh.size("tensor")) {

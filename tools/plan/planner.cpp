@@ -27,14 +27,14 @@ namespace {
 // alike.
 constexpr int kPlannedMicroBatches = 3;
 
-/// The number of micro-batches that holds as much as `settings.accumulate` of them.
+/// The number of micro-batches that holds as much as `settings.sharded.accumulate` of them.
 int planned_micro_batches(const Settings& settings) {
   const int stages = ranks_along(settings, "pipe");
-  if (stages == 1) { return std::min(settings.accumulate, kPlannedMicroBatches); }
+  if (stages == 1) { return std::min(settings.sharded.accumulate, kPlannedMicroBatches); }
   // GPipe holds all of them; under other schedules a rank is ahead by at most twice the number of
   // ranks.
   const bool all = settings.pipe_schedule == PipeSchedule::gpipe;
-  return all ? settings.accumulate : std::min(settings.accumulate, 2 * stages);
+  return all ? settings.sharded.accumulate : std::min(settings.sharded.accumulate, 2 * stages);
 }
 
 /// The number of units of a stack.
@@ -64,7 +64,7 @@ class NoTokens {
 
 Settings planned_settings(const Settings& settings) {
   Settings planned = settings;
-  planned.accumulate = planned_micro_batches(planned);
+  planned.sharded.accumulate = planned_micro_batches(planned);
   return planned;
 }
 
@@ -94,7 +94,7 @@ void run_stack(ShardedModel& model, const Settings& settings, std::int64_t param
   const std::vector<Unit> units = make_stack(model, settings, parameters, rank);
   std::optional<Checkpointer> checkpointer;
   if (!settings.checkpoint.empty()) { checkpointer.emplace(model, stack_checkpoints(settings)); }
-  for (int micro = 0; micro < settings.accumulate; ++micro) {
+  for (int micro = 0; micro < settings.sharded.accumulate; ++micro) {
     for (const Unit unit : units) { const auto scope = model.forward(unit); }
     std::for_each(units.rbegin(), units.rend(),
                   [&](Unit unit) { const auto scope = model.backward(unit); });
@@ -119,12 +119,12 @@ std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks, Limit limi
                                  const std::function<ModelStateBytes(World&)>& body) {
   PlanOptions options;
   options.ranks = ranks;
-  options.backend = {.device = settings.device, .comm = planned_comm(settings, ranks)};
+  options.backend = {.device = settings.world.device, .comm = planned_comm(settings, ranks)};
   options.world = world_options(settings);
   options.world.trace = false;
   options.world.budget_bytes =
       limit;  // empty: the plan says what is needed, whatever the machine has
-  options.mesh = settings.mesh;
+  options.mesh = settings.sharded.mesh;
   options.tensor_key = tensor_key;
   const auto kind_of = [&](int rank) { return kind_of_rank(options, rank); };
   std::map<std::string, ModelStateBytes> states;
@@ -186,7 +186,7 @@ std::vector<Unit> make_stack(ShardedModel& model, const Settings& settings, std:
                              int rank) {
   const std::int64_t count = stack_units(parameters);
   const std::int64_t places = ranks_along(settings, "pipe");
-  const int here = places == 1 ? 0 : MeshShape{settings.mesh}.index("pipe", rank);
+  const int here = places == 1 ? 0 : MeshShape{settings.sharded.mesh}.index("pipe", rank);
   std::vector<Unit> units;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t elems = parameters / count + (i < parameters % count ? 1 : 0);
@@ -266,9 +266,9 @@ std::optional<StrategyPlan> plan_asked_within(std::size_t limit_bytes, const Set
 std::size_t activation_bytes(const Settings& settings) {
   if (settings.params || settings.steps == 0) { return 0; }
   ModelOptions model;
-  model.compute = settings.precision;
-  model.mesh = settings.mesh;
-  model.accumulate = settings.accumulate;
+  model.compute = settings.sharded.compute;
+  model.mesh = settings.sharded.mesh;
+  model.accumulate = settings.sharded.accumulate;
   nn::GPTBytes bytes;
   WorldOptions options = world_options(settings);
   options.trace = false;
@@ -276,7 +276,8 @@ std::size_t activation_bytes(const Settings& settings) {
   simulate_rank(
       {.rank = 0,
        .ranks = settings.ranks,
-       .backend = {.device = settings.device, .comm = planned_comm(settings, settings.ranks)}},
+       .backend = {.device = settings.world.device,
+                   .comm = planned_comm(settings, settings.ranks)}},
       [&](World& world) {
         bytes = nn::GPT::bytes_needed(settings.named_model().config, gpt_options(settings),
                                       settings.batch, world, model);
@@ -289,7 +290,7 @@ CommKind planned_comm(const Settings& settings, int ranks) {
   const bool threads = settings.comm == CommChoice::local ||
                        (settings.comm == CommChoice::automatic && ranks <= kMostThreadRanks);
   if (threads) { return CommKind::local; }
-  return settings.device == DeviceKind::cuda ? CommKind::nccl : CommKind::mpi;
+  return settings.world.device == DeviceKind::cuda ? CommKind::nccl : CommKind::mpi;
 }
 
 }  // namespace tessera::tools

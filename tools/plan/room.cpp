@@ -46,8 +46,8 @@ double bytes_in(const Room& room, const StrategyPlan& plan) {
 std::vector<Room> rooms_of_threads(const Settings& settings) {
   std::vector<int> all(static_cast<std::size_t>(settings.ranks));
   std::iota(all.begin(), all.end(), 0);
-  std::vector<Room> rooms{machine_room(settings.device, all)};
-  if (settings.device == DeviceKind::cpu) { return rooms; }
+  std::vector<Room> rooms{machine_room(settings.world.device, all)};
+  if (settings.world.device == DeviceKind::cpu) { return rooms; }
   // Ranks take devices in turn, like WorldOptions::cuda_ordinal.
   const auto devices = static_cast<int>(cuda_machine().devices.size());
   for (int ordinal = 0; ordinal < std::min(devices, settings.ranks); ++ordinal) {

@@ -34,7 +34,7 @@ TensorKey key_of(int size, std::vector<Divided> all) {
 /// The neighbouring tokens of a vocabulary that stay together.
 std::int64_t vocab_granule(const Settings& settings) {
   std::int64_t granule = 1;
-  const Backend backend{.device = settings.device, .comm = planned_comm(settings, 1)};
+  const Backend backend{.device = settings.world.device, .comm = planned_comm(settings, 1)};
   simulate_rank({.rank = 0, .ranks = 1, .backend = backend}, [&](World& world) {
     granule = kernels::fast_row_multiple(world.compute_stream());
   });

@@ -38,7 +38,7 @@ struct SampleResult {
 SampleResult run_sampling(const Job& job, const nn::Generation& generation) {
   SampleResult result;
   run_on_ranks(job.settings, [&](World& world) {
-    auto gpt = sampling_gpt(world, job.settings, job.model.config, job.settings.strategy);
+    auto gpt = sampling_gpt(world, job.settings, job.model.config, job.settings.sharded.strategy);
     gpt.materialize(weights_from(job.settings.init, weight_name_in(job.init_names)));
     const auto begin = Clock::now();
     Texts texts = nn::generate(gpt.module(), world, generation);
@@ -76,9 +76,10 @@ std::string text_of(const Job& job, const nn::Generation& generation, const Samp
   return text + fmt::format(
                     "---\n{}, {} on {} ranks: {:.0f} tokens/s; peak memory {} on rank 0, {} at "
                     "most; planned {}\n",
-                    job.model.name, describe_strategy(settings, settings.strategy), settings.ranks,
-                    tokens / result.seconds, format_bytes(result.peak_bytes[0]), format_bytes(most),
-                    format_bytes(job.planned(settings.strategy, 0).memory.peak_bytes));
+                    job.model.name, describe_strategy(settings, settings.sharded.strategy),
+                    settings.ranks, tokens / result.seconds, format_bytes(result.peak_bytes[0]),
+                    format_bytes(most),
+                    format_bytes(job.planned(settings.sharded.strategy, 0).memory.peak_bytes));
 }
 
 Json json_of(const Job& job, const nn::Generation& generation, const SampleResult& result) {
@@ -91,13 +92,13 @@ Json json_of(const Job& job, const nn::Generation& generation, const SampleResul
   }
   std::vector<std::size_t> planned;
   for (int rank = 0; rank < settings.ranks; ++rank) {
-    planned.push_back(job.planned(settings.strategy, rank).memory.peak_bytes);
+    planned.push_back(job.planned(settings.sharded.strategy, rank).memory.peak_bytes);
   }
   return {{"kind", "sample"},
           {"command", settings.command_line},
           {"version", TESSERA_VERSION},
           {"model", job.model.name},
-          {"strategy", to_string(settings.strategy)},
+          {"strategy", to_string(settings.sharded.strategy)},
           {"shard_group", shard_group_json(settings)},
           {"ranks", settings.ranks},
           {"seed", settings.seed},
@@ -121,14 +122,14 @@ void sample(const Settings& settings) {
   }
   const nn::Generation generation =
       in_turn([&] { return generation_of(settings, settings.named_model().config); });
-  const Job job = prepare(settings, {settings.strategy}, Use::sampling);
+  const Job job = prepare(settings, {settings.sharded.strategy}, Use::sampling);
   const SampleResult result = run_sampling(job, generation);
   if (!has_rank0(job.settings)) { return; }
   fmt::print("{}", text_of(job, generation, result));
   if (!settings.json.empty()) {
     write_output(settings.json, json_text(json_of(job, generation, result), 2) + "\n");
   }
-  require_as_planned(job, settings.strategy, result.plannable);
+  require_as_planned(job, settings.sharded.strategy, result.plannable);
 }
 
 }  // namespace tessera::tools

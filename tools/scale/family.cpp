@@ -96,8 +96,8 @@ Family family_of(const Settings& settings) {
 }
 
 std::size_t scale_budget(const Settings& settings) {
-  return settings.budget_bytes.value_or(settings.measure ? known(settings).measured_budget
-                                                         : kBudget);
+  return settings.world.budget_bytes.value_or(settings.measure ? known(settings).measured_budget
+                                                               : kBudget);
 }
 
 }  // namespace tessera::tools

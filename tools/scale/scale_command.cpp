@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 /// The default numbers of ranks, each raised to the next multiple of the mesh's ranks.
 std::vector<int> counts_of_mesh(const Settings& settings) {
-  const int split = MeshShape{settings.mesh}.ranks();
+  const int split = MeshShape{settings.sharded.mesh}.ranks();
   std::vector<int> counts;
   for (const int count : settings.rank_counts) {
     const int fits = round_up(count, split);
@@ -36,10 +36,10 @@ std::vector<int> counts_of_mesh(const Settings& settings) {
 
 /// Calls check_planned_groups for the mesh of every point.
 void check_points(const Settings& settings) {
-  if (settings.mesh.empty()) {
+  if (settings.sharded.mesh.empty()) {
     return check_planned_groups(settings, settings.strategies, settings.rank_counts);
   }
-  for (const auto& [name, size] : settings.mesh) {
+  for (const auto& [name, size] : settings.sharded.mesh) {
     if (name != "shard" && name != "replicate") { continue; }
     throw ConfigError(
         fmt::format("--mesh {}={}: the ranks that --mesh leaves are along {}; give pipe and tensor "
@@ -122,7 +122,7 @@ void judge(const ScaleResult& result) {
 void scale_command(const Settings& asked) {
   Settings settings = asked;
   settings.strategies = strategies_on(asked, asked.strategies);
-  if (!settings.mesh.empty() && !settings.has("--ranks")) {
+  if (!settings.sharded.mesh.empty() && !settings.has("--ranks")) {
     settings.rank_counts = counts_of_mesh(settings);
   }
   check_scale(settings);

@@ -49,7 +49,7 @@ Json json_of(const ScaleResult& result, const ScalePoint& point) {
                {"last_of_family", point.last_of_family},
                {"at_peak", if_fits(tools::json_of(point.plan.fullest().memory.at_peak))}};
   const Settings typed = settings_of_point(result.settings, point.strategy, point.ranks);
-  for (const auto& [name, size] : typed.mesh) { json["mesh"][name] = size; }
+  for (const auto& [name, size] : typed.sharded.mesh) { json["mesh"][name] = size; }
   if (point.measured && point.measured->peak_bytes.empty()) {
     json["not_measured"] = point.measured->reason;
   }
@@ -60,15 +60,16 @@ std::string describe(const ScaleResult& result) {
   const Settings& settings = result.settings;
   const Family& family = result.family;
   const std::string threads =
-      settings.threads > 1 ? fmt::format(", {} threads a rank", settings.threads) : "";
+      settings.world.threads > 1 ? fmt::format(", {} threads a rank", settings.world.threads) : "";
   const std::string dtypes = describe_precision(settings) + describe_optimizer(settings);
   return fmt::format(
       "The largest {} model that fits {} on every rank\n"
       "{}, vocab {}, seq {}\n"
       "{} samples a {} and micro-batch, {} micro-batches a step, prefetch {}{}, {}{}{}\n\n",
       family.name, format_bytes(result.budget_bytes), family.rule(), family.vocab, family.seq,
-      settings.batch, data_rank_word(settings), settings.accumulate, settings.prefetch,
-      describe_groups(settings), dtypes, describe_forward(settings), threads);
+      settings.batch, data_rank_word(settings), settings.sharded.accumulate,
+      settings.sharded.prefetch, describe_groups(settings), dtypes, describe_forward(settings),
+      threads);
 }
 
 std::string measured_cell(const ScalePoint& point) {
@@ -158,23 +159,23 @@ Json scale_json(const ScaleResult& result) {
                {"ranks", settings.rank_counts},
                {"device", "cpu"},
                {"batch", settings.batch},
-               {"accumulate", settings.accumulate},
-               {"accumulate_mode", to_string(settings.accumulate_mode)},
+               {"accumulate", settings.sharded.accumulate},
+               {"accumulate_mode", to_string(settings.sharded.accumulate_mode)},
                {"shard_group", shard_group_json(settings)},
-               {"prefetch", settings.prefetch},
-               {"threads", settings.threads},
-               {"precision", to_string(settings.precision)},
-               {"gradient_dtype", to_string(settings.gradient_dtype)},
-               {"reduce_dtype", to_string(settings.reduce_dtype)},
-               {"norm_dtype", to_string(settings.norm_dtype.value_or(settings.precision))},
+               {"prefetch", settings.sharded.prefetch},
+               {"threads", settings.world.threads},
+               {"precision", to_string(settings.sharded.compute)},
+               {"gradient_dtype", to_string(settings.sharded.gradient)},
+               {"reduce_dtype", to_string(settings.sharded.reduce)},
+               {"norm_dtype", to_string(settings.norm_dtype.value_or(settings.sharded.compute))},
                {"recompute", settings.recompute.describe()},
                {"head_rows", settings.head_rows},
                {"offload", offload_name(settings)},
-               {"offload_keep", shortest(settings.offload_keep)},
+               {"offload_keep", shortest(settings.sharded.offload_keep)},
                {"dropout", shortest(settings.dropout)},
                {"optimizer", to_string(settings.optimizer)},
-               {"moments", to_string(settings.moments)},
-               {"master_weights", to_string(settings.master_weights)},
+               {"moments", to_string(settings.update.moments)},
+               {"master_weights", to_string(settings.sharded.master_weights)},
                {"strategies", strategies}};
   add_mesh(json, settings);
   return json;

@@ -22,7 +22,7 @@ constexpr double kFlopsPerCore = 1e11;
 constexpr double kFlopsOfGpu = 1e14;
 
 double flops(const Settings& run, const ScalePoint& point) {
-  return double{kSteps} * data_ranks(run) * run.accumulate *
+  return double{kSteps} * data_ranks(run) * run.sharded.accumulate *
          bench::step_flops(point.model, run.batch);
 }
 
@@ -50,7 +50,7 @@ std::optional<Measurement> beyond(const Settings& settings, const ScalePoint& po
                                room.ranks.size(), need / (1 << 30),
                                format_bytes(static_cast<std::size_t>(room.free_bytes)), room.name));
   }
-  const bool cuda = settings.device == DeviceKind::cuda;
+  const bool cuda = settings.world.device == DeviceKind::cuda;
   const double most = cuda ? kFlopsOfGpu : kFlopsPerCore * usable_cores();
   if (const double work = flops(run, point); work > most) {
     return not_run("time",
@@ -92,7 +92,7 @@ Measurement measure(const Settings& settings, const ScalePoint& point) {
   if (auto reason = beyond(settings, point)) { return *reason; }
   Settings run = settings_of_point(settings, point.strategy, point.ranks);
   run.comm = CommChoice::local;
-  run.budget_bytes
+  run.world.budget_bytes
       .reset();        // a point fits its budget; the measurement is to show what it holds without
   run.report.clear();  // this run records nothing
   Measurement measured;

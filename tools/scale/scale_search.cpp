@@ -87,16 +87,16 @@ std::int64_t largest(std::int64_t last, std::int64_t guess,
 Settings settings_of_point(const Settings& settings, Strategy strategy, int ranks) {
   Settings point = settings;
   point.ranks = ranks;
-  if (settings.mesh.empty()) { return point; }
-  const int split = MeshShape{settings.mesh}.ranks();
+  if (settings.sharded.mesh.empty()) { return point; }
+  const int split = MeshShape{settings.sharded.mesh}.ranks();
   if (ranks % split != 0) {
     throw ConfigError(
         fmt::format("--mesh {}: {} ranks are not a multiple of its {}; give --ranks that are",
-                    mesh_words(settings.mesh), ranks, split));
+                    mesh_words(settings.sharded.mesh), ranks, split));
   }
   const bool shards = traits_of(strategy).optimizer == Holding::sharded;
-  const auto tensor = std::ranges::find(point.mesh, "tensor", &MeshDim::name);
-  point.mesh.insert(tensor, {shards ? "shard" : "replicate", ranks / split});
+  const auto tensor = std::ranges::find(point.sharded.mesh, "tensor", &MeshDim::name);
+  point.sharded.mesh.insert(tensor, {shards ? "shard" : "replicate", ranks / split});
   return point;
 }
 

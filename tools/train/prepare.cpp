@@ -106,14 +106,14 @@ void check_data(const Job& job) {
   // Doubles, since the product may exceed 64 bits.
   const int ranks = data_ranks(settings);
   const double windows = static_cast<double>(ranks) * static_cast<double>(settings.batch) *
-                         static_cast<double>(settings.accumulate);
+                         static_cast<double>(settings.sharded.accumulate);
   const double needed = windows * static_cast<double>(job.model.config.seq) + 1;
   if (static_cast<double>(job.source->size()) < needed) {
     throw ConfigError(fmt::format(
         "{}: {} tokens are too few; a step takes {} {}s x {} samples x {} micro-batches x {} "
         "tokens, and one more: {:.0f}",
         settings.data.empty() ? settings.tokens : settings.data, job.source->size(), ranks,
-        data_rank_word(settings), settings.batch, settings.accumulate, job.model.config.seq,
+        data_rank_word(settings), settings.batch, settings.sharded.accumulate, job.model.config.seq,
         needed));
   }
 }
@@ -216,7 +216,7 @@ Job prepare(const Settings& asked, const std::vector<Strategy>& strategies, Use 
   }
   std::optional<Job> job;
   Settings unlimited = settings;  // the plan checks the budget, with a better message
-  unlimited.budget_bytes.reset();
+  unlimited.world.budget_bytes.reset();
   run_on_ranks(unlimited, [&](World& world) {
     const std::vector<Room> rooms = rooms_of_process(world);
     const Placement placement = placement_of(world, settings);

@@ -81,7 +81,7 @@ void require_as_planned(const Job& job, const RunResult& result) {
 }
 
 void require_same_losses(const Settings& settings, const std::vector<RunResult>& results) {
-  if (settings.comm == CommChoice::nccl || settings.nondeterministic_attention) { return; }
+  if (settings.comm == CommChoice::nccl || settings.world.nondeterministic_attention) { return; }
   const RunResult* base = nullptr;
   for (const RunResult& result : results) {
     require_same(results.front(), result, std::min<std::size_t>(1, result.steps.size()));

@@ -24,10 +24,10 @@ Sharded<nn::GPT> sampling_gpt(World& world, const Settings& settings, const nn::
                               Strategy strategy) {
   ModelOptions options;
   options.strategy = strategy;
-  if (strategy == Strategy::hybrid) { options.shard_group = settings.shard_group; }
+  if (strategy == Strategy::hybrid) { options.shard_group = settings.sharded.shard_group; }
   options.purpose = Purpose::inference;
-  options.compute = settings.precision;
-  options.prefetch = settings.prefetch;
+  options.compute = settings.sharded.compute;
+  options.prefetch = settings.sharded.prefetch;
   return shard(nn::GPT(config), world, options);
 }
 

@@ -21,8 +21,8 @@ std::string place_of(const MeshShape& mesh, int rank) {
 }  // namespace
 
 std::vector<std::string> rank_places(World& world, const Settings& settings) {
-  if (settings.comm == CommChoice::local || settings.mesh.size() < 2) { return {}; }
-  const MeshShape mesh{settings.mesh};
+  if (settings.comm == CommChoice::local || settings.sharded.mesh.size() < 2) { return {}; }
+  const MeshShape mesh{settings.sharded.mesh};
   std::vector<std::string> lines;
   for (const std::string& process :
        world.exchange(fmt::format("process {} on {}", ::getpid(), machine_name()))) {

@@ -76,13 +76,15 @@ void add_optimizer(const Settings& settings, std::vector<RunOption>& options) {
         if constexpr (requires { rule.weight_decay; }) { add("--weight-decay", rule.weight_decay); }
       },
       optimizer_of(settings));
-  add("--clip", settings.clip);
+  add("--clip", settings.update.clip_norm);
 }
 
 std::string loss_scale_of(const Settings& settings) {
-  const LossScaleMode mode =
-      resolve(settings.loss_scaling.mode, settings.precision, settings.gradient_dtype);
-  if (mode == LossScaleMode::fixed) { return fmt::format("{}", settings.loss_scaling.initial); }
+  const LossScaleMode mode = resolve(settings.sharded.loss_scaling.mode, settings.sharded.compute,
+                                     settings.sharded.gradient);
+  if (mode == LossScaleMode::fixed) {
+    return fmt::format("{}", settings.sharded.loss_scaling.initial);
+  }
   return mode == LossScaleMode::dynamic ? "dynamic" : "off";
 }
 
@@ -90,11 +92,11 @@ void add_precision(const Settings& settings, std::vector<RunOption>& options) {
   const auto add = [&](std::string_view name, DType dtype, std::string_view other) {
     options.push_back({name, std::string{to_string(dtype)}, other});
   };
-  add("--precision", settings.precision, "");
-  add("--norm-dtype", settings.norm_dtype.value_or(settings.precision), "--precision");
-  add("--gradient-dtype", settings.gradient_dtype, "");
-  add("--reduce-dtype", settings.reduce_dtype, "");
-  options.push_back({"--rounding", std::string{to_string(settings.rounding)}, ""});
+  add("--precision", settings.sharded.compute, "");
+  add("--norm-dtype", settings.norm_dtype.value_or(settings.sharded.compute), "--precision");
+  add("--gradient-dtype", settings.sharded.gradient, "");
+  add("--reduce-dtype", settings.sharded.reduce, "");
+  options.push_back({"--rounding", std::string{to_string(settings.update.rounding)}, ""});
   options.push_back({"--loss-scale", loss_scale_of(settings), "--precision"});
 }
 
@@ -104,14 +106,15 @@ std::vector<RunOption> training_options_of(const Job& job) {
   std::vector<RunOption> options = {{"--seed", std::to_string(settings.seed), ""},
                                     {"--no-shuffle", settings.shuffle ? "not given" : "given", ""},
                                     {"--dropout", fmt::format("{}", settings.dropout), ""}};
-  options.push_back({"--accumulate-mode", std::string{to_string(settings.accumulate_mode)}, ""});
+  options.push_back(
+      {"--accumulate-mode", std::string{to_string(settings.sharded.accumulate_mode)}, ""});
   const auto given = [](bool is) { return std::string{is ? "given" : "not given"}; };
   options.push_back({"--head-rows", std::to_string(settings.head_rows), ""});
   options.push_back(
-      {"--nondeterministic-attention", given(settings.nondeterministic_attention), ""});
-  options.push_back({"--products", given(!settings.products.empty()), ""});
-  options.push_back(
-      {"--spare-multiprocessors", std::to_string(settings.spared_multiprocessors), ""});
+      {"--nondeterministic-attention", given(settings.world.nondeterministic_attention), ""});
+  options.push_back({"--products", given(!settings.world.products.empty()), ""});
+  options.push_back({"--spare-multiprocessors",
+                     std::to_string(settings.world.tuning.spared_multiprocessors), ""});
   add_schedule(job, options);
   add_optimizer(settings, options);
   add_precision(settings, options);
@@ -169,7 +172,7 @@ void require_same_model(const Job& job, const RunValues& saved, const std::strin
 /// Returns whether moments are converted.
 bool converts_moments(const Job& job, const RunValues& saved, const std::string& path) {
   const auto value = saved.find(kMoments);
-  const std::string_view own = to_string(job.settings.moments);
+  const std::string_view own = to_string(job.settings.update.moments);
   if (value == saved.end() || value->second == own) { return false; }
   if (job.settings.convert_moments) { return true; }
   throw ConfigError(fmt::format(
@@ -235,7 +238,7 @@ bool has_other_data(const Job& job, const RunValues& saved, const std::string& p
 std::string change_of_mesh(const Settings& settings, const RunValues& saved) {
   const auto value = saved.find(kMesh);
   const std::string before = value == saved.end() ? "" : shown(value->second);
-  const std::string now = mesh_words(settings.mesh);
+  const std::string now = mesh_words(settings.sharded.mesh);
   const auto option = [](const std::string& mesh) {
     return mesh.empty() ? "no --mesh" : "--mesh " + mesh;
   };
@@ -259,7 +262,7 @@ std::int64_t number_in(const RunValues& saved, const char* key, const std::strin
 }
 
 std::int64_t global_batch_of(const Job& job) {
-  return data_ranks(job.settings) * job.settings.batch * job.settings.accumulate;
+  return data_ranks(job.settings) * job.settings.batch * job.settings.sharded.accumulate;
 }
 
 std::int64_t steps_per_epoch(const Job& job) {
@@ -295,8 +298,8 @@ RunValues run_values(const Job& job, std::int64_t data_steps) {
   for (const auto& options : {model_options_of(job), training_options_of(job)}) {
     for (const RunOption& option : options) { values[key_of(option)] = option.value; }
   }
-  values[kMoments] = to_string(job.settings.moments);
-  if (!job.settings.mesh.empty()) { values[kMesh] = mesh_words(job.settings.mesh); }
+  values[kMoments] = to_string(job.settings.update.moments);
+  if (!job.settings.sharded.mesh.empty()) { values[kMesh] = mesh_words(job.settings.sharded.mesh); }
   const DataPosition position = position_after(job, data_steps);
   values[kEpoch] = std::to_string(position.epoch);
   values[kWindows] = std::to_string(position.windows);
@@ -329,7 +332,7 @@ Changes changes_since(const Job& job, const RunValues& saved, const std::string&
   }
   if (converts) {
     changes.options.push_back(fmt::format("moments are converted from {} to {}", saved.at(kMoments),
-                                          to_string(job.settings.moments)));
+                                          to_string(job.settings.update.moments)));
   }
   return changes;
 }

@@ -59,7 +59,7 @@ std::string log_line(const StepRecord& record, const std::vector<std::size_t>& p
 std::vector<std::size_t> planned_peaks(const Job& job) {
   std::vector<std::size_t> peaks;
   for (int rank = 0; rank < job.settings.ranks; ++rank) {
-    peaks.push_back(job.planned(job.settings.strategy, rank).memory.peak_bytes);
+    peaks.push_back(job.planned(job.settings.sharded.strategy, rank).memory.peak_bytes);
   }
   return peaks;
 }
@@ -76,11 +76,11 @@ std::string title(const Job& job) {
   const std::string precision = describe_precision(settings);
   return fmt::format(
       "{}: {} parameters, {} on {} ranks{}, {} x {} tokens a {}{}, {}{}{}\n", job.model.name,
-      job.model.config.parameter_elems(), describe_strategy(settings, settings.strategy),
+      job.model.config.parameter_elems(), describe_strategy(settings, settings.sharded.strategy),
       settings.ranks, describe_ranks(settings), settings.batch, job.model.config.seq,
       data_rank_word(settings),
-      settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "", steps_of(job),
-      precision == "fp32" ? "" : ", " + precision, describe_forward(settings));
+      settings.sharded.accumulate > 1 ? fmt::format(" x {}", settings.sharded.accumulate) : "",
+      steps_of(job), precision == "fp32" ? "" : ", " + precision, describe_forward(settings));
 }
 
 constexpr std::string_view kWeights = "model.safetensors";
@@ -130,11 +130,11 @@ void print_result(const Job& job, const RunResult& result) {
   for (const RankMemory& rank : result.ranks) { most = std::max(most, rank.peak_bytes); }
   say(fmt::format("peak memory {} on rank 0, {} at most; planned {}\n",
                   format_bytes(result.ranks[0].peak_bytes), format_bytes(most),
-                  format_bytes(job.planned(job.settings.strategy, 0).memory.peak_bytes)));
+                  format_bytes(job.planned(job.settings.sharded.strategy, 0).memory.peak_bytes)));
   say(host_threads_line(job, result));
   for (const DeviceLedger& ledger : result.devices) { say(fmt::format("\n{}", ledger.text())); }
   if (!result.checkpoint.path.empty()) {
-    const DType precision = job.settings.precision;
+    const DType precision = job.settings.sharded.compute;
     say(fmt::format("checkpoint of step {} in {}\n", result.checkpoint.step,
                     checkpoint_of(job, result).string()));
     say(fmt::format(
@@ -206,7 +206,7 @@ RunResult trained(const Job& job) {
       progress.tell(stopping(record.stopped_by));
     }
   };
-  return run_training(job, job.settings.strategy, on_step, [&](const auto& places) {
+  return run_training(job, job.settings.sharded.strategy, on_step, [&](const auto& places) {
     for (const std::string& place : places) { say(place + "\n"); }
     begin_outputs(job);
   });
@@ -250,7 +250,7 @@ void train(const Settings& settings) {
   // The reader of the log or of standard output may end, perhaps by the signal that ends this run:
   // the weights must still be written.
   std::signal(SIGPIPE, SIG_IGN);
-  Job job = prepare(settings, {settings.strategy});
+  Job job = prepare(settings, {settings.sharded.strategy});
   if (job.is_done()) { return say_that_all_is_done(job); }
   const NotedSignals noted;
   RunResult result = begun(job);

@@ -35,7 +35,7 @@ SamplerOptions sampler_options(const Settings& settings, const World& world) {
   options.batch = settings.batch;
   options.ranks = data_ranks(settings);
   options.rank = data_index(settings, world.rank());
-  options.accumulate = settings.accumulate;
+  options.accumulate = settings.sharded.accumulate;
   options.shuffle = settings.shuffle ? Shuffle::on : Shuffle::off;
   options.seed = settings.seed;
   return options;
