@@ -269,20 +269,19 @@ BenchSettings parse_bench(std::span<const char* const> arguments) {
   }
   const std::string command = "tessera bench " + first;
   const auto known = options_of(options(), first);
-  const ActionWords words = parse_action(command, known, arguments.subspan(1));
-  if (words.help) {
+  const Arguments typed = split_arguments(command, names_of(known), arguments.subspan(1));
+  if (typed.help) {
     settings.text =
         fmt::format("{}\n\nusage: {} [options]\n\n{}", summary(first), command, help_on(known));
     return settings;
   }
-  if (!words.rest.empty()) { refuse_option(command, known, words.rest.front()); }
+  if (!typed.rest.empty()) { refuse_option(command, known, typed.rest.front()); }
   settings.what = first;
-  for (const auto& [option, text] : words.given) {
-    const bool measures = option->name == "--widest" || option->name == "--repeat";
-    if (measures) { settings.measuring = option->name; }
-    settings.prefetch_given = settings.prefetch_given || option->name == "--prefetch";
+  for (const std::string_view measuring : {"--repeat", "--widest"}) {
+    if (typed.has(measuring)) { settings.measuring = measuring; }
   }
-  apply_options(options(), first, words, settings);
+  settings.prefetch_given = typed.has("--prefetch");
+  apply_options(options(), first, typed, settings);
   check_bench(settings);
   return settings;
 }

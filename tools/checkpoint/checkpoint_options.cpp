@@ -170,16 +170,17 @@ CheckpointSettings parse_checkpoint(std::span<const char* const> arguments) {
   const CheckpointAction& action = action_named(first);
 
   const auto options = options_of(action_options(), action.name);
-  const ActionWords words = parse_action(command_of(action), options, arguments.subspan(1));
-  if (words.help) {
+  const Arguments typed =
+      split_arguments(command_of(action), names_of(options), arguments.subspan(1));
+  if (typed.help) {
     settings.text = fmt::format("{}\n\nusage: {} {} [options]\n\n{}", action.summary,
                                 command_of(action), action.paths, help_on(options));
     return settings;
   }
   settings.what = action.name;
-  settings.paths = words.rest;
+  settings.paths = typed.rest;
   check_paths(action, settings.paths);
-  apply_options(action_options(), action.name, words, settings);
+  apply_options(action_options(), action.name, typed, settings);
   check_outputs(settings);
   return settings;
 }

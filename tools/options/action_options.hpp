@@ -1,8 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +8,7 @@
 
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
+#include "tools/options/arguments.hpp"
 
 namespace tessera::tools {
 
@@ -38,13 +37,6 @@ struct ActionOption : ActionOptionWords {
   Apply apply;
 };
 
-/// The arguments after the name of an action.
-struct ActionWords {
-  bool help = false;
-  std::map<const ActionOptionWords*, std::string> given;  ///< with its value; empty for a switch
-  std::vector<std::string> rest;                          ///< words that belong to no option
-};
-
 /// Returns the options of `all` that `action` takes.
 template <class Settings>
 [[nodiscard]] std::vector<const ActionOptionWords*> options_of(
@@ -59,11 +51,9 @@ template <class Settings>
 /// The help lines for `options`.
 [[nodiscard]] std::string help_on(const std::vector<const ActionOptionWords*>& options);
 
-/// Parses `arguments`, which follow `command`, such as "tessera bench adamw". ConfigError for an
-/// option that lacks its value or is repeated.
-[[nodiscard]] ActionWords parse_action(const std::string& command,
-                                       const std::vector<const ActionOptionWords*>& options,
-                                       std::span<const char* const> arguments);
+/// The names of `options`, for split_arguments.
+[[nodiscard]] std::vector<OptionName> names_of(
+    const std::vector<const ActionOptionWords*>& options);
 
 /// ConfigError: `command` has no option `argument`. Suggests the nearest.
 [[noreturn]] void refuse_option(const std::string& command,
@@ -78,14 +68,13 @@ template <class Settings>
 /// preset. An error names the option.
 template <class Settings>
 void apply_options(const std::vector<ActionOption<Settings>>& all, std::string_view action,
-                   const ActionWords& words, Settings& settings) {
+                   const Arguments& typed, Settings& settings) {
   for (const ActionOption<Settings>& option : all) {
     if (!has_action(option, action)) { continue; }
-    const auto typed = words.given.find(&option);
-    if (typed == words.given.end() && option.preset.empty()) { continue; }
+    const bool given = typed.has(option.name);
+    if (!given && option.preset.empty()) { continue; }
     try {
-      option.apply(settings,
-                   typed == words.given.end() ? std::string{option.preset} : typed->second);
+      option.apply(settings, given ? typed.value_of(option.name) : std::string{option.preset});
     } catch (const Error& error) {
       throw ConfigError(std::string{option.name} + ": " + shown(error.what()));
     }

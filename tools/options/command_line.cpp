@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -13,6 +12,7 @@
 #include "tools/common/input_file.hpp"
 #include "tools/common/output_file.hpp"
 #include "tools/common/standard_streams.hpp"
+#include "tools/options/arguments.hpp"
 #include "tools/options/config_file.hpp"
 #include "tools/options/option_table.hpp"
 #include "tools/options/option_values.hpp"
@@ -103,52 +103,29 @@ Settings defaults_of_train() {
   return settings;
 }
 
-/// CLI11 only splits the arguments; the table of options interprets them.
 class Parser {
  public:
-  explicit Parser(std::string command) : command_{std::move(command)}, app_{"", command_} {
-    app_.set_help_flag();
-    app_.allow_extras();
-    help_ = app_.add_flag("-h,--help");
+  explicit Parser(std::string command) : command_{std::move(command)} {
     for (const OptionRow& row : option_table()) {
-      if (!applies_to(row, command_)) { continue; }
-      const std::string name{row.name};
-      given_[&row] = row.value.empty() ? app_.add_flag(name)->disable_flag_override()
-                                       : app_.add_option(name, texts_[name]);
+      if (applies_to(row, command_)) { rows_.push_back(&row); }
     }
   }
 
   Request parse(std::span<const char* const> arguments) {
-    // CLI11 takes the last argument first.
-    std::vector<std::string> reversed{arguments.rbegin(), arguments.rend()};
-    try {
-      app_.parse(reversed);
-    } catch (const CLI::ArgumentMismatch& error) {
-      if (const std::string twice = repeated_option(arguments); !twice.empty()) {
-        throw ConfigError(
-            fmt::format("tessera {}: {} is given more than once; give it once", command_, twice));
-      }
-      refuse(error);
-    } catch (const CLI::ParseError& error) { refuse(error); }
-    if (help_->count() > 0) { return {"", {}, help_text(command_), ""}; }
-    if (const auto unknown = app_.remaining(); !unknown.empty()) {
-      refuse_unknown(command_, unknown.front());
-    }
+    std::vector<OptionName> names;
+    for (const OptionRow* const row : rows_) { names.push_back({row->name, row->value.empty()}); }
+    typed_ = split_arguments("tessera " + command_, names, arguments);
+    if (typed_.help) { return {"", {}, help_text(command_), ""}; }
+    if (!typed_.rest.empty()) { refuse_unknown(command_, typed_.rest.front()); }
     take_config();
     return {command_, settings(), "", note()};
   }
 
  private:
-  [[noreturn]] void refuse(const CLI::ParseError& error) const {
-    throw ConfigError(fmt::format("tessera {}: {}; see tessera {} --help", command_,
-                                  shown(error.what(), kMostShown), command_));
-  }
-
   /// Takes what --config's file has and the command line has not.
   void take_config() {
-    const auto found = texts_.find("--config");
-    if (found == texts_.end() || found->second.empty()) { return; }
-    const std::string& path = found->second;
+    const std::string path = typed_.value_of("--config");
+    if (path.empty()) { return; }
     try {
       const auto entries = parse_config(path, read_input("--config", path));
       const auto written_for = std::ranges::find(entries, kCommandKey, &ConfigEntry::name);
@@ -168,23 +145,22 @@ class Parser {
     try {
       work();
     } catch (const ConfigError& error) {
-      throw ConfigError(
-          fmt::format("{}, line {}: {}", shown(texts_.at("--config")), entry.line, error.what()));
+      throw ConfigError(fmt::format("{}, line {}: {}", shown(typed_.value_of("--config")),
+                                    entry.line, error.what()));
     }
   }
 
   /// A file may serve several commands. What only others have is left out, and said; so are the
   /// files that another command writes, which this one would replace.
   void take(const ConfigEntry& entry, bool of_another) {
-    const auto option = std::ranges::find_if(given_, [&](const auto& known) {
-      return known.first->name == entry.name && known.first->apply;
-    });
-    if (option == given_.end()) {
+    const auto found = std::ranges::find_if(
+        rows_, [&](const OptionRow* known) { return known->name == entry.name && known->apply; });
+    if (found == rows_.end()) {
       if (commands_with(entry.name).empty()) { refuse_unknown(command_, entry.name); }
       left_out_.push_back(entry.name);
       return;
     }
-    const OptionRow& row = *option->first;
+    const OptionRow& row = **found;
     if (row.group == kConfigGroup) {
       throw ConfigError("a file of options cannot name another; give it on the command line");
     }
@@ -193,7 +169,7 @@ class Parser {
       throw ConfigError(fmt::format("{}: '{}' is neither true nor false", entry.name,
                                     shown(entry.text, kMostShown)));
     }
-    if (option->second->count() > 0 || (is_switch && entry.text == "false")) { return; }
+    if (typed_.has(row.name) || (is_switch && entry.text == "false")) { return; }
     if (of_another && is_output(row)) {
       left_out_.push_back(entry.name);
     } else {
@@ -206,12 +182,11 @@ class Parser {
   }
 
   void require_apart_from(const std::string& path) const {
-    for (const auto& [row, option] : given_) {
+    for (const OptionRow* const row : rows_) {
       if (!is_output(*row)) { continue; }
       const auto configured = from_config_.find(row);
-      const std::string& output = configured != from_config_.end()
-                                      ? configured->second.text
-                                      : texts_.at(std::string{row->name});
+      const std::string output =
+          configured != from_config_.end() ? configured->second.text : typed_.value_of(row->name);
       std::error_code ignored;
       if (!output.empty() && std::filesystem::equivalent(output, path, ignored)) {
         throw ConfigError(
@@ -223,22 +198,21 @@ class Parser {
   [[nodiscard]] std::string note() const {
     if (left_out_.empty()) { return {}; }
     return fmt::format("note: --config {}: tessera {} has no {}; left out\n",
-                       shown(texts_.at("--config")), command_, fmt::join(left_out_, ", "));
+                       shown(typed_.value_of("--config")), command_, fmt::join(left_out_, ", "));
   }
 
   [[nodiscard]] Settings settings() const {
     Settings settings = defaults_of_train();
     settings.effective.emplace_back("the command", command_);
-    for (const OptionRow& row : option_table()) {
-      const auto option = given_.find(&row);
-      if (option == given_.end()) { continue; }
-      const auto configured = from_config_.find(&row);
-      const bool typed = option->second->count() > 0 || configured != from_config_.end();
+    for (const OptionRow* const one : rows_) {
+      const OptionRow& row = *one;
+      const auto configured = from_config_.find(one);
       const bool from_file = configured != from_config_.end();
-      const std::string text{!typed              ? row.preset
-                             : row.value.empty() ? std::string_view{}
-                             : from_file         ? configured->second.text
-                                                 : texts_.at(std::string{row.name})};
+      const bool typed = typed_.has(row.name) || from_file;
+      const std::string text = !typed              ? std::string{row.preset}
+                               : row.value.empty() ? std::string{}
+                               : from_file         ? configured->second.text
+                                                   : typed_.value_of(row.name);
       if (typed) { settings.given.push_back(row.name); }
       if (typed && (row.preset.empty() || text != row.preset)) {
         settings.changed.push_back(row.name);
@@ -254,10 +228,8 @@ class Parser {
   }
 
   std::string command_;
-  CLI::App app_;
-  CLI::Option* help_ = nullptr;
-  std::map<const OptionRow*, CLI::Option*> given_;
-  std::map<std::string, std::string> texts_;
+  std::vector<const OptionRow*> rows_;  // that the command takes
+  Arguments typed_;
   std::map<const OptionRow*, ConfigEntry> from_config_;
   std::vector<std::string> left_out_;  // of the file: options of other commands
 };

@@ -14,6 +14,7 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tools/options/arguments.hpp"
 #include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/option_values.hpp"
@@ -746,26 +747,6 @@ std::vector<OptionRow> config_rows() {
   };
 }
 
-/// `text` in lines of at most `width`, indented from the second line on.
-std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
-  std::string out;
-  while (text.size() > width) {
-    const std::size_t blank = text.rfind(' ', width);
-    out += fmt::format("{}\n{:{}}", text.substr(0, blank), "", indent);
-    text.remove_prefix(blank + 1);
-  }
-  return out.append(text);
-}
-
-std::string help_line(const OptionRow& row) {
-  std::string help{row.help};
-  if (!row.preset.empty() && row.preset != row.help) {
-    help += fmt::format(" (default {})", row.preset);
-  }
-  return fmt::format("  {:<21} {}\n", fmt::format("{} {}", row.name, row.value),
-                     wrapped(help, 72, 24));
-}
-
 std::string purpose(std::string_view command) {
   if (command == "train") {
     return "Trains a GPT on N ranks and shows the loss, speed and memory.";
@@ -823,7 +804,7 @@ std::string help_text(std::string_view command) {
     }
     if (row.group != group) { options += fmt::format("\n{}:\n", row.group); }
     group = row.group;
-    options += help_line(row);
+    options += help_on_option(row.name, row.value, row.help, row.preset);
   }
   if (options.empty()) {
     return fmt::format("{}\n\nusage: tessera {}\n", purpose(command), command);
