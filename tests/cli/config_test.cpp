@@ -112,6 +112,18 @@ TEST(ConfigFile, ShowsEveryOptionOfACommandWithItsDefault) {
   }
 }
 
+// Readers of TOML refuse bare words that look like numbers and are none.
+TEST(ConfigFile, WritesNumbersBareAndAllElseInQuotes) {
+  for (const char* const number : {"1", "0", "3e-4", "0.5", "1e9", "1.5e+3"}) {
+    EXPECT_THAT(tools::config_text("train", settings_of({"train", "--lr", number})),
+                HasSubstr("\nlr = " + std::string{number} + "\n"));
+  }
+  for (const char* const name : {"1.2.3", "e", "+1", "1.", "007", ".5", "-", "1e"}) {
+    EXPECT_THAT(tools::config_text("train", settings_of({"train", "--data", name})),
+                HasSubstr("\ndata = \"" + std::string{name} + "\"\n"));
+  }
+}
+
 class Config : public CommandTest {
  protected:
   std::string written(const Words& words) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -67,13 +68,18 @@ ConfigEntry entry_in(std::string_view line) {
   }
 }
 
+/// Whether TOML reads `text` as a number.
+bool is_number(const std::string& text) {
+  static const std::regex number{R"(-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[-+]?[0-9]+)?)"};
+  return std::regex_match(text, number);
+}
+
 /// A value as such a file has it.
 std::string written(const OptionRow& row, const std::string& text) {
   const auto has = [&](std::string_view any) {
     return text.find_first_of(any) != std::string::npos;
   };
-  const bool plain = !text.empty() && text.find_first_not_of("0123456789.e+-") == std::string::npos;
-  if (plain) { return text; }
+  if (is_number(text)) { return text; }
   if (!has("\n\r") && !has("\"\\")) { return fmt::format("\"{}\"", text); }
   if (!has("\n\r") && !has("'")) { return fmt::format("'{}'", text); }
   throw ConfigError(
