@@ -12,7 +12,7 @@ namespace {
 
 /// fp32 masters; gradients and a copy of the parameters in `narrow`, unless that is fp32. The
 /// elements are divided over `runs` runs of one table.
-Contest adamw(Rig& rig, std::int64_t elems, DType narrow, std::int64_t runs = 1) {
+KernelContest adamw(Rig& rig, std::int64_t elems, DType narrow, std::int64_t runs = 1) {
   const Numbers master{rig, DType::fp32, elems}, gradient{rig, narrow, elems};
   const Numbers first{rig, DType::fp32, elems, 1e-3F}, second{rig, DType::fp32, elems, 0.0F};
   const bool copies = narrow != DType::fp32;
@@ -22,7 +22,6 @@ Contest adamw(Rig& rig, std::int64_t elems, DType narrow, std::int64_t runs = 1)
   const auto scalars = device_bytes(rig, sizeof(values));
   rig.device().copy_in(scalars.get(), &values, sizeof(values), rig.stream());
   rig.stream().wait();
-  const double bytes = 24.0 + static_cast<double>(size_of(narrow)) * (copies ? 2 : 1);
   const kernels::UpdateRun all{.master = master.as<float>(),
                                .parameter = copies ? parameter.values() : Values{},
                                .gradient = gradient.values(),
@@ -35,26 +34,33 @@ Contest adamw(Rig& rig, std::int64_t elems, DType narrow, std::int64_t runs = 1)
     const bool last = r + 1 == runs;
     table.push_back({all.slice(r * each, last ? elems - r * each : each), AdamW{}});
   }
-  return moving(rig, times(elems, bytes),
-                [=, keep = std::array{master, gradient, first, second, parameter}, &rig] {
-                  rig.table().adamw(table, static_cast<const kernels::StepScalars*>(scalars.get()),
-                                    rig.stream());
-                });
+  return moving(rig, [=, keep = std::array{master, gradient, first, second, parameter}, &rig] {
+    rig.table().adamw(table, static_cast<const kernels::StepScalars*>(scalars.get()), rig.stream());
+  });
 }
 
 }  // namespace
 
 std::vector<CudaContest> adamw_contests(const CudaSizes& sizes) {
   std::vector<CudaContest> all;
+  const std::string shape = fmt::format("{} parameters", sizes.parameters);
   for (const DType dtype : {DType::fp32, DType::bf16}) {
-    all.push_back({"adamw", fmt::format("AdamW, {} gradients", to_string(dtype)),
-                   [=](Rig& rig) { return adamw(rig, sizes.parameters, dtype); }});
+    all.push_back({.group = "adamw",
+                   .name = fmt::format("AdamW, {} gradients", to_string(dtype)),
+                   .shape = shape,
+                   .make = [=](Rig& rig) { return adamw(rig, sizes.parameters, dtype); },
+                   .sample = dtype == DType::fp32});
   }
   // The number of runs and elements of GPT-2 124M.
-  all.push_back({"adamw", "AdamW, 110 runs", [=](Rig& rig) {
-                   return adamw(rig, std::min<std::int64_t>(sizes.parameters, 124'000'000),
-                                DType::bf16, 110);
-                 }});
+  all.push_back({.group = "adamw",
+                 .name = "AdamW, 110 runs",
+                 .shape = shape,
+                 .make =
+                     [=](Rig& rig) {
+                       return adamw(rig, std::min<std::int64_t>(sizes.parameters, 124'000'000),
+                                    DType::bf16, 110);
+                     },
+                 .sample = false});
   return all;
 }
 

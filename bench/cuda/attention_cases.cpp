@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -46,26 +47,21 @@ struct Heads {
   Numbers qkv, y, dy, dqkv, log_sum_exp;
   std::int64_t lent_elems;
   Numbers workspace;
-
-  /// Two products of T x T x head_size, of which the mask leaves half.
-  [[nodiscard]] double forward_flops() const {
-    return times(elems, 2 * static_cast<double>(shape.seq));
-  }
 };
 
 /// What the device's matrix units achieve.
 Case square_product(Rig& rig, std::int64_t size) {
   TrainingProduct square;
   square.like = {.a = {}, .b = {}, .c = {}, .m = size, .n = size, .k = size};
-  Case limit = plain_product_contest(rig, square).ours;
+  Case limit = plain_product_contest(rig, square).contest.ours;
   limit.name = fmt::format("product of {} squared", size);
   return limit;
 }
 
-Contest attention(Rig& rig, const Asked& asked, std::int64_t limit_size) {
+KernelContest attention(Rig& rig, const Asked& asked, std::int64_t limit_size) {
   const Heads heads{rig, asked};
   const kernels::AttentionShape shape = asked.shape;
-  const auto forward = [=, &rig] {
+  const std::function<void()> forward = [=, &rig] {
     rig.table().attention_forward({.qkv = heads.qkv.values(),
                                    .y = heads.y.values(),
                                    .log_sum_exp = heads.log_sum_exp.as<float>(),
@@ -75,7 +71,7 @@ Contest attention(Rig& rig, const Asked& asked, std::int64_t limit_size) {
                                   rig.stream());
   };
   forward();  // computes what backward reads
-  const auto back = [=, &rig] {
+  const std::function<void()> back = [=, &rig] {
     rig.stream().state()->compute_with({.table = &rig.table(), .attention_gradients = asked.order});
     rig.table().attention_backward({.qkv = heads.qkv.values(),
                                     .y = heads.y.values(),
@@ -88,11 +84,10 @@ Contest attention(Rig& rig, const Asked& asked, std::int64_t limit_size) {
                                     .workspace_elems = heads.lent_elems},
                                    rig.stream());
   };
-  // Backward recomputes the scores and has four more products: 5 to 2.
-  const double flops = heads.forward_flops() * (asked.backward ? 2.5 : 1.0);
-  Case ours = asked.backward ? rig.repeated("tessera", 0, flops, back)
-                             : rig.repeated("tessera", 0, flops, forward);
-  return {Work::flops, std::move(ours), {square_product(rig, limit_size)}};
+  const std::function<void()>& enqueue = asked.backward ? back : forward;
+  trace::KernelWork work = rig.work_of(enqueue);
+  Case ours = rig.repeated("tessera", 0, work.flops, enqueue);
+  return {{Work::flops, std::move(ours), {square_product(rig, limit_size)}}, std::move(work)};
 }
 
 }  // namespace
@@ -103,6 +98,7 @@ std::vector<CudaContest> attention_contests(const CudaSizes& sizes) {
       shape;  // cuDNN refuses this length with this many heads, so our own kernels run
   odd.seq -= 1;
   constexpr float p = 0.1F;
+  // The first two are what a profile takes as samples.
   const std::vector<Asked> asked = {
       {"attention forward, bf16", shape},
       {"attention backward, bf16", shape, true},
@@ -115,7 +111,8 @@ std::vector<CudaContest> attention_contests(const CudaSizes& sizes) {
   const std::int64_t square = std::min<std::int64_t>(sizes.tokens(), 8192);
   std::vector<CudaContest> all;
   for (const Asked& one : asked) {
-    all.push_back({"attention", one.name, [=](Rig& rig) { return attention(rig, one, square); }});
+    all.push_back({"attention", one.name, sizes.activations(),
+                   [=](Rig& rig) { return attention(rig, one, square); }, all.size() < 2});
   }
   return all;
 }

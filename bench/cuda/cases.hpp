@@ -20,6 +20,8 @@ struct CudaSizes {
 
   [[nodiscard]] std::int64_t tokens() const noexcept { return batch * seq; }
   [[nodiscard]] std::int64_t hidden() const noexcept { return heads * head_size; }
+  /// "65536 tokens in sequences of 1024, hidden 768"
+  [[nodiscard]] std::string activations() const;
 };
 
 /// One operation and its limit. `make` allocates the device memory that it needs, which the result
@@ -28,7 +30,14 @@ struct CudaContest {
   std::string
       group;  ///< "adamw", "memory", "attention" or "products": the name on the command line
   std::string name;
-  std::function<Contest(Rig&)> make;
+  std::string shape;  ///< the size that it is measured at, for people
+  std::function<KernelContest(Rig&)> make;
+  /// Whether a machine's profile takes it as a sample: a variant of a kernel would be taken for
+  /// the kernel.
+  bool sample = true;
+
+  /// The name in a table, with the shape where the table's rows have different ones.
+  [[nodiscard]] std::string title() const;
 };
 
 /// Limits: for kernels that move memory, a copy of the same bytes on the device, counting reads and

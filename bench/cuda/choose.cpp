@@ -89,7 +89,7 @@ double ms_of(const Timed& timed) {
 
 ProductChoices choose_products(
     const std::vector<TrainingProduct>& products, int rounds, int spared_multiprocessors,
-    const std::function<void(const std::string& name, const Comparison& result)>& tell) {
+    const std::function<void(const TrainingProduct& product, const Comparison& result)>& tell) {
   Rig rig;
   ProductChoices choices;
   CudaModule::get().function<kernels::FindProductMachine>("tessera_cublaslt_machine")(
@@ -115,7 +115,7 @@ ProductChoices choose_products(
       choices.products[kind_of(on.product())] = {ways.algorithms[best], ms_of(all[best]),
                                                  ms_of(all.front())};
     }
-    tell(product.name, result);
+    tell(product, result);
   }
   return choices;
 }

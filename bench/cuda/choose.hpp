@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "bench/cuda/training_products.hpp"
@@ -17,6 +16,6 @@ namespace tessera::bench {
 /// ours and what a run does without as the limit.
 [[nodiscard]] kernels::ProductChoices choose_products(
     const std::vector<TrainingProduct>& products, int rounds, int spared_multiprocessors,
-    const std::function<void(const std::string& name, const Comparison& result)>& tell);
+    const std::function<void(const TrainingProduct& product, const Comparison& result)>& tell);
 
 }  // namespace tessera::bench

@@ -1,9 +1,13 @@
 // Prints CUDA kernels and their limits as a Markdown table.
 //
-//   tessera_cuda_bench [--small] [--rounds N] [--parameters N] [GROUP...]
-//   tessera_cuda_bench [--small] [--rounds N] --choose FILE [--spare N] [MODEL:BATCH...]
-//   tessera_cuda_bench nccl [--small] [--rounds N] [--min-ctas N] [--max-ctas N] [--windows]
-//     [--high-priority]
+//   tessera_cuda_bench [--small] [--rounds N] [--parameters N] [--json FILE] [GROUP...]
+//   tessera_cuda_bench [--small] [--rounds N] [--json FILE] --choose FILE [--spare N]
+//     [MODEL:BATCH...]
+//   tessera_cuda_bench nccl [--small] [--rounds N] [--json FILE] [--min-ctas N] [--max-ctas N]
+//     [--windows] [--high-priority]
+//
+// --json writes the same figures and the samples of a machine's profile to FILE
+// (docs/machine-profiles.md); of a job, rank 0 does.
 //
 // Groups: adamw, memory, attention, products, collectives, host, launches; by default all of these.
 // `nccl` runs on its own: the program is then one process of a launcher's job, and times
@@ -30,6 +34,7 @@
 #include "bench/cuda/host_copies.hpp"
 #include "bench/cuda/job_collectives.hpp"
 #include "bench/cuda/launches.hpp"
+#include "bench/cuda/samples.hpp"
 #include "tessera/base/atomic_file.hpp"
 
 namespace {
@@ -46,6 +51,7 @@ struct Request {
   JobOptions job;
   std::vector<std::string> groups;  ///< empty: all but nccl
   std::string choices;              ///< a file to write; empty: measure the groups
+  std::string json;                 ///< a file for the samples, or empty
   std::vector<TrainingProduct> products;
   int spared = 0;  ///< multiprocessors that the products leave free
 };
@@ -103,6 +109,8 @@ Request parse(const std::vector<std::string>& arguments) {
       request.groups.push_back(argument);
     } else if (argument == "--choose") {
       request.choices = value();
+    } else if (argument == "--json") {
+      request.json = value();
     } else if (argument == "--spare") {
       request.spared = static_cast<int>(number());
     } else if (!request.choices.empty() && argument.find(':') != std::string::npos) {
@@ -125,32 +133,20 @@ Request parse(const std::vector<std::string>& arguments) {
   return request;
 }
 
-/// Three digits of a rate below 1, as on the emulated device: a rate of 0 would tell nothing.
-std::string digits(double rate, int decimals) {
-  return rate < 1 ? fmt::format("{:.3g}", rate) : fmt::format("{:.{}f}", rate, decimals);
-}
-
-void print_row(const std::string& name, const Comparison& result) {
-  const auto rate = [&](const Timed& timed) {
-    const double each = timed.rate(result.work);
-    switch (result.work) {
-      case Work::bytes:
-        return digits(each * 1e-9, 0) + " GB/s";
-      case Work::flops:
-        return digits(each * 1e-12, 1) + " TFLOP/s";
-      case Work::runs:
-        break;
-    }
-    return fmt::format("{:.4f} ms", 1e3 / each);
-  };
+void print_row(const std::string& title, const Comparison& result) {
+  const auto rate = [&](const Timed& timed) { return amount_of(timed, result.work).text(); };
   if (result.limits.empty()) {
-    fmt::print("| {} | {} | not built in | |\n", name, rate(result.ours));
+    fmt::print("| {} | {} | not built in | |\n", title, rate(result.ours));
   }
   for (const Timed& limit : result.limits) {
-    fmt::print("| {} | {} | {}: {} | {:.3f} |\n", name, rate(result.ours), limit.name, rate(limit),
+    fmt::print("| {} | {} | {}: {} | {:.3f} |\n", title, rate(result.ours), limit.name, rate(limit),
                result.ratio(limit));
   }
   std::fflush(stdout);
+}
+
+void print_row(const std::string& title, const Amount& amount) {
+  fmt::print("| {} | {} | | |\n", title, amount.text());
 }
 
 bool asks_for(const Request& request, const std::string& group) {
@@ -158,18 +154,18 @@ bool asks_for(const Request& request, const std::string& group) {
   return asked.empty() || std::find(asked.begin(), asked.end(), group) != asked.end();
 }
 
-void measure_device_collectives(const Request& request) {
+void measure_device_collectives(const Request& request, Samples& samples) {
   CollectiveOptions options = request.collectives;
   options.rounds = request.rounds;
+  const std::string shape = fmt::format("{} ranks, {} bytes each", options.ranks, options.bytes);
   for (const Comparison& result :
        measure_collectives(all_collectives(), options, device_memory())) {
-    print_row(
-        fmt::format("{}, {} ranks, {} bytes each", result.ours.name, options.ranks, options.bytes),
-        result);
+    print_row(fmt::format("{}, {}", result.ours.name, shape), result);
+    samples.add(result.ours.name, shape, result);
   }
 }
 
-void measure_job(const JobOptions& options) {
+void measure_job(const JobOptions& options, Samples& samples) {
   bool first = true;
   measure_job_collectives(options, [&](const JobCollective& result) {
     if (std::exchange(first, false)) {
@@ -178,52 +174,67 @@ void measure_job(const JobOptions& options) {
     fmt::print("| {}, {} ranks, {} bytes | {:.2f} GB/s | {:.1f} us |\n", result.name, result.ranks,
                result.bytes, result.bus_bandwidth() * 1e-9, result.seconds * 1e6);
     std::fflush(stdout);
+    samples.add(result);
   });
 }
 
-void print_launches(const LaunchCost& cost) {
-  fmt::print("| launch of a kernel, host | {:.2f} us | | |\n", cost.host * 1e6);
-  fmt::print("| launch of a kernel, device | {:.2f} us | | |\n", cost.device * 1e6);
+void measure_launch(const Request& request, Samples& samples) {
+  Rig rig;
+  const LaunchCost cost = measure_launches(rig, request.rounds, request.kernels);
+  const auto row = [&](const char* name, double seconds, const char* key) {
+    const Amount amount{seconds * 1e6, "us", 2};
+    print_row(name, amount);
+    samples.add(name, "", amount, {{key, seconds}});
+  };
+  row("launch of a kernel, host", cost.host, "enqueue_seconds");
+  row("launch of a kernel, device", cost.device, "kernel_seconds");
 }
 
-void print_host_copies(const HostCopyRates& rates) {
-  const auto row = [](const char* name, double rate) {
-    fmt::print("| {} | {} GB/s | | |\n", name, digits(rate * 1e-9, 1));
+void measure_host(const Request& request, Samples& samples) {
+  Rig rig;
+  const HostCopyRates rates = measure_host_copies(rig, request.rounds, request.host_bytes);
+  const auto row = [&](const char* name, double rate, Samples::Json profile = {}) {
+    const Amount amount{rate * 1e-9, "GB/s", 1};
+    print_row(name, amount);
+    samples.add(name, "", amount, std::move(profile));
   };
   row("copies from the host", rates.in);
   row("copies to the host", rates.out);
-  row("copies from and to the host at once, each", rates.both);
+  // An offloaded state moves in both directions at once.
+  row("copies from and to the host at once, each", rates.both,
+      {{"host_bytes_per_second", rates.both}});
 }
 
-void measure_all(const Request& request) {
-  fmt::print(
-      "{} parameters, {} tokens in sequences of {}, hidden {}, vocab {}; {} rounds in turn\n\n",
-      request.sizes.parameters, request.sizes.tokens(), request.sizes.seq, request.sizes.hidden(),
-      request.sizes.vocab, request.rounds);
-  fmt::print("| operation | tessera, median | limit in the same rounds | of the limit |\n");
-  fmt::print("|---|---|---|---|\n");
-  {
-    Rig rig;
-    for (const auto contests :
-         {adamw_contests, memory_contests, attention_contests, product_contests}) {
-      for (const CudaContest& contest : contests(request.sizes)) {
-        if (!asks_for(request, contest.group)) { continue; }
-        print_row(contest.name, measure(contest.make(rig), request.rounds));
+void measure_kernels(const Request& request, Samples& samples) {
+  Rig rig;
+  for (const auto contests :
+       {adamw_contests, memory_contests, attention_contests, product_contests}) {
+    for (const CudaContest& contest : contests(request.sizes)) {
+      if (!asks_for(request, contest.group)) { continue; }
+      const KernelContest made = contest.make(rig);
+      const Comparison result = measure(made.contest, request.rounds);
+      print_row(contest.title(), result);
+      if (contest.sample) {
+        samples.add(contest.name, contest.shape, result, made.work);
+      } else {
+        samples.add(contest.name, contest.shape, result);
       }
     }
   }
-  if (asks_for(request, "host")) {
-    Rig rig;
-    print_host_copies(measure_host_copies(rig, request.rounds, request.host_bytes));
-  }
-  if (asks_for(request, "launches")) {
-    Rig rig;
-    print_launches(measure_launches(rig, request.rounds, request.kernels));
-  }
-  if (asks_for(request, "collectives")) { measure_device_collectives(request); }
 }
 
-void choose(Request request) {
+void measure_all(const Request& request, Samples& samples) {
+  fmt::print("{} parameters, {}, vocab {}; {} rounds in turn\n\n", request.sizes.parameters,
+             request.sizes.activations(), request.sizes.vocab, request.rounds);
+  fmt::print("| operation | tessera, median | limit in the same rounds | of the limit |\n");
+  fmt::print("|---|---|---|---|\n");
+  measure_kernels(request, samples);
+  if (asks_for(request, "host")) { measure_host(request, samples); }
+  if (asks_for(request, "launches")) { measure_launch(request, samples); }
+  if (asks_for(request, "collectives")) { measure_device_collectives(request, samples); }
+}
+
+void choose(Request request, Samples& samples) {
   if (request.products.empty()) {
     const CudaSizes& sizes = request.sizes;
     add_products(request, training_products({.layers = 1,
@@ -238,7 +249,12 @@ void choose(Request request) {
       "| product | fastest way, median | without a choice, in the same rounds | times as fast |\n");
   fmt::print("|---|---|---|---|\n");
   const kernels::ProductChoices choices =
-      choose_products(request.products, request.rounds, request.spared, print_row);
+      choose_products(request.products, request.rounds, request.spared,
+                      [&](const TrainingProduct& product, const Comparison& result) {
+                        const std::string shape = product.shape();
+                        print_row(fmt::format("{}, {}", product.name, shape), result);
+                        samples.add(product.name, shape, result);
+                      });
   const std::string json = to_json(choices);
   AtomicFile file{request.choices};
   file.write(std::as_bytes(std::span{json}));
@@ -252,13 +268,15 @@ void choose(Request request) {
 int main(int count, char** arguments) {
   try {
     const Request request = parse({arguments + 1, arguments + count});
+    Samples samples;
     if (!request.choices.empty()) {
-      choose(request);
+      choose(request, samples);
     } else if (request.groups == std::vector<std::string>{"nccl"}) {
-      measure_job(request.job);
+      measure_job(request.job, samples);
     } else {
-      measure_all(request);
+      measure_all(request, samples);
     }
+    if (!request.json.empty() && !samples.empty()) { samples.write(request.json); }
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

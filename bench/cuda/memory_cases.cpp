@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "bench/cuda/cases.hpp"
@@ -7,36 +9,34 @@
 namespace tessera::bench {
 namespace {
 
-Contest cast(Rig& rig, std::int64_t elems, DType from_dtype, DType to_dtype) {
+KernelContest cast(Rig& rig, std::int64_t elems, DType from_dtype, DType to_dtype) {
   const Numbers from{rig, from_dtype, elems}, to{rig, to_dtype, elems};
-  const auto bytes = static_cast<double>(size_of(from_dtype) + size_of(to_dtype));
-  return moving(rig, times(elems, bytes), [=, &rig] {
+  return moving(rig, [=, &rig] {
     rig.table().cast({to.values().data, elems, to_dtype}, {from.values().data, elems, from_dtype},
                      rig.stream());
   });
 }
 
-Contest squared_norm(Rig& rig, std::int64_t elems, DType dtype) {
+KernelContest squared_norm(Rig& rig, std::int64_t elems, DType dtype) {
   const Numbers x{rig, dtype, elems};
   const auto sum = device_bytes(rig, sizeof(double));
   rig.device().fill(sum.get(), 0, sizeof(double), rig.stream());
-  return moving(rig, times(elems, static_cast<double>(size_of(dtype))), [=, &rig] {
+  return moving(rig, [=, &rig] {
     const kernels::NormTerm term{x.values(), elems, static_cast<double*>(sum.get())};
     rig.table().squared_norm(std::array{term}, rig.stream());
   });
 }
 
-Contest gelu_forward(Rig& rig, std::int64_t elems) {
+KernelContest gelu_forward(Rig& rig, std::int64_t elems) {
   const Numbers x{rig, DType::bf16, elems}, y{rig, DType::bf16, elems};
-  return moving(rig, times(elems, 4), [=, &rig] {
-    rig.table().gelu_forward(x.values(), y.values(), elems, rig.stream());
-  });
+  return moving(
+      rig, [=, &rig] { rig.table().gelu_forward(x.values(), y.values(), elems, rig.stream()); });
 }
 
-Contest gelu_backward(Rig& rig, std::int64_t elems) {
+KernelContest gelu_backward(Rig& rig, std::int64_t elems) {
   const Numbers x{rig, DType::bf16, elems}, dy{rig, DType::bf16, elems};
   const Numbers dx{rig, DType::bf16, elems};
-  return moving(rig, times(elems, 6), [=, &rig] {
+  return moving(rig, [=, &rig] {
     rig.table().gelu_backward(x.values(), dy.values(), dx.values(), elems, rig.stream());
   });
 }
@@ -53,9 +53,9 @@ struct Norm {
   Numbers x, y, dx, weights, gradients, kept;
 };
 
-Contest layer_norm_forward(Rig& rig, std::int64_t rows, std::int64_t columns) {
+KernelContest layer_norm_forward(Rig& rig, std::int64_t rows, std::int64_t columns) {
   const Norm norm{rig, rows, columns};
-  return moving(rig, times(rows * columns, 4), [=, &rig] {
+  return moving(rig, [=, &rig] {
     rig.table().layer_norm_forward({.x = norm.x.values(),
                                     .weight = norm.weights.values(),
                                     .bias = norm.weights.values().at(columns),
@@ -68,10 +68,9 @@ Contest layer_norm_forward(Rig& rig, std::int64_t rows, std::int64_t columns) {
   });
 }
 
-/// Reads x and dy, reads and writes dx.
-Contest layer_norm_backward(Rig& rig, std::int64_t rows, std::int64_t columns) {
+KernelContest layer_norm_backward(Rig& rig, std::int64_t rows, std::int64_t columns) {
   const Norm norm{rig, rows, columns};
-  return moving(rig, times(rows * columns, 8), [=, &rig] {
+  return moving(rig, [=, &rig] {
     rig.table().layer_norm_backward({.x = norm.x.values(),
                                      .weight = norm.weights.values(),
                                      .mean = norm.kept.as<float>(),
@@ -96,8 +95,8 @@ std::vector<std::int32_t> some_targets(std::int64_t rows, std::int64_t classes) 
   return targets;
 }
 
-/// Cross entropy in place. At best it reads and writes each logit once.
-Contest cross_entropy(Rig& rig, std::int64_t rows, std::int64_t classes) {
+/// Cross entropy in place.
+KernelContest cross_entropy(Rig& rig, std::int64_t rows, std::int64_t classes) {
   const std::int64_t stride = nn::GPTConfig{.vocab = classes}.logits_row_elems();
   const Numbers logits{rig, DType::bf16, rows * stride};
   const std::vector<std::int32_t> values = some_targets(rows, classes);
@@ -107,7 +106,7 @@ Contest cross_entropy(Rig& rig, std::int64_t rows, std::int64_t classes) {
   rig.device().copy_in(targets.get(), values.data(), bytes, rig.stream());
   rig.device().fill(loss.get(), 0, sizeof(double), rig.stream());
   rig.stream().wait();
-  return moving(rig, times(rows * classes, 4), [=, &rig] {
+  return moving(rig, [=, &rig] {
     rig.table().cross_entropy({.logits = logits.values(),
                                .targets = static_cast<const std::int32_t*>(targets.get()),
                                .loss = static_cast<double*>(loss.get()),
@@ -125,8 +124,8 @@ Contest cross_entropy(Rig& rig, std::int64_t rows, std::int64_t classes) {
 std::vector<CudaContest> memory_contests(const CudaSizes& sizes) {
   std::vector<CudaContest> all;
   const std::int64_t rows = sizes.tokens(), h = sizes.hidden(), wide = 4 * rows * h;
-  const auto add = [&](const char* name, std::function<Contest(Rig&)> make) {
-    all.push_back({"memory", name, std::move(make)});
+  const auto add = [&](const char* name, std::function<KernelContest(Rig&)> make) {
+    all.push_back({"memory", name, sizes.activations(), std::move(make)});
   };
   add("cast fp32 to bf16", [=](Rig& rig) { return cast(rig, wide, DType::fp32, DType::bf16); });
   add("cast bf16 to fp32", [=](Rig& rig) { return cast(rig, wide, DType::bf16, DType::fp32); });
@@ -137,6 +136,7 @@ std::vector<CudaContest> memory_contests(const CudaSizes& sizes) {
   add("layer norm forward, bf16", [=](Rig& rig) { return layer_norm_forward(rig, rows, h); });
   add("layer norm backward, bf16", [=](Rig& rig) { return layer_norm_backward(rig, rows, h); });
   add("cross entropy, bf16", [=](Rig& rig) { return cross_entropy(rig, rows, sizes.vocab); });
+  all.back().shape += fmt::format(", vocab {}", sizes.vocab);
   return all;
 }
 

@@ -1,6 +1,7 @@
 #include "bench/cuda/moving.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace tessera::bench {
 namespace {
@@ -17,8 +18,11 @@ Case copy_case(Rig& rig, double bytes) {
 
 }  // namespace
 
-Contest moving(Rig& rig, double bytes, const std::function<void()>& enqueue) {
-  return {Work::bytes, rig.repeated("tessera", bytes, 0, enqueue), {copy_case(rig, bytes)}};
+KernelContest moving(Rig& rig, const std::function<void()>& enqueue) {
+  trace::KernelWork work = rig.work_of(enqueue);
+  const double bytes = work.bytes;
+  return {{Work::bytes, rig.repeated("tessera", bytes, 0, enqueue), {copy_case(rig, bytes)}},
+          std::move(work)};
 }
 
 }  // namespace tessera::bench

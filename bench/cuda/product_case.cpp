@@ -1,5 +1,7 @@
 #include "bench/cuda/product_case.hpp"
 
+#include <utility>
+
 #include "bench/cuda/plain_product.hpp"
 
 namespace tessera::bench {
@@ -37,16 +39,16 @@ Values ProductOnDevice::take(Rig& rig, DType dtype, std::int64_t elems) {
   return memory_.emplace_back(rig, dtype, elems).values();
 }
 
-Contest plain_product_contest(Rig& rig, const TrainingProduct& product) {
+KernelContest plain_product_contest(Rig& rig, const TrainingProduct& product) {
   const ProductOnDevice on{rig, product.plain()};
   Contest contest{Work::flops, product_case(rig, "tessera", on), {}};
   if (const auto plain = plain_product(rig, on.product())) {
     contest.limits.push_back(rig.repeated("plain cuBLASLt", 0, on.flops(), plain));
   }
-  return contest;
+  return {std::move(contest), rig.work_of([&] { rig.table().matmul(on.product(), rig.stream()); })};
 }
 
-Contest residual_contest(Rig& rig, const TrainingProduct& product) {
+KernelContest residual_contest(Rig& rig, const TrainingProduct& product) {
   const ProductOnDevice on{rig, product};
   const auto apart = [on, &rig] {
     const MatMul& all = on.product();
@@ -55,9 +57,10 @@ Contest residual_contest(Rig& rig, const TrainingProduct& product) {
     rig.table().matmul(first, rig.stream());
     rig.table().add(all.residual, all.c, all.c, all.m * all.n, rig.stream());
   };
-  return {Work::runs,
-          product_case(rig, "in one call", on),
-          {rig.repeated("in two kernels", 0, on.flops(), apart)}};
+  return {{Work::runs,
+           product_case(rig, "in one call", on),
+           {rig.repeated("in two kernels", 0, on.flops(), apart)}},
+          {}};
 }
 
 }  // namespace tessera::bench

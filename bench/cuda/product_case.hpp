@@ -24,10 +24,10 @@ class ProductOnDevice {
 
 /// The bare product, and plain cuBLASLt's as its limit if the program was built with the CUDA
 /// toolkit.
-[[nodiscard]] Contest plain_product_contest(Rig& rig, const TrainingProduct& product);
+[[nodiscard]] KernelContest plain_product_contest(Rig& rig, const TrainingProduct& product);
 
 /// A product that adds a residual in the same call; its limit is the product with a separate kernel
 /// for that.
-[[nodiscard]] Contest residual_contest(Rig& rig, const TrainingProduct& product);
+[[nodiscard]] KernelContest residual_contest(Rig& rig, const TrainingProduct& product);
 
 }  // namespace tessera::bench

@@ -12,12 +12,6 @@ nn::GPTConfig model_of(const CudaSizes& sizes) {
           .seq = sizes.seq};
 }
 
-/// "c_proj forward with residual, 65536 x 768 x 768".
-std::string with_residual(const TrainingProduct& product) {
-  std::string name = product.name;
-  return name.insert(name.find(','), " with residual");
-}
-
 }  // namespace
 
 std::vector<CudaContest> product_contests(const CudaSizes& sizes) {
@@ -25,13 +19,13 @@ std::vector<CudaContest> product_contests(const CudaSizes& sizes) {
   const std::vector<TrainingProduct> products = training_products(model_of(sizes), sizes.batch);
   for (const TrainingProduct& product : products) {
     if (product.bias_gradient) { continue; }  // see choose.cpp
-    all.push_back(
-        {"products", product.name, [=](Rig& rig) { return plain_product_contest(rig, product); }});
+    all.push_back({"products", product.name, product.shape(),
+                   [=](Rig& rig) { return plain_product_contest(rig, product); }});
   }
   for (const TrainingProduct& product : products) {
     if (!product.residual) { continue; }
-    all.push_back({"products", with_residual(product),
-                   [=](Rig& rig) { return residual_contest(rig, product); }});
+    all.push_back({"products", product.name + " with residual", product.shape(),
+                   [=](Rig& rig) { return residual_contest(rig, product); }, false});
   }
   return all;
 }

@@ -6,10 +6,15 @@
 
 #include "device/stream_state.hpp"
 #include "kernels/support/workspace.hpp"
+#include "kernels/work/logged_table.hpp"
 
 namespace tessera::bench {
 
-Rig::Rig() : device_{make_cuda_device()}, stream_{device_->make_compute_stream()} {
+Rig::Rig()
+    : device_{make_cuda_device()},
+      stream_{device_->make_compute_stream()},
+      current_{stream_.get()},
+      table_{&kernels::table_of(device_->kind())} {
   const std::size_t bytes = kernels::stream_workspace_bytes(device_->kind());
   workspace_ = device_->allocate(bytes);
   stream().state()->lend({workspace_, bytes});
@@ -18,6 +23,19 @@ Rig::Rig() : device_{make_cuda_device()}, stream_{device_->make_compute_stream()
 Rig::~Rig() {
   stream_ = {};
   device_->free(workspace_, kernels::stream_workspace_bytes(device_->kind()));
+}
+
+trace::KernelWork Rig::work_of(const std::function<void()>& enqueue) {
+  trace::WorkLog log;
+  const std::unique_ptr<Device> counting = make_meta_device();
+  const OwnedStream counted = counting->make_compute_stream();
+  counted.get().state()->log_to(&log, log.add_stream("compute"));
+  current_ = counted.get();
+  table_ = &kernels::logged_table(device_->kind());
+  enqueue();
+  table_ = &kernels::table_of(device_->kind());
+  current_ = stream_.get();
+  return log.kernels().at(0);
 }
 
 Case Rig::repeated(std::string name, double bytes, double flops,

@@ -11,6 +11,7 @@
 #include "kernels/table.hpp"
 #include "tessera/base/values.hpp"
 #include "tessera/device/device.hpp"
+#include "tessera/trace/work_log.hpp"
 
 namespace tessera::bench {
 
@@ -23,8 +24,12 @@ class Rig {
   Rig& operator=(const Rig&) = delete;
 
   [[nodiscard]] Device& device() noexcept { return *device_; }
-  [[nodiscard]] Stream stream() const noexcept { return stream_.get(); }
-  [[nodiscard]] const kernels::Table& table() const { return kernels::table_of(device_->kind()); }
+  [[nodiscard]] Stream stream() const noexcept { return current_; }
+  [[nodiscard]] const kernels::Table& table() const noexcept { return *table_; }
+
+  /// The work of the kernels that `enqueue` puts on the stream, by the table that planning uses.
+  /// Runs nothing.
+  [[nodiscard]] trace::KernelWork work_of(const std::function<void()>& enqueue);
 
   /// A case that runs the work of `enqueue` often enough to take kLeastSeconds, and waits once, so
   /// that the host's time for the wait is negligible. Runs the work once now, to see how long it
@@ -43,7 +48,15 @@ class Rig {
 
   std::unique_ptr<Device> device_;
   OwnedStream stream_;
+  Stream current_;
+  const kernels::Table* table_;
   void* workspace_ = nullptr;
+};
+
+/// A kernel and its limits, and its work by the table that planning uses.
+struct KernelContest {
+  Contest contest;
+  trace::KernelWork work;
 };
 
 /// Normally distributed numbers on the device, shared by the closures that use them.

@@ -62,8 +62,7 @@ class Products {
 
  private:
   void push(const char* weight, const char* pass, TrainingProduct product) {
-    const MatMul& p = product.like;
-    product.name = fmt::format("{} {}, {} x {} x {}", weight, pass, p.m, p.n, p.k);
+    product.name = fmt::format("{} {}", weight, pass);
     all_.push_back(std::move(product));
   }
 
@@ -72,6 +71,10 @@ class Products {
 };
 
 }  // namespace
+
+std::string TrainingProduct::shape() const {
+  return fmt::format("{} x {} x {}", like.m, like.n, like.k);
+}
 
 TrainingProduct TrainingProduct::plain() const {
   TrainingProduct product{.name = name, .like = like, .result = result};

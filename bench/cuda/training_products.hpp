@@ -11,13 +11,15 @@ namespace tessera::bench {
 
 /// A product of a GPT's training step: the members of a kernels::MatMul except its matrices.
 struct TrainingProduct {
-  std::string name;  ///< "c_attn forward, 65536 x 2304 x 768": m x n x k
+  std::string name;  ///< "c_attn forward"
   kernels::MatMul like;
   DType result = DType::bf16;  ///< of C; A and B are bf16
   bool bias = false;
   bool residual = false;
   bool bias_gradient = false;  ///< whether the sums of B's columns are requested
 
+  /// "65536 x 2304 x 768": m x n x k
+  [[nodiscard]] std::string shape() const;
   /// The bare product.
   [[nodiscard]] TrainingProduct plain() const;
   /// Elements of the three matrices, including the gaps between their rows.
