@@ -169,20 +169,20 @@ if(EXISTS /usr/src/googletest/googletest/src/gtest-all.cc)
   set_tests_properties(bundle.builds PROPERTIES TIMEOUT 300 LABELS once COST 30)
 endif()
 
-# The GPU check's verdicts and its comparison of two runs, on a simulated machine.
+# The GPU check's verdicts and its comparison of two runs, on a made-up machine.
 find_program(TESSERA_BASH bash)
-if(TESSERA_BASH AND TESSERA_PYTHON3)
+if(TESSERA_PYTHON3)
   foreach(what verdicts compare)
-    add_test(NAME gpu_check.${what} COMMAND ${TESSERA_BASH}
-      ${CMAKE_CURRENT_SOURCE_DIR}/gpu_check/check_${what}.sh ${PROJECT_BINARY_DIR}/gpu_check_${what})
-    set_tests_properties(gpu_check.${what} PROPERTIES TIMEOUT 600 LABELS once COST 40)
+    add_test(NAME gpu_check.${what} COMMAND ${TESSERA_PYTHON3} -B
+      ${CMAKE_CURRENT_SOURCE_DIR}/gpu_check/${what}_test.py)
+    set_tests_properties(gpu_check.${what} PROPERTIES TIMEOUT 120 LABELS once)
   endforeach()
 endif()
 # Part build compiles every file that it installs.
 find_program(TESSERA_NINJA ninja)
-if(TESSERA_BASH AND TESSERA_NINJA AND TESSERA_HAS_CUDA AND NOT TESSERA_SANITIZE)
-  add_test(NAME gpu_check.build COMMAND ${TESSERA_BASH}
-    ${CMAKE_CURRENT_SOURCE_DIR}/gpu_check/check_build.sh ${PROJECT_BINARY_DIR}/gpu_check_build)
+if(TESSERA_PYTHON3 AND TESSERA_NINJA AND TESSERA_HAS_CUDA AND NOT TESSERA_SANITIZE)
+  add_test(NAME gpu_check.build COMMAND ${TESSERA_PYTHON3} -B
+    ${CMAKE_CURRENT_SOURCE_DIR}/gpu_check/build_test.py ${PROJECT_BINARY_DIR}/gpu_check_build)
   set_tests_properties(gpu_check.build PROPERTIES TIMEOUT 300 LABELS once)
 endif()
 

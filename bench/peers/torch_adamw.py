@@ -4,10 +4,11 @@
   torch_adamw.py [--device cuda|cpu] [--parameters N] [--rounds R]
 
 Alternates with a copy of the same bytes: fp32 parameter, gradient and moments, 28 bytes per element.
-Prints a Markdown table.
+Prints a Markdown table, and the rate as JSON.
 """
 
 import argparse
+import json
 import statistics
 import time
 
@@ -65,8 +66,9 @@ def main():
     print(
         f"| AdamW({'fused' if fused else ''}), fp32 gradients | {rate['AdamW']:.0f} GB/s"
         f" | device copy: {rate['device copy']:.0f} GB/s"
-        f" | {rate['AdamW'] / rate['device copy']:.3f} |"
+        f" | {rate['AdamW'] / rate['device copy']:.3f} |\n"
     )
+    print(json.dumps({"adamw_gb_per_second": float(f"{rate['AdamW']:.4g}")}))
 
 
 if __name__ == "__main__":
