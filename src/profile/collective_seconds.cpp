@@ -46,7 +46,7 @@ Spread spread_of(const std::vector<int>& members, const MachineProfile& profile)
   if (profile.levels.empty()) {
     throw ConfigError{
         fmt::format("ranks {} to {} communicate, but the machine's profile has no links between "
-                    "ranks; measure them (scripts/gpu_check.sh multi), or plan one rank",
+                    "ranks; measure them (docs/gpu-check.md, part multi), or plan one rank",
                     members.front(), members.back())};
   }
   Spread spread{static_cast<int>(members.size()), {}, {}};

@@ -174,8 +174,9 @@ TEST_F(PlanTime, OfAGpusFiguresIsTheStepThatWasMeasured) {
   }
   refused(plan({"--model", "gpt2", "--ranks", "2", "--strategy", "ddp"}),
           "no links between ranks; measure them (scripts/gpu_check.sh multi");
-  refused({"bench", "machine", "--from", path("machine.json")},
-          "--from " + path("machine.json") + ": the figures do not come from scripts/gpu_check.sh");
+  refused(
+      {"bench", "machine", "--from", path("machine.json")},
+      "--from " + path("machine.json") + ": the samples are in no document that a check of a GPU");
   refused({"bench", "machine", "--from", path("machine.json"), "--repeat", "3"},
           "--repeat has no effect with --from");
 }

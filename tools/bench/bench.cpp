@@ -86,12 +86,12 @@ Json profile(const BenchSettings& settings) {
   return json;
 }
 
-/// The profile of a GPU, from the figures that scripts/gpu_check.sh measured.
+/// The profile of a GPU, from the samples that scripts/gpu_check.sh measured.
 Json profile_from(const std::string& path) {
   const std::string text = read_input("--from", path);
   MeasuredDevice device;
   try {
-    device = profile_of_gpu_check(text);
+    device = profile_of_samples(text);
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format("--from {}: {}", path, error.what()));
   }

@@ -97,7 +97,7 @@ const std::vector<BenchOption>& options() {
       {"--widest", "H", "512", "width of the widest model whose kernels are timed", "machine",
        [](BenchSettings& s, const std::string& text) { s.widest = parse_whole(text, 64, 16'384); }},
       {"--from", "FILE", "",
-       "make the profile of a GPU from the figures (gpu.json) of scripts/gpu_check.sh", "machine",
+       "make the profile of a GPU from the samples (gpu.json) of scripts/gpu_check.sh", "machine",
        [](BenchSettings& s, const std::string& text) {
          if (text.empty()) { throw ConfigError("is empty; give a path"); }
          s.from = text;

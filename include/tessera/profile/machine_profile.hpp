@@ -84,16 +84,17 @@ struct MachineProfile {
 /// The profile of a device, and the figures that were not measured.
 struct MeasuredDevice {
   MachineProfile profile;  ///< the profile
-  /// The figures that are missing, so that plans leave out or refuse what needs them. Each names
-  /// the part of scripts/gpu_check.sh that measures it.
+  /// The figures that are missing, so that plans leave out or refuse what needs them. Each says
+  /// what measures it.
   std::vector<std::string> not_measured;
 };
 
-/// Makes a profile from the figures of scripts/gpu_check.sh. `json` is its gpu.json: part `kernels`
-/// has the rates of products, attention and memory-bound kernels and the cost of a launch, part
-/// `multi` the links between the ranks of a node. Throws ConfigError if the script did not write
-/// `json`, or if figures of kernels are missing; it names them and the part that measures them.
-[[nodiscard]] MeasuredDevice profile_of_gpu_check(std::string_view json);
+/// Makes a profile from the samples of a device's benchmark, in the format of
+/// docs/machine-profiles.md: times of products, attention and memory-bound kernels, the cost of a
+/// launch, copies, and collectives between the ranks of a node. `json` is a document of the
+/// benchmark, or one whose `parts` have such samples. Throws ConfigError if it is neither, or if
+/// kernels are missing; it names them and what measures them.
+[[nodiscard]] MeasuredDevice profile_of_samples(std::string_view json);
 
 /// The time of one kernel when no collective runs beside it.
 struct KernelSeconds {
