@@ -63,7 +63,7 @@ def compile_all(part):
         return False
     if part.keep(20, *configuration(call, architecture)).status != 0:
         return False
-    jobs = ["--parallel", os.cpu_count(), "--target", TARGET]
+    jobs = ["--parallel", len(os.sched_getaffinity(0)), "--target", TARGET]
     if part.keep(12, "cmake", "--build", call.build, *jobs).status != 0:
         return False
     compile_trainer(part, architecture)
@@ -98,7 +98,8 @@ def test(part):
             skipped.update(*(suite.skipped() for suite in suites))
     part.table(("suite", "passed", "skipped", "failed", "s"), rows)
     if skipped:
-        part.note("Skipped, with the reasons that the tests give:\n" + "\n".join(f"- {each}" for each in sorted(skipped)))
+        reasons = "\n".join(f"- {each}" for each in sorted(skipped))
+        part.note(f"Skipped, with the reasons that the tests give:\n\n{reasons}")
     for bar, judge in (("losses", beside_the_processor), ("trainer", own_trainer), ("bits", every_strategy)):
         with part.judging(bar):
             judge(part)
@@ -108,7 +109,8 @@ class Suite:
     """A suite of a test program, which runs in a process of its own: a crash ends only this suite."""
 
     def __init__(self, part, program, name, cases):
-        self.part, self.program, self.name, self.filter = part, part.call.build / "tests" / program, name, f"{name}.{cases}"
+        self.part, self.name, self.filter = part, name, f"{name}.{cases}"
+        self.program = part.call.build / "tests" / program
         label = f"{part.name}-{self.program.name}-{name.replace('/', '-')}"
         self.file, self.mark = part.call.work / "logs" / f"{label}.log", part.done / f"{label}.log"
         self.status, self.seconds, self.late = 0, 0, False
@@ -207,7 +209,7 @@ def beside_the_processor(part):
     for device in ("cpu", "cuda"):
         log = part.call.work / f"losses-{device}.jsonl"
         result = part.keep(3, part.call.tessera, "train", *small_model(part), "--steps", count, "--device", device,
-                           "--log", log, makes=log).needed()
+                           "--log", log, makes=[log]).needed()
         losses.append([step["loss"] for step in steps.rows_of(log) if "loss" in step])
     both = list(zip(*losses))
     if len(both) != count:
@@ -251,8 +253,8 @@ def every_strategy(part):
             most = max(most, apart[1], key=float)
         if float(apart[1]) <= 1e-5 if apart else re.search("^losses: bit-identical under all", result.log, re.M):
             good.append(ranks)
-    part.figure("fp32 losses, hybrid's most apart from dp's", f"N = {words(numbers)}, {count} steps", float(most), "loss",
-                "bits")
+    shape = f"N = {words(numbers)}, {count} steps"
+    part.figure("fp32 losses, hybrid's most apart from dp's", shape, float(most), "loss", "bits")
     if good == numbers:
         part.judge("bits", "met", f"N = {words(good)}, {count} steps; hybrid at most {most} apart", shown)
     else:

@@ -25,9 +25,9 @@ def saving(part, model, batch, strategy, folder, count, *options):
     """Trains, and saves to `folder` at the end. Files of an earlier call would count as an earlier run."""
     folder = part.call.work / folder
     command = [part.call.tessera, "train", "--device", "cuda", *model.data, *model.options, "--precision", "bf16",
-               "--batch", batch, "--ranks", 4, "--strategy", strategy, "--lr-schedule", "constant", "--checkpoint", folder,
-               "--steps", count, *options]
-    makes = folder / f"step-{count:08d}/manifest.json"
+               "--batch", batch, "--ranks", 4, "--strategy", strategy, "--lr-schedule", "constant",
+               "--checkpoint", folder, "--steps", count, *options]
+    makes = [folder / f"step-{count:08d}/manifest.json"]
     if "--resume" not in options and not part.is_done(command, makes):
         shutil.rmtree(folder, ignore_errors=True)
     return part.keep(5, *command, allowed=(3,), makes=makes)

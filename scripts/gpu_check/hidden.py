@@ -24,7 +24,8 @@ def share_of(trace):
     """Of rank 0's last step, from the end of the previous step's passes on: the time in which a gather and a forward or
     backward pass run together, divided by the time in which a gather runs. A text says why there is none."""
     events = [event for event in (trace["traceEvents"] if isinstance(trace, dict) else trace) if event.get("pid") == 0]
-    streams = {event["tid"]: event["args"]["name"].split(" ")[0] for event in events if event.get("name") == "thread_name"}
+    streams = {event["tid"]: event["args"]["name"].split(" ")[0]
+               for event in events if event.get("name") == "thread_name"}
 
     def spans_of(stream, *kinds):
         return [(event["ts"], event["ts"] + event["dur"], event) for event in events
@@ -37,4 +38,6 @@ def share_of(trace):
     begin = max((end for _, end, event in passes if event["args"]["step"] < last), default=0)
     passes = union((start, end) for start, end, event in passes if event["args"]["step"] == last)
     gathers = union((start, end) for start, end, _ in spans_of("gather", "all_gather") if start >= begin)
-    return overlap(gathers, passes) / length(gathers) if length(gathers) > 0 else "the trace has no gathers in its last step"
+    if length(gathers) <= 0:
+        return "the trace has no gathers in its last step"
+    return overlap(gathers, passes) / length(gathers)

@@ -149,8 +149,8 @@ class Job:
         return widest
 
     def train(self, name, strategy, *options):
-        return steps.train(self.part, f"multi-{name}", self.model, self.batch, self.count, "--strategy", strategy, *options,
-                           launch=self.launch)
+        return steps.train(self.part, f"multi-{name}", self.model, self.batch, self.count, "--strategy", strategy,
+                           *options, launch=self.launch)
 
     def sharded(self):
         texts = []
@@ -170,8 +170,8 @@ class Job:
             raise NotMeasured("zero3 gave no figure")
         trace = self.part.call.work / "multi-trace.json"
         result = self.part.keep(5, *self.launch, self.part.call.tessera, "train", "--device", "cuda", *self.model.data,
-                                *self.model.options, "--precision", "bf16", "--batch", self.batch, "--strategy", "zero3",
-                                "--steps", 4, "--trace", trace, makes=trace).needed()
+                                *self.model.options, "--precision", "bf16", "--batch", self.batch,
+                                "--strategy", "zero3", "--steps", 4, "--trace", trace, makes=[trace]).needed()
         share = hidden.share_of(json.loads(trace.read_text()))
         if isinstance(share, str):
             raise NotMeasured(share, result.shown)

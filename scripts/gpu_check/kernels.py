@@ -11,13 +11,14 @@ MODELS = ("gpt2:64", "gpt2-xl:8")  # the trainings that part train compares with
 BARS = {"AdamW, fp32 gradients": "adamw_fp32", "AdamW, bf16 gradients": "adamw_bf16"}
 
 
-def bench(part, *arguments, launch=()):
+def bench(part, *arguments, launch=(), makes=()):
     """Runs the benchmark. Returns the result and the samples, none if it failed."""
     words = "-".join(map(str, arguments)).replace(str(part.call.work), "").replace("/", "")
     file = part.call.work / "samples" / f"{part.name}-{words}.json"
     file.parent.mkdir(exist_ok=True)
     small = ["--small"] if part.call.emulated else []
-    result = part.keep("table", *launch, part.call.bench, *small, *arguments, "--json", file, makes=file)
+    result = part.keep("table", *launch, part.call.bench, *small, *arguments, "--json", file,
+                       makes=[file, *makes])
     samples = json.loads(file.read_text())["samples"] if result.status == 0 else []
     for one in samples:
         one["value"] = rounded(one["value"])
@@ -48,21 +49,23 @@ def run(part):
     beside_torch(part, next((one["value"] for one in adamw if one["name"] == "AdamW, fp32 gradients"), None))
     judge_products(part, *group(part, "products"))
     # The fastest of the algorithms that cuBLASLt offers, for `tessera train --products`.
-    group(part, "--choose", part.call.work / "products.json", *([] if part.call.emulated else MODELS))
+    products = part.call.work / "products.json"
+    group(part, "--choose", products, *([] if part.call.emulated else MODELS), makes=[products])
     group(part, "attention")
     judge_moving(part, *group(part, "memory"))
     for name in ("collectives", "host", "launches"):
         group(part, name)
 
 
-def group(part, *arguments):
+def group(part, *arguments, makes=()):
     """Runs a group of the benchmark, and records its figures."""
-    result, samples = bench(part, *arguments)
+    result, samples = bench(part, *arguments, makes=makes)
     part.samples += samples
     for one in samples:
         part.figure(one["name"], one["shape"], one["value"], one["unit"])
         for limit in one["limits"]:
-            part.figure(f"{one['name']} / {limit['name']}", one["shape"], limit["ratio"], "ratio", BARS.get(one["name"]))
+            name, bar = f"{one['name']} / {limit['name']}", BARS.get(one["name"])
+            part.figure(name, one["shape"], limit["ratio"], "ratio", bar)
     return result, samples
 
 
@@ -84,8 +87,9 @@ def beside_torch(part, ours):
     result = part.keep("table", part.call.python, "bench/peers/torch_adamw.py", "--device",
                        "cpu" if part.call.emulated else "cuda", "--parameters", elems)
     theirs = steps.json_of(result).get("adamw_gb_per_second")
-    part.figure("PyTorch's AdamW, fp32 gradients", f"{elems} parameters", theirs, "GB/s")
-    part.figure("AdamW, fp32 gradients / PyTorch", f"{elems} parameters", quotient(ours, theirs), "ratio", "adamw_torch")
+    shape = f"{elems} parameters"
+    part.figure("PyTorch's AdamW, fp32 gradients", shape, theirs, "GB/s")
+    part.figure("AdamW, fp32 gradients / PyTorch", shape, quotient(ours, theirs), "ratio", "adamw_torch")
     if ours is None or theirs is None:
         text = f"ours: {told(ours)}, PyTorch's: {told(theirs, result.reason)}"
         part.judge("adamw_torch", "not measured", text, result.shown)

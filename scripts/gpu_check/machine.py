@@ -77,7 +77,7 @@ class Machine:
         def version(*command):
             return (self.programs.ask(*command).splitlines() or ["not found"])[-1]
         cmake = (self.programs.ask("cmake", "--version").splitlines() or ["no cmake"])[0]
-        return {"processor": f"{line_of('/proc/cpuinfo', r'model name.*: (.*)')}, {os.cpu_count()} cores",
+        return {"processor": f"{line_of('/proc/cpuinfo', r'model name.*: (.*)')}, {len(os.sched_getaffinity(0))} cores",
                 "system": f'{line_of("/etc/os-release", "PRETTY_NAME=.(.*).")}, kernel {os.uname().release}',
                 "nvcc": version("nvcc", "--version"),
                 "compiler, CMake": f"{version('c++', '-dumpfullversion', '-dumpversion')}, {cmake}",

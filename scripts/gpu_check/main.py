@@ -39,6 +39,7 @@ import os
 import re
 import shutil
 import sys
+import traceback
 from pathlib import Path
 
 import builds
@@ -123,7 +124,7 @@ def readable(path, refuse, otherwise):
 
 
 class Call:
-    """One call of the script: its options, and what its parts have come to."""
+    """One call of the script: its options, and the sums of its parts."""
 
     def __init__(self, options, programs):
         self.options, self.programs = options, programs
@@ -192,7 +193,10 @@ class Call:
             print("done before")
         else:
             part = run.Part(self, name)
-            RUNS[name](part)
+            try:
+                RUNS[name](part)
+            except Exception:  # it may have measured for minutes
+                part.fails(f"an error of this script\n\n```\n{traceback.format_exc()}```")
             part.finish()
             of.write_text(self.fingerprint(name))  # of a build that this part has just made
             if part.failed + part.cut == 0:
@@ -214,7 +218,8 @@ class Call:
             self.run_part(name)
         comparison = ""
         if self.options.compare:
-            comparison = compare.section(old, document.read(self.out / "gpu.json"), float(self.options.noise or 3) / 100)
+            new, noise = document.read(self.out / "gpu.json"), float(self.options.noise or 3) / 100
+            comparison = compare.section(old, new, noise)
             print(f"\n{comparison}")
         self.page.write(self.machine.told(), self.commit(), comparison)
         return self.result()

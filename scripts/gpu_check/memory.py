@@ -35,7 +35,7 @@ class Memory:
         part, common = self.part, [*self.model.options, "--ranks", self.ranks, "--batch", 1, "--precision", "bf16"]
         file = part.call.work / f"memory-{self.name}-plan.json"
         plan = part.keep(12, part.call.tessera, "plan", "--for", "cuda", *common, "--strategies", ",".join(strategies),
-                         "--shard-group", self.ranks // 2, "--json", file, makes=file)
+                         "--shard-group", self.ranks // 2, "--json", file, makes=[file])
         if plan.status != 0:
             self.must_fit = len(strategies)
             return
@@ -52,7 +52,8 @@ class Memory:
         file = self.part.call.work / f"memory-{self.name}-{strategy}.json"
         groups = ["--shard-group", self.ranks // 2] if strategy == "hybrid" else []
         result = self.part.keep(12, self.part.call.tessera, "compare", "--device", "cuda", *self.model.data, *common,
-                                "--steps", 2, "--strategies", strategy, *groups, "--json", file, allowed=(3,), makes=file)
+                                "--steps", 2, "--strategies", strategy, *groups, "--json", file, allowed=(3,),
+                                makes=[file])
         self.shown = result.shown
         self.must_fit += result.status != 3  # only a run that lacked memory is exempt from judgement
         return result, json.loads(file.read_text())["strategies"][0] if result.status == 0 else None
@@ -100,7 +101,8 @@ def judge(part, models):
     elif not same:
         part.judge("planned", "not measured", "nothing ran to its end")
     elif same < must_fit:
-        part.judge("planned", "not measured", f"the same in {same} of {must_fit} runs, the others have no figure", shown)
+        text = f"the same in {same} of {must_fit} runs, the others have no figure"
+        part.judge("planned", "not measured", text, shown)
     else:
         part.judge("planned", "met", f"in {same} of {must_fit} runs", shown)
     ledgers = [ledger for model in models for ledger in model.unattributed]

@@ -14,7 +14,8 @@ HEAD = ["| verdict | bar | figure | command |", "|---|---|---|---|"]
 
 def row(bar):
     command = f"`{bar['command']}`" if bar["command"] else ""
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in (bar['verdict'], bar['bar'], bar['figure'], command))} |"
+    cells = (bar["verdict"], bar["bar"], bar["figure"], command)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 class Page:
@@ -61,7 +62,8 @@ class Page:
     def write(self, machine, commit, comparison=""):
         document.write(self.out / "gpu.json", document.of_parts(self.parts()))
         lines = ["# A GPU, checked and measured\n",
-                 "Written by `scripts/gpu_check.sh`; WORK is its folder. Each section is of the last run of its part.\n",
+                 "Written by `scripts/gpu_check.sh`; WORK is its folder. Each section is of the last run of its part."
+                 "\n",
                  *table_of(machine, commit), "\n## Verdicts\n", *HEAD]
         for verdict in ORDER:
             lines += self.bars(verdict)

@@ -1,4 +1,4 @@
-"""Parts predictions and plans: figures beside those before a change, and steps beside what `tessera plan` says of them."""
+"""Parts predictions and plans: figures beside those before a change, and steps beside `tessera plan --time`."""
 
 import json
 import re
@@ -71,7 +71,8 @@ def has_option(words, help_text):
     """Whether the help has the option and, if its value is a word, the value."""
     name, _, value = words.partition(" ")
     about = re.search(rf"^ *{name}( .*|$)(\n.*){{0,3}}", help_text, re.M)
-    return bool(about) and (not value or re.fullmatch("[0-9.]+", value) or re.search(rf"\b{value}\b", about[0])) is not None
+    is_number = re.fullmatch("[0-9.]*", value)
+    return bool(about and (is_number or re.search(rf"\b{value}\b", about[0])))
 
 
 # --- Part plans ------------------------------------------------------------------------------------
@@ -87,7 +88,7 @@ def plans(part):
     measured, profile = part.call.work / "measured.json", part.call.work / "machine.json"
     document.write(measured, document.of_parts([kernels]))
     made = part.keep(6, part.call.tessera, "bench", "machine", "--from", measured, "--json", profile, allowed=(2,),
-                     makes=profile)
+                     makes=[profile])
     if made.status != 0:
         part.judge("plans", "not measured", f"no profile: {made.reason}: {made.last}", made.shown)
         return
@@ -123,7 +124,7 @@ class Plans:
         file = self.part.call.work / f"plan-{len(self.rows) + 1}.json"
         result = self.part.keep(6, self.part.call.tessera, "plan", "--for", "cuda", "--precision", "bf16", "--ranks", 1,
                                 "--strategy", "ddp", *figure["plan"].split(), "--time", self.profile, "--json", file,
-                                allowed=(2,), makes=file)
+                                allowed=(2,), makes=[file])
         measured, shape, self.shown = figure["seconds"], figure["shape"], result.shown
         row = [name, shape, told(milliseconds(measured))]
         if result.status != 0:
@@ -152,7 +153,8 @@ class Plans:
         for label, names in (("not: ", self.outside), ("not planned: ", self.refused), ("", others)):
             told_steps += f"; {label}{'; '.join(names)}" if names else ""
         if self.planned < 5:
-            part.judge("plans", "not measured", f"fewer than 5 steps were measured and planned: {told_steps}", self.shown)
+            told_steps = f"fewer than 5 steps were measured and planned: {told_steps}"
+            part.judge("plans", "not measured", told_steps, self.shown)
             return
         part.figure("steps planned within 10 %", f"of {self.planned}", self.within, "steps", "plans")
         # Variants of one model share most of their error: they alone do not meet the bar.

@@ -4,7 +4,6 @@ import contextlib
 import datetime
 import hashlib
 import json
-import math
 import os
 import re
 import shlex
@@ -144,7 +143,7 @@ class Part:
 
     def figure(self, name, shape, value, unit, bar=None, **more):
         """Records a number for the size `shape`; `bar` is the id of the bar that judges it."""
-        if value is None or not math.isfinite(value):
+        if value is None or not abs(value) < document.MOST:
             return
         value = int(value) if float(value).is_integer() and abs(value) < 2**53 else value
         figure = {"name": name, "shape": shape, "value": value, "unit": unit, "bar": bar, **more}
@@ -191,16 +190,16 @@ class Part:
         """The file that says that a command is done."""
         return self.done / f"{hashlib.sha1(shlex.join(map(str, command)).encode()).hexdigest()[:16]}.json"
 
-    def is_done(self, command, makes=None):
+    def is_done(self, command, makes=()):
         """The status and the clocks of a command that an earlier call ran; None if it has to run."""
         if not self.mark(command).exists():
             return None
         record = json.loads(self.mark(command).read_text())
-        return None if makes and record["status"] == 0 and not os.path.exists(makes) else record
+        return record if record["status"] != 0 or all(map(os.path.exists, makes)) else None
 
-    def keep(self, lines, *command, allowed=(), makes=None, seconds=None):
+    def keep(self, lines, *command, allowed=(), makes=(), seconds=None):
         """Runs a command, shows its output, and adds the last `lines` of it to the page, as Markdown if that is "table".
-        A status counts as a failure if it is neither 0 nor `allowed`. `makes` is a file that only this command writes.
+        A status counts as a failure if it is neither 0 nor `allowed`. `makes` are files that only this command writes.
         `seconds` limits it beside the deadline of the part. What an earlier call did is not done again."""
         command = [str(word) for word in command]
         shown = self.call.plain(shlex.join(command))
@@ -211,7 +210,7 @@ class Part:
             print(f"(done before) $ {shown}")
             log = mark.with_suffix(".log")
         else:
-            for stale in filter(None, (mark, mark.with_suffix(".log"), makes)):
+            for stale in (mark, mark.with_suffix(".log"), *makes):
                 Path(stale).unlink(missing_ok=True)
             left = self.left()
             if left < 5:
@@ -268,7 +267,6 @@ class Part:
                          "result": f"{result.replace('*', '')}, {seconds} s", "machine": call.machine.told(),
                          "bars": list(self.bars.values()), "figures": list(self.figures.values()),
                          **({"samples": self.samples} if self.samples else {})})
-        document.check(document.of_parts([part]))
         call.page.keep(self.name, "\n".join(section), part)
         print(f"{self.name}: {result}, {seconds} s")
 

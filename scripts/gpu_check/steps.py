@@ -93,7 +93,7 @@ def train(part, name, model, batch, count, *options, launch=(), allowed=(3,), li
     log = part.call.work / f"{name}.jsonl"
     result = part.keep(lines, *launch, part.call.tessera, "train", "--device", "cuda", *model.data, *model.options,
                        "--precision", "bf16", "--batch", batch, *options, "--steps", count, "--log", log,
-                       allowed=allowed, makes=log)
+                       allowed=allowed, makes=[log])
     rows = rows_of(log) if result.status == 0 else []
     later = rows[len(rows) // 2:]
     return Step(result, *(median([row[key] for row in later]) for key in ("tokens_per_second", "seconds")),

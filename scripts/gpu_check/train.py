@@ -192,7 +192,8 @@ class Kept:
         self.part.figure(f"{name}, peak", self.words, step.peak, "bytes")
 
     def train_torch(self):
-        step = steps.torch(self.part, self.model, self.batch, self.count, *([] if self.part.call.emulated else ["--compile"]))
+        compiled = [] if self.part.call.emulated else ["--compile"]
+        step = steps.torch(self.part, self.model, self.batch, self.count, *compiled)
         if not step.peaks:
             self.torch_problem = f"PyTorch: {step.result.reason}"
             return

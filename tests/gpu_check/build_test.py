@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests that part build of scripts/gpu_check.sh compiles every file that it then installs. Configures as the part does, but
-with Ninja, which lists the commands of the part's target; compiles nothing.
+"""Tests that part build of scripts/gpu_check.sh compiles every file that it then installs. Configures as the part
+does, but with Ninja, which lists the commands of the part's target; compiles nothing.
 
   build_test.py FOLDER
 """
@@ -35,7 +35,8 @@ def main():
     commands = output_of("ninja", "-C", build, "-t", "commands", builds.TARGET)
     files = {name for script in build.rglob("cmake_install.cmake")
              for name in re.findall(rf'"({re.escape(str(build))}/[^"$]*)"', script.read_text())}
-    missing = sorted(name for name in files if not Path(name).exists() and str(Path(name).relative_to(build)) not in commands)
+    missing = sorted(name for name in files
+                     if not Path(name).exists() and str(Path(name).relative_to(build)) not in commands)
     if missing:
         sys.exit("installed, but made by no target that part build names:\n" + "\n".join(missing))
     if "libtessera_cuda.so" not in commands:

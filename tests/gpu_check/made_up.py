@@ -68,11 +68,11 @@ class Machine:
         return output.strip() if status == 0 else ""
 
     def run(self, command, seconds, log, shown):
-        began = self.now
-        status, output = self.start(command)
-        slow = self.settings.slow
+        began, slow = self.now, self.settings.slow
         if slow and re.search(slow[0], shlex.join(command)):
             self.now += slow[1]
+        # What is ended early writes no file, but it has been called.
+        status, output = self.start(command) if self.now - began < seconds else (124, "")
         if self.now - began >= seconds:
             self.now, status, output = began + seconds, 124, ""
         Path(log).write_text(output)
@@ -154,6 +154,8 @@ class Machine:
             "seconds": {"state": 0.15, "optimizer": s.value("offloaded", 0.2)}.get(offload, 0.1),
             "tokens_per_second": 1300 if s.fast and re.search(s.fast, words.text) else s.value("ours", 1000),
             "peak_bytes": [3000000 if s.heavy and re.search(s.heavy, words.text) else 7]}
+        if words.has("--log") and s.unwritten_step:
+            del step["seconds"]
         if words.has("--log"):
             lines = [json.dumps({"step": i + 1, **step}) for i in range(count)]
             Path(words.after("--log")).write_text("\n".join(lines) + "\n")

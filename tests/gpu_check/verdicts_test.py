@@ -316,6 +316,19 @@ class Calls(OnAMachine):
         self.call(0, "kernels")
         self.assertTrue((Path(self.folder.name) / "products.json").exists())
 
+    def test_products_of_an_earlier_run_are_not_used_if_recording_is_cut_short(self):
+        self.call(0, "kernels")
+        self.call(4, "kernels", keep=True, slow=("--choose", 60), part_seconds=30)
+        self.call(0, "train", keep=True)
+        self.bar("met", "at least 1.15 of", "1000 by a plain step, none by one with recorded products")
+
+    def test_an_error_of_the_script_ends_only_its_part(self):
+        self.call(1, "train", "sanitize", unwritten_step=True)
+        self.has("Failed:.* an error of this script")
+        self.has("^KeyError: 'seconds'")
+        self.bar("not measured", "fits both", "the part ended before it")
+        self.bar("met", "memcheck")
+
 
 if __name__ == "__main__":
     unittest.main()
