@@ -281,6 +281,10 @@ class Trial:
             yield f"there is no {name}"
             return
         text = path.read_text(encoding="utf-8")
+        # A script may only start a program.
+        for program in re.findall(r"/([\w/]+\.py)", text):
+            if (path.parent / program).is_file():
+                text += (path.parent / program).read_text(encoding="utf-8")
         for word in words:
             if word == "--" or not word.startswith("-"):
                 if word == "tessera" or word.endswith("/tessera"):
