@@ -172,7 +172,7 @@ endif()
 # The GPU check's verdicts and its comparison of two runs, on a made-up machine.
 find_program(TESSERA_BASH bash)
 if(TESSERA_PYTHON3)
-  foreach(what verdicts compare)
+  foreach(what verdicts compare programs)
     add_test(NAME gpu_check.${what} COMMAND ${TESSERA_PYTHON3} -B
       ${CMAKE_CURRENT_SOURCE_DIR}/gpu_check/${what}_test.py)
     set_tests_properties(gpu_check.${what} PROPERTIES TIMEOUT 120 LABELS once)

@@ -39,6 +39,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 import traceback
 from pathlib import Path
 
@@ -71,7 +72,8 @@ class Options(argparse.ArgumentParser):
 
 
 def help_text():
-    parts = "\n".join(f"  {name:11s} {about.seconds:3d}  {about.what}" for name, about in PARTS.items())
+    parts = "\n".join(textwrap.fill(f"  {name:11s} {about.seconds:3d}  {about.what}", 118, subsequent_indent=" " * 19)
+                      for name, about in PARTS.items())
     return __doc__.replace("PARTS\n", f"{parts}\n\n")
 
 

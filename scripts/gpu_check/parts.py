@@ -10,7 +10,6 @@ class About(NamedTuple):
     bars: dict
 
 
-NO_FIGURE = "it printed none"
 STRATEGIES = ("dp", "ddp", "zero1", "zero2", "zero3", "hybrid")
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 RESUMED = "4 ranks: a run that is resumed on the device ends with the bytes of the uninterrupted one"
@@ -31,7 +30,8 @@ PARTS = {
                 "N = 1, 2, 4, 8",
     }),
     "kernels": About("Kernels", 210, "kernels compared with a copy on the device and plain cuBLASLt; AdamW with "
-                     "PyTorch's; records cuBLASLt's fastest algorithms for gpt2 and gpt2-xl in products.json", {
+                     "PyTorch's; records cuBLASLt's fastest algorithms for gpt2 and gpt2-xl in products.json "
+                     "beside the page, about 35 s each", {
         "adamw_fp32": "speed of AdamW, fp32 gradients, 500 M parameters: at least 0.90 of a device copy's",
         "adamw_bf16": "speed of AdamW, bf16 gradients, 500 M parameters: at least 0.90 of a device copy's",
         "adamw_torch": "speed of AdamW, fp32 gradients: at least that of torch.optim.AdamW(fused=True)",

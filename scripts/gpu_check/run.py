@@ -55,17 +55,16 @@ class Programs:
     def run(command, seconds, log, shown):
         """Runs a command into the file `log`, and prints its output if it is to be `shown`; returns its status, 124
         or 137 if it was ended after `seconds`."""
-        with open(log, "wb") as file:
-            process = subprocess.Popen(["timeout", "--kill-after=10", str(seconds), *command],
-                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        limited = ["timeout", "--kill-after=10", str(seconds), *command]
+        with open(log, "wb") as file, subprocess.Popen(limited, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                                       stderr=subprocess.STDOUT) as process:
             while block := process.stdout.read1(65536):
                 file.write(block)
                 file.flush()
                 if shown:
                     sys.stdout.buffer.write(block)
                     sys.stdout.flush()
-        status = process.wait()
-        return status if status >= 0 else 128 - status
+        return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
 class NotMeasured(Exception):
