@@ -1,5 +1,5 @@
 #include "bench/google.hpp"
-#include "bench/support/operations.hpp"
+#include "tools/measure/operations.hpp"
 
 namespace tessera::bench {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include "bench/support/collectives.hpp"
-#include "bench/support/comparison.hpp"
+#include "tools/measure/collectives.hpp"
+#include "tools/measure/comparison.hpp"
 
 namespace tessera::bench {
 

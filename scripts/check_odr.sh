@@ -50,7 +50,7 @@ cmake -S . -B "$folder" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" "${launcher[@]}" \
   -DCMAKE_BUILD_TYPE=Odr -DCMAKE_CXX_FLAGS_ODR="-O0 -flto -fno-fat-lto-objects" \
   -DTESSERA_TOGETHER=OFF \
   -DTESSERA_CUDA=OFF -DTESSERA_EMULATED_CUDA=OFF -DTESSERA_BUILD_EXAMPLES=OFF >/dev/null
-targets='tessera|tessera_c_objects|tessera_bench|tessera_tools|tessera_command|tessera_test_sources|test_base'
+targets='tessera|tessera_c_objects|tessera_measure|tessera_tools|tessera_command|tessera_test_sources|test_base'
 mapfile -t objects < <(ninja -C "$folder" -t targets all |
   sed -nE "s/^(.*\.o): CXX_COMPILER__($targets)(_unscanned)?_Odr.*/\1/p" | sort)
 if ((${#objects[@]} < 200)) || [[ " ${objects[*]}" == */together/* ]]; then

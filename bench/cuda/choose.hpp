@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "bench/cuda/training_products.hpp"
-#include "bench/support/comparison.hpp"
 #include "kernels/matmul/product_choices.hpp"
+#include "tools/measure/comparison.hpp"
 
 namespace tessera::bench {
 

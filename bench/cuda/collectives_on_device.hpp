@@ -1,6 +1,6 @@
 #pragma once
 
-#include "bench/support/collectives.hpp"
+#include "tools/measure/collectives.hpp"
 
 namespace tessera::bench {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "bench/support/timing.hpp"
+#include "tools/measure/timing.hpp"
 
 namespace tessera::bench {
 namespace {

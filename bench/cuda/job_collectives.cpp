@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "bench/support/collectives.hpp"
-#include "bench/support/timing.hpp"
 #include "tessera/device/device.hpp"
 #include "tessera/world/launch.hpp"
 #include "tessera/world/run.hpp"
+#include "tools/measure/collectives.hpp"
+#include "tools/measure/timing.hpp"
 
 namespace tessera::bench {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "bench/support/timing.hpp"
+#include "tools/measure/timing.hpp"
 
 namespace tessera::bench {
 

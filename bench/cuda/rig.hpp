@@ -7,11 +7,11 @@
 #include <string>
 #include <utility>
 
-#include "bench/support/comparison.hpp"
 #include "kernels/table.hpp"
 #include "tessera/base/values.hpp"
 #include "tessera/device/device.hpp"
 #include "tessera/trace/work_log.hpp"
+#include "tools/measure/comparison.hpp"
 
 namespace tessera::bench {
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "bench/cuda/job_collectives.hpp"
-#include "bench/support/comparison.hpp"
 #include "tessera/trace/work_log.hpp"
+#include "tools/measure/comparison.hpp"
 
 namespace tessera::bench {
 

@@ -4,13 +4,6 @@
 
 #include <algorithm>
 
-#include "bench/support/checkpoints.hpp"
-#include "bench/support/collectives.hpp"
-#include "bench/support/machine.hpp"
-#include "bench/support/operations.hpp"
-#include "bench/support/products.hpp"
-#include "bench/support/recording.hpp"
-#include "bench/support/report.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/world/run.hpp"
 #include "tools/bench/bench_options.hpp"
@@ -18,6 +11,13 @@
 #include "tools/common/machine.hpp"
 #include "tools/common/output_file.hpp"
 #include "tools/common/table.hpp"
+#include "tools/measure/checkpoints.hpp"
+#include "tools/measure/collectives.hpp"
+#include "tools/measure/machine.hpp"
+#include "tools/measure/operations.hpp"
+#include "tools/measure/products.hpp"
+#include "tools/measure/recording.hpp"
+#include "tools/measure/report.hpp"
 
 namespace tessera::tools {
 namespace {

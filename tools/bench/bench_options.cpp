@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "bench/support/features.hpp"
 #include "tessera/base/error.hpp"
 #include "tools/common/machine.hpp"
 #include "tools/common/output_file.hpp"
+#include "tools/measure/features.hpp"
 #include "tools/options/action_options.hpp"
 #include "tools/options/option_values.hpp"
 #include "tools/options/option_words.hpp"

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "bench/support/step.hpp"
+#include "tools/measure/step.hpp"
 
 namespace tessera::tools {
 

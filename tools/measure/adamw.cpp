@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "bench/support/arrays.hpp"
-#include "bench/support/loops.hpp"
-#include "bench/support/operations.hpp"
 #include "kernels/table.hpp"
 #include "tessera/base/math.hpp"
+#include "tools/measure/arrays.hpp"
+#include "tools/measure/loops.hpp"
+#include "tools/measure/operations.hpp"
 #include "world/host_pool.hpp"
 
 namespace tessera::bench {

@@ -1,4 +1,4 @@
-#include "bench/support/arrays.hpp"
+#include "tools/measure/arrays.hpp"
 
 #include <algorithm>
 #include <new>

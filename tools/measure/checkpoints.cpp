@@ -1,4 +1,4 @@
-#include "bench/support/checkpoints.hpp"
+#include "tools/measure/checkpoints.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "bench/support/gpt_runner.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/checkpointer.hpp"
 #include "tessera/world/run.hpp"
+#include "tools/measure/gpt_runner.hpp"
 
 namespace tessera::bench {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <filesystem>
 
-#include "bench/support/comparison.hpp"
-#include "bench/support/step.hpp"
+#include "tools/measure/comparison.hpp"
+#include "tools/measure/step.hpp"
 
 namespace tessera::bench {
 

@@ -1,9 +1,9 @@
-#include "bench/support/collectives.hpp"
+#include "tools/measure/collectives.hpp"
 
 #include <cstring>
 
-#include "bench/support/arrays.hpp"
 #include "tessera/world/run.hpp"
+#include "tools/measure/arrays.hpp"
 
 namespace tessera::bench {
 namespace {

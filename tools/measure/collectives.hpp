@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/support/comparison.hpp"
 #include "tessera/world/world.hpp"
+#include "tools/measure/comparison.hpp"
 
 namespace tessera::bench {
 

@@ -1,4 +1,4 @@
-#include "bench/support/comparison.hpp"
+#include "tools/measure/comparison.hpp"
 
 #include <utility>
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/timing.hpp"
+#include "tools/measure/timing.hpp"
 
 namespace tessera::bench {
 

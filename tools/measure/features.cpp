@@ -1,11 +1,11 @@
-#include "bench/support/features.hpp"
+#include "tools/measure/features.hpp"
 
 #include <array>
 #include <functional>
 #include <memory>
 
-#include "bench/support/gpt_runner.hpp"
 #include "tessera/world/run.hpp"
+#include "tools/measure/gpt_runner.hpp"
 
 namespace tessera::bench {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/step.hpp"
+#include "tools/measure/step.hpp"
 
 namespace tessera::bench {
 

@@ -1,7 +1,7 @@
-#include "bench/support/gpt_runner.hpp"
+#include "tools/measure/gpt_runner.hpp"
 
-#include "bench/support/arrays.hpp"
 #include "tessera/kernels/matmul.hpp"
+#include "tools/measure/arrays.hpp"
 
 namespace tessera::bench {
 namespace {

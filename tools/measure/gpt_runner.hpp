@@ -3,10 +3,10 @@
 #include <memory>
 #include <vector>
 
-#include "bench/support/step.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/run.hpp"
+#include "tools/measure/step.hpp"
 
 namespace tessera::bench {
 

@@ -1,4 +1,4 @@
-#include "bench/support/loops.hpp"
+#include "tools/measure/loops.hpp"
 
 namespace tessera::bench {
 

@@ -1,13 +1,13 @@
 #include <cmath>
 
-#include "bench/support/loops.hpp"
+#include "tools/measure/loops.hpp"
 
 namespace tessera::bench::avx512 {
 namespace {
 
 using Register = float __attribute__((vector_size(64)));
 
-#include "bench/support/loops.inc"
+#include "tools/measure/loops.inc"
 
 }  // namespace
 

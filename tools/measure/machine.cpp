@@ -1,4 +1,4 @@
-#include "bench/support/machine.hpp"
+#include "tools/measure/machine.hpp"
 
 #include <algorithm>
 #include <barrier>
@@ -7,11 +7,11 @@
 #include <thread>
 #include <tuple>
 
-#include "bench/support/collectives.hpp"
-#include "bench/support/gpt_runner.hpp"
-#include "bench/support/timing.hpp"
 #include "tessera/world/run.hpp"
 #include "tessera/world/simulate.hpp"
+#include "tools/measure/collectives.hpp"
+#include "tools/measure/gpt_runner.hpp"
+#include "tools/measure/timing.hpp"
 
 namespace tessera::bench {
 namespace {

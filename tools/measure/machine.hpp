@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/step.hpp"
 #include "tessera/base/dtype.hpp"
 #include "tessera/profile/machine_profile.hpp"
+#include "tools/measure/step.hpp"
 
 namespace tessera::bench {
 

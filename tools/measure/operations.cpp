@@ -1,11 +1,11 @@
-#include "bench/support/operations.hpp"
+#include "tools/measure/operations.hpp"
 
 #include <memory>
 #include <vector>
 
-#include "bench/support/arrays.hpp"
-#include "bench/support/loops.hpp"
 #include "kernels/table.hpp"
+#include "tools/measure/arrays.hpp"
+#include "tools/measure/loops.hpp"
 
 namespace tessera::bench {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-#include "bench/support/comparison.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/matmul/matmul.hpp"
 #include "tessera/world/world.hpp"
+#include "tools/measure/comparison.hpp"
 
 namespace tessera::bench {
 

@@ -1,9 +1,9 @@
-#include "bench/support/products.hpp"
+#include "tools/measure/products.hpp"
 
 #include <fmt/format.h>
 
-#include "bench/support/arrays.hpp"
 #include "kernels/matmul/matmul_algorithms.hpp"
+#include "tools/measure/arrays.hpp"
 
 namespace tessera::bench {
 namespace {

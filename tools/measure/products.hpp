@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/comparison.hpp"
 #include "tessera/nn/gpt_config.hpp"
+#include "tools/measure/comparison.hpp"
 
 namespace tessera::bench {
 

@@ -1,4 +1,4 @@
-#include "bench/support/recording.hpp"
+#include "tools/measure/recording.hpp"
 
 #include <algorithm>
 #include <condition_variable>
@@ -7,9 +7,9 @@
 #include <thread>
 #include <utility>
 
-#include "bench/support/gpt_runner.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/world/run.hpp"
+#include "tools/measure/gpt_runner.hpp"
 
 namespace tessera::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "bench/support/step.hpp"
+#include "tools/measure/step.hpp"
 
 namespace tessera::bench {
 

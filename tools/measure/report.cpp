@@ -1,4 +1,4 @@
-#include "bench/support/report.hpp"
+#include "tools/measure/report.hpp"
 
 #include <utility>
 

@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/checkpoints.hpp"
-#include "bench/support/comparison.hpp"
-#include "bench/support/features.hpp"
-#include "bench/support/recording.hpp"
-#include "bench/support/scaling.hpp"
-#include "bench/support/step.hpp"
+#include "tools/measure/checkpoints.hpp"
+#include "tools/measure/comparison.hpp"
+#include "tools/measure/features.hpp"
+#include "tools/measure/recording.hpp"
+#include "tools/measure/scaling.hpp"
+#include "tools/measure/step.hpp"
 
 namespace tessera::bench {
 

@@ -1,4 +1,4 @@
-#include "bench/support/scaling.hpp"
+#include "tools/measure/scaling.hpp"
 
 #include <algorithm>
 #include <condition_variable>
@@ -6,8 +6,8 @@
 #include <mutex>
 #include <thread>
 
-#include "bench/support/gpt_runner.hpp"
 #include "tessera/world/run.hpp"
+#include "tools/measure/gpt_runner.hpp"
 
 namespace tessera::bench {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "bench/support/step.hpp"
+#include "tools/measure/step.hpp"
 
 namespace tessera::bench {
 

@@ -1,7 +1,7 @@
-#include "bench/support/step.hpp"
+#include "tools/measure/step.hpp"
 
-#include "bench/support/gpt_runner.hpp"
 #include "tessera/world/run.hpp"
+#include "tools/measure/gpt_runner.hpp"
 
 namespace tessera::bench {
 namespace {

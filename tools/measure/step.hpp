@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "bench/support/timing.hpp"
 #include "tessera/base/dtype.hpp"
 #include "tessera/engine/strategy.hpp"
 #include "tessera/nn/gpt_config.hpp"
+#include "tools/measure/timing.hpp"
 
 namespace tessera::bench {
 

@@ -1,4 +1,4 @@
-#include "bench/support/timing.hpp"
+#include "tools/measure/timing.hpp"
 
 #include <algorithm>
 #include <chrono>

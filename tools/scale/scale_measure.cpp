@@ -4,10 +4,10 @@
 
 #include <span>
 
-#include "bench/support/step.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 #include "tools/common/machine.hpp"
+#include "tools/measure/step.hpp"
 #include "tools/options/mesh.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/plan/room.hpp"
