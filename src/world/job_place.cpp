@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kPort = 29500;  // torchrun's default
 constexpr int kLastPort = 65535;
+constexpr std::size_t kMostHostBytes = 255;
 
 std::optional<int> number(const ReadVariable& read, const char* variable, int least, int most) {
   const std::optional<std::string> text = read(variable);
@@ -69,6 +70,7 @@ std::optional<int> local_size(LauncherKind kind, int size, const ReadVariable& r
 }
 
 std::string host(const FoundJob& found, std::optional<int> local, const ReadVariable& read) {
+  if (std::string chosen = chosen_meeting(read).host; !chosen.empty()) { return chosen; }
   if (const auto address = read("MASTER_ADDR"); address && !address->empty()) { return *address; }
   if (found.job.size == 1 || local == found.job.size) { return "127.0.0.1"; }
   const auto nodes = read("SLURM_JOB_NODELIST");
@@ -80,7 +82,7 @@ std::string host(const FoundJob& found, std::optional<int> local, const ReadVari
 }
 
 int port(const ReadVariable& read) {
-  if (const auto own = number(read, "TESSERA_RENDEZVOUS_PORT", 1, kLastPort)) { return *own; }
+  if (const int chosen = chosen_meeting(read).port; chosen != 0) { return chosen; }
   const int master = number(read, "MASTER_PORT", 1, kLastPort).value_or(kPort);
   // torchrun's agent listens on MASTER_PORT itself, and tells its processes so.
   const bool agent = read("TORCHELASTIC_USE_AGENT_STORE") == "True";
@@ -130,6 +132,18 @@ FoundPlace find_place(const FoundJob& found, const ReadVariable& read) {
   all.place.meet.host = host(found, all.local_size, read);
   all.place.meet.port = port(read);
   return all;
+}
+
+HostPort chosen_meeting(const ReadVariable& read) {
+  HostPort chosen{.host = read("TESSERA_RENDEZVOUS_ADDR").value_or("")};
+  if (chosen.host.size() > kMostHostBytes) {
+    throw ConfigError{fmt::format(
+        "the environment variable TESSERA_RENDEZVOUS_ADDR has {} bytes, but a host has at most {}; "
+        "correct it, or unset it",
+        chosen.host.size(), kMostHostBytes)};
+  }
+  chosen.port = number(read, "TESSERA_RENDEZVOUS_PORT", 1, kLastPort).value_or(0);
+  return chosen;
 }
 
 std::string first_host(const std::string& list) {

@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 
 #include <atomic>
@@ -70,23 +69,6 @@ class NameOf {
   ~NameOf() { made_up().clear(); }
 };
 
-/// This machine's addresses, except loopback and link-local ones.
-std::vector<std::string> own_addresses() {
-  std::vector<std::string> found;
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) { return found; }
-  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr) { continue; }
-    const bool v6 = each->ifa_addr->sa_family == AF_INET6;
-    if (!v6 && each->ifa_addr->sa_family != AF_INET) { continue; }
-    const std::string text =
-        host_text(*each->ifa_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
-    if (!is_loopback(text) && !text.starts_with("fe80")) { found.push_back(text); }
-  }
-  ::freeifaddrs(all);
-  return found;
-}
-
 bool is_reached(const std::string& host, int port) {
   std::string why;
   WaitClock clock{2s};
@@ -101,6 +83,15 @@ TEST(Listening, UsesOnlyTheGivenAddress) {
   EXPECT_EQ(listening_text(listener), (HostPort{own[0], port}.text()));
   EXPECT_TRUE(is_reached(own[0], port));
   EXPECT_FALSE(is_reached("127.0.0.1", port));
+}
+
+// Rank 0 of a job on several machines listens on all addresses and names each.
+TEST(Listening, IsReachedAtEachOwnAddress) {
+  const Socket listener = listen_at({"::", 0});
+  for (const std::string& host : own_addresses()) {
+    EXPECT_FALSE(is_loopback(host));
+    EXPECT_TRUE(is_reached(host, port_of(listener))) << host;
+  }
 }
 
 // Behind address translation, other ranks use an address that this machine does not know.

@@ -18,6 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 Frame frame_of(FrameType type, CallKind call, std::string payload) {
   Frame frame;
@@ -31,7 +32,7 @@ std::string answer_of(const std::vector<int>& missing) {
   PayloadWriter said;
   said.number(std::ssize(missing));
   for (const int rank : missing) { said.number(rank); }
-  return said.number(0).text("").take();
+  return said.number(0).text("").number(0).take();
 }
 
 /// Rank 1 of two, and the answers of rank 0's coordinator once rank 1 asks who is late.
@@ -41,7 +42,7 @@ class Asking : public ::testing::Test {
   void answer_with(std::vector<Frame> frames, std::chrono::milliseconds last_after = {}) {
     coordinator_.join();
     answers_ = std::thread{[this, frames = std::move(frames), last_after] {
-      EXPECT_EQ(coordinator_.heard(FrameType::ask), "");
+      EXPECT_EQ(coordinator_.heard(FrameType::ask), encode(WaitMessage{}));
       for (std::size_t i = 0; i < frames.size(); ++i) {
         if (i + 1 == frames.size()) { wait_unless_failed(last_after); }
         coordinator_.say(frames[i]);
@@ -111,11 +112,27 @@ TEST(AskingTheCoordinator, NoRankIsMissingFromACompletedCall) {
   SpokenForRank rank{1, 2, meeting.port()};
   rank.say(frame_of(FrameType::text, CallKind::setup, "b"));
   EXPECT_EQ(rank.heard(FrameType::texts), PayloadWriter{}.text("a").text("b").take());
-  rank.say(frame_of(FrameType::ask, CallKind::setup, {}));
+  rank.say(frame_of(FrameType::ask, CallKind::setup, encode(WaitMessage{})));
   EXPECT_EQ(rank.heard(FrameType::answer), answer_of({}));
   rank.say(frame_of(FrameType::text, CallKind::end, {}));
   meeting.join();
   EXPECT_EQ(meeting.error(0), "");
+}
+
+// Rank 0's process has stopped: its ranks cannot hear of each other's failures.
+TEST(AskingTheCoordinator, WithoutAnAnswerRankZeroIsNamedAndRankOneReports) {
+  for (const int rank : {1, 2}) {
+    SpokenForCoordinator coordinator;
+    TcpControlPlane control{place_of(rank, 3, coordinator.port()), 5s, 50ms};
+    coordinator.join();
+    try {
+      (void)control.exchange(CallKind::gather_text, {});
+      ADD_FAILURE() << "nobody has answered";
+    } catch (const CommError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("waited 50 ms for rank 0, which did not call it"));
+    }
+    EXPECT_EQ(control.another_reports(), rank == 2);
+  }
 }
 
 }  // namespace

@@ -2,7 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
 #include "control/meeting.hpp"
+#include "tessera/base/error.hpp"
 
 namespace tessera::test::held_ranks_test {
 namespace {
@@ -42,6 +48,71 @@ TEST(HeldRanks, TextsNameTheRankThatHoldsThemUp) {
     (void)control.exchange(CallKind::end, {});
   });
   for (int rank = 0; rank < 4; ++rank) { EXPECT_EQ(meeting.error(rank), ""); }
+}
+
+/// What `control` fails with if it is late in batch 0 of `channel`, for `wait`.
+std::string error_of_late(TcpControlPlane& control, const CallSeries& channel,
+                          const WaitMessage& wait) {
+  try {
+    control.fail_late(channel, 0, "the call", 70ms, wait);
+  } catch (const CommError& error) { return error.what(); }
+}
+
+// All have issued the batch. Rank 0 knows that rank 1 sends nothing; rank 2 waits for rank 0.
+TEST(HeldRanks, RanksThatOweDataAreNamedAndNotThoseThatWaitForThem) {
+  for (const bool both : {false, true}) {
+    Meeting meeting{3};
+    const CallSeries all = CallKind::reduce_batch;
+    meeting.run([&](TcpControlPlane& control) {
+      (void)control.note_batch(all, code_of(step(0, 1)));
+      if (control.rank() == 0) { control.note_wait(all, 0, {.owed = Owed::data, .ranks = {1}}); }
+      (void)control.exchange(CallKind::setup, {});
+      if (control.rank() != 2) { return end_run(control); }
+      const std::vector<int> owing = both ? std::vector<int>{0, 1} : std::vector<int>{0};
+      const std::string error = error_of_late(control, all, {.owed = Owed::data, .ranks = owing});
+      EXPECT_THAT(error, both
+                             ? HasSubstr("waited 70 ms for rank 1, which called it and then moved "
+                                         "no data")
+                             : HasSubstr("waited 70 ms for rank 0, held up by rank 1, which called "
+                                         "the batch (channel reduce, sequence 0) and then moved"));
+    });
+  }
+}
+
+TEST(HeldRanks, ARankThatWaitsNoLongerIsNamed) {
+  Meeting meeting{2};
+  const CallSeries all = CallKind::gather_batch;
+  meeting.run([&](TcpControlPlane& control) {
+    (void)control.note_batch(all, code_of(step(0, 1)));
+    if (control.rank() == 0) {
+      control.note_wait(all, 0, {.owed = Owed::data, .ranks = {1}});
+      control.note_wait(all, 0, {.waits = false});
+    }
+    (void)control.exchange(CallKind::setup, {});
+    if (control.rank() == 0) { return end_run(control); }
+    EXPECT_THAT(error_of_late(control, all, {.ranks = {0}}),
+                HasSubstr("waited 70 ms for rank 0, which did not call it; every rank"));
+  });
+}
+
+// Rank 0 exchanges texts with rank 1, which does not come; rank 2 waits for rank 0 in a batch.
+TEST(HeldRanks, ARankThatWaitsInAnExchangeIsNotBlamed) {
+  Meeting meeting{3};
+  meeting.run([](TcpControlPlane& control) {
+    const CallSeries pair{CallKind::gather_text, 9};
+    if (control.rank() < 2) { control.add_group(pair.group, "pair", {0, 1}); }
+    (void)control.exchange(CallKind::setup, {});
+    if (control.rank() == 0) {
+      EXPECT_THROW((void)control.exchange(pair, {}), CommError);
+    } else if (control.rank() == 2) {
+      std::this_thread::sleep_for(200ms);
+      EXPECT_THAT(error_of_late(control, CallKind::reduce_batch, {.ranks = {0}}),
+                  HasSubstr("for rank 0, held up by rank 1, which did not call exchange (channel "
+                            "pair, sequence 0)"));
+    } else {
+      while (!control.failed()) { std::this_thread::sleep_for(1ms); }
+    }
+  });
 }
 
 }  // namespace

@@ -15,14 +15,22 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
-FoundPlace place_in(const Variables& variables) {
-  const auto read = [&](const char* name) -> std::optional<std::string> {
+ReadVariable reads(const Variables& variables) {
+  return [&variables](const char* name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     if (found == variables.end()) { return {}; }
     return found->second;
   };
+}
+
+FoundPlace place_in(const Variables& variables) {
+  const ReadVariable read = reads(variables);
   const auto job = find_job(read);
   return find_place(job.value(), read);
+}
+
+HostPort chosen_in(const Variables& variables) {
+  return chosen_meeting(reads(variables));
 }
 
 std::string refusal_of(const Variables& variables) {
@@ -72,6 +80,22 @@ TEST(JobPlace, LeavesTorchrunsAgentItsPort) {
                                       {"TESSERA_RENDEZVOUS_PORT", "99"}}))
                 .place.meet.port,
             99);
+}
+
+TEST(JobPlace, IsWhereTheUserSaysForTesseraAlone) {
+  const Variables set{{"TESSERA_RENDEZVOUS_ADDR", "n5"}, {"TESSERA_RENDEZVOUS_PORT", "99"}};
+  EXPECT_EQ(place_in(with(kTorchrun, set)).place.meet.text(), "n5:99");
+  EXPECT_EQ(place_in(with(kMpirun, set)).place.meet.text(), "n5:99");
+  EXPECT_EQ(chosen_in(set).text(), "n5:99");
+  EXPECT_THAT(refusal_of(with(kTorchrun, {{"TESSERA_RENDEZVOUS_ADDR", std::string(256, 'n')}})),
+              HasSubstr("TESSERA_RENDEZVOUS_ADDR has 256 bytes"));
+}
+
+// Variables of another launcher may be left over in the environment of an MPI job.
+TEST(JobPlace, AChosenMeetingReadsNoVariableOfALauncher) {
+  const HostPort chosen = chosen_in(kTorchrun);
+  EXPECT_EQ(chosen.host, "");
+  EXPECT_EQ(chosen.port, 0);
 }
 
 TEST(JobPlace, OfARestartDiffers) {

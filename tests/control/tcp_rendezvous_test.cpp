@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <utility>
 
 #include "comm/control/tcp/listening.hpp"
 #include "comm/control/tcp/tcp_control_plane.hpp"
@@ -53,6 +54,36 @@ TEST(TcpRendezvous, ReportsAWrongAddress) {
   EXPECT_THAT(meeting.error(1), AllOf(HasSubstr("rank 1 did not find rank 0 at 127.0.0.1:"),
                                       HasSubstr("Connection refused"), HasSubstr("MASTER_ADDR")));
   EXPECT_THAT(meeting.error(2), HasSubstr("the host no.such.host.invalid is not known"));
+}
+
+// Rank 0 may have several networks, and listens before it knows the port.
+TEST(TcpRendezvous, TriesEachAddressOfAListenerThatWasMadeBefore) {
+  Socket listener = listen_at({"127.0.0.1", 0});
+  Meeting meeting{2};
+  JobPlace place = place_of(1, 2, meeting.port());
+  place.others = {{"127.0.0.1", free_port()}, {"127.0.0.1", port_of(listener)}};
+  meeting.start(place, end_run);
+  TcpControlPlane first{place_of(0, 2, meeting.port()), 20s, 20s, std::move(listener)};
+  end_run(first);
+  meeting.join();
+  EXPECT_EQ(meeting.error(1), "");
+}
+
+TEST(TcpRendezvous, ErrorsSayWhatToDoInThisKindOfJob) {
+  Meeting meeting{3, 300ms};
+  JobPlace place = place_of(1, 3, meeting.port());
+  place.job.remedy = "ask the administrator";
+  place.others = {{"127.0.0.1", 1}};
+  meeting.start(place, [](TcpControlPlane&) {});
+  meeting.join();
+  EXPECT_THAT(meeting.error(1), AllOf(HasSubstr("within 300 ms (127.0.0.1: Connection refused; "
+                                                "127.0.0.1: Connection refused); check"),
+                                      HasSubstr("listens there: ask the administrator")));
+  place.rank = 0;
+  meeting.start(place, [](TcpControlPlane&) {});
+  meeting.join();
+  EXPECT_THAT(meeting.error(0), AllOf(HasSubstr("ranks 1, 2 of 3 did not reach"),
+                                      HasSubstr("ask the administrator")));
 }
 
 TEST(TcpRendezvous, ReportsATakenPort) {

@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       case 4:
         return fuzz::check(bytes, decode_counts);
       case 5:
-        return (void)decode_held(bytes);
+        return fuzz::check(bytes, decode_wait);
       default:
         break;
     }

@@ -25,10 +25,14 @@ namespace tessera {
                                        std::chrono::milliseconds waited,
                                        const std::vector<int>& missing);
 
-/// Ranks that hold up others, and the call that they did not make.
+/// What a rank owes the ranks that wait for it: to make a call or, having made it, the call's data.
+enum class Owed : std::uint8_t { call, data };
+
+/// Ranks that hold up others, and the call in which they do.
 struct HeldUp {
   std::vector<int> guilty = {};  ///< The ranks; empty if none is known.
   std::string where = {};        ///< The call, as call_text has it.
+  Owed owed = Owed::call;
 };
 
 /// The text where the ranks that `rank` waits for are themselves waiting, in the end for those of

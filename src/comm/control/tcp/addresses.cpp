@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -9,6 +11,16 @@
 #include <array>
 
 namespace tessera {
+namespace {
+
+/// Whether `address` is one of a network's, and not only of this machine or of one link.
+bool is_of_network(const sockaddr& address) {
+  if (is_loopback(address)) { return false; }
+  if (address.sa_family != AF_INET6) { return address.sa_family == AF_INET; }
+  return IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr) == 0;
+}
+
+}  // namespace
 
 std::string HostPort::text() const {
   return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
@@ -29,6 +41,20 @@ Addresses resolve(const HostPort& place, std::string& why) {
   if (status == 0) { return Addresses{list}; }
   why = fmt::format("the host {} is not known: {}", place.host, ::gai_strerror(status));
   return {};
+}
+
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> texts;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) { return texts; }
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    const bool up = (each->ifa_flags & IFF_UP) != 0 && each->ifa_addr != nullptr;
+    if (!up || !is_of_network(*each->ifa_addr)) { continue; }
+    const bool v6 = each->ifa_addr->sa_family == AF_INET6;
+    texts.push_back(host_text(*each->ifa_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)));
+  }
+  ::freeifaddrs(list);
+  return texts;
 }
 
 std::string host_text(const sockaddr& address, std::uint32_t bytes) {

@@ -29,6 +29,10 @@ using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 /// `why`, if there are none.
 [[nodiscard]] Addresses resolve(const HostPort& place, std::string& why);
 
+/// Returns the addresses of this machine's networks: of each interface that is up, in the system's
+/// order, without those that reach only this machine or one link.
+[[nodiscard]] std::vector<std::string> own_addresses();
+
 /// Returns "192.0.2.7", or an empty text if it is not a host's address.
 [[nodiscard]] std::string host_text(const sockaddr& address, std::uint32_t bytes);
 /// Returns whether the address only reaches this machine.

@@ -147,11 +147,10 @@ void Coordinator::look_at_time() {
     }
     give_up(
         fmt::format("{} of {} did not reach the rendezvous by the deadline; check whether {} and "
-                    "can reach rank 0, which listens at {}: MASTER_ADDR and MASTER_PORT must name "
-                    "the same address on all machines",
+                    "can reach rank 0, which listens at {}: {}",
                     names_.of(absent), job_.size,
                     absent.size() == 1 ? "its process runs" : "their processes run",
-                    listening_text(listener_)));
+                    listening_text(listener_), job_.remedy));
   }
   talk_.settle(now);
 }

@@ -24,6 +24,8 @@ struct JobIdentity {
   std::string token;  ///< the launch's token; empty if the launcher gives none
   /// The launch's secret, known only to its processes; empty if there is none.
   std::string secret = {};
+  /// What to check if ranks do not find each other.
+  std::string remedy = "MASTER_ADDR and MASTER_PORT must name the same address on all machines";
 };
 
 /// The centre of a job's control plane, on a thread of rank 0's process: ranks connect to it, and

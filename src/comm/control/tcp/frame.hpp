@@ -49,13 +49,13 @@ enum class FrameType : std::uint16_t {
             ///< if it had no memory to say more.
   lost,     ///< The coordinator tells all ranks that `rank`'s connection ended before its run did.
   at_end,   ///< `rank` has ended its run. The payload has the number of calls that it made.
-  ask,      ///< A rank asks the coordinator which ranks have not made a call.
+  ask,      ///< A rank asks the coordinator which ranks keep it waiting in a call.
   answer,   ///< The coordinator names those ranks and the ranks that hold them up elsewhere, with
             ///< the call. If all have made the call, it names the ranks that hold one of them up.
   issued,   ///< A rank sends the hashes of its batches on a channel, from `sequence` on.
   explain,  ///< The coordinator asks all ranks of the call for batch `sequence`.
   code,     ///< A rank sends its batch after a byte, which is 1 if the rank still has it.
-  held,     ///< A rank is held up while it submits batch `sequence` (1), or no longer (0).
+  held,     ///< A rank is held up in batch `sequence`, or no longer.
   differ,   ///< The coordinator tells all ranks why the job cannot go on (empty if it has no
             ///< memory to say so). `rank` reports it.
 };

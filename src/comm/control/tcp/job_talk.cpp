@@ -60,36 +60,55 @@ void JobTalk::settle(WaitClock::Time now) {
 
 void JobTalk::on_held(int rank, const Frame& frame) {
   (void)groups_.place(frame.call.group, rank);
-  const HeldCall call{frame.call, frame.sequence};
-  if (decode_held(frame.payload)) {
-    held_.insert_or_assign(rank, call);
-  } else if (const auto found = held_.find(rank); found != held_.end() && found->second == call) {
-    held_.erase(found);  // unless it is now held up elsewhere
+  const HeldRank held{rank, frame.call, frame.sequence};
+  WaitMessage wait = wait_from(frame);
+  if (wait.waits) {
+    held_.insert_or_assign(held, std::move(wait));
+  } else {
+    held_.erase(held);
   }
 }
 
 void JobTalk::answer(int rank, Frame& frame) {
-  AnswerMessage said{.missing = missing(frame.call, frame.sequence)};
+  AnswerMessage said{.missing = missing(frame.call, frame.sequence, wait_from(frame))};
   if (said.missing.empty()) {
     said.by = dispute_.behind(frame.call);
   } else {
     WaitGraph graph{{{.missing = said.missing}}};
-    std::vector<HeldCall> calls{{frame.call, frame.sequence}};
-    for (const auto& [held, call] : held_) {
-      graph.calls.push_back({.missing = missing(call.series, call.sequence), .waiting = {held}});
-      calls.push_back(call);
+    std::vector<HeldUp> calls(1);
+    for (const auto& [held, wait] : held_) {
+      graph.calls.push_back(
+          {.missing = missing(held.series, held.sequence, wait), .waiting = {held.rank}});
+      calls.push_back(
+          {{}, batch_text(groups_.channel_name(held.series), held.sequence), wait.owed});
+    }
+    for (auto& [call, sequence, present] : meetings_.open_exchanges()) {
+      graph.calls.push_back(
+          {.missing = meetings_.missing(call, sequence), .waiting = std::move(present)});
+      calls.push_back({{}, call_text("exchange", groups_.channel_name(call), sequence)});
     }
     const std::optional<Blame> blame = find_blame(graph, 0);
     if (blame && blame->call == 0) {
       said.missing = blame->ranks;
     } else if (blame) {
-      const HeldCall& call = calls[blame->call];
-      said.by = {blame->ranks, batch_text(groups_.channel_name(call.series), call.sequence)};
+      said.by = std::move(calls[blame->call]);
+      said.by.guilty = blame->ranks;
     }
   }
   frame.type = FrameType::answer;
   frame.payload = encode(said);
   tell_({rank}, frame);
+}
+
+WaitMessage JobTalk::wait_from(const Frame& frame) const {
+  WaitMessage wait = decode_wait(frame.payload);
+  for (const int rank : wait.ranks) { (void)groups_.place(frame.call.group, rank); }
+  return wait;
+}
+
+std::vector<int> JobTalk::missing(const CallSeries& call, std::uint64_t sequence,
+                                  const WaitMessage& wait) const {
+  return wait.ranks.empty() ? missing(call, sequence) : wait.ranks;
 }
 
 std::vector<int> JobTalk::missing(const CallSeries& call, std::uint64_t sequence) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -8,6 +9,7 @@
 #include "comm/control/rank_names.hpp"
 #include "comm/control/tcp/batch_dispute.hpp"
 #include "comm/control/tcp/frame.hpp"
+#include "comm/control/tcp/messages.hpp"
 #include "comm/control/tcp/rank_groups.hpp"
 #include "comm/control/tcp/text_meetings.hpp"
 #include "comm/control/wait_clock.hpp"
@@ -37,25 +39,30 @@ class JobTalk {
   [[nodiscard]] const std::vector<int>& everyone() const { return groups_.members(kAllRanks); }
 
  private:
-  struct HeldCall {
+  /// A rank, and the batch in which it is held up.
+  struct HeldRank {
+    int rank;
     CallSeries series;
     std::uint64_t sequence;
-    friend bool operator==(const HeldCall&, const HeldCall&) = default;
+    friend auto operator<=>(const HeldRank&, const HeldRank&) = default;
   };
 
   void on_group(int rank, const Frame& frame);
   void on_text(int rank, Frame& frame);
   void on_held(int rank, const Frame& frame);
   void answer(int rank, Frame& frame);
+  [[nodiscard]] WaitMessage wait_from(const Frame& frame) const;
   [[nodiscard]] std::vector<int> missing(const CallSeries& call, std::uint64_t sequence) const;
+  [[nodiscard]] std::vector<int> missing(const CallSeries& call, std::uint64_t sequence,
+                                         const WaitMessage& wait) const;
 
   Tell tell_;
   RankGroups groups_;
   TextMeetings meetings_;
   BatchDispute dispute_;
-  // Ranks that report being held up while they submit a batch, until all of its ranks have issued
-  // it: they are not to blame for other calls that they miss in that time.
-  std::map<int, HeldCall> held_;
+  // Ranks that report being held up in a batch: until those that they wait for have come, they are
+  // not to blame for other calls that they miss.
+  std::map<HeldRank, WaitMessage> held_;
 };
 
 }  // namespace tessera

@@ -78,9 +78,10 @@ bool enter(const JobPlace& place, CoordinatorConnection& connection, WaitClock& 
   return false;
 }
 
-CoordinatorConnection join_own_coordinator(const JobPlace& place, const RankNames& names,
+CoordinatorConnection join_own_coordinator(const JobPlace& place, Socket listener,
+                                           const RankNames& names,
                                            std::chrono::milliseconds patience) {
-  Socket listener = listen_at(place.meet);
+  if (!listener) { listener = listen_at(place.meet); }
   auto [mine, theirs] = socket_pair();
   CoordinatorConnection own{std::make_unique<Coordinator>(place.job, names, std::move(listener),
                                                           std::move(theirs), patience),
@@ -93,9 +94,9 @@ CoordinatorConnection join_own_coordinator(const JobPlace& place, const RankName
 
 }  // namespace
 
-CoordinatorConnection join_job(const JobPlace& place, const RankNames& names,
+CoordinatorConnection join_job(const JobPlace& place, Socket listener, const RankNames& names,
                                std::chrono::milliseconds patience) {
-  if (place.rank == 0) { return join_own_coordinator(place, names, patience); }
+  if (place.rank == 0) { return join_own_coordinator(place, std::move(listener), names, patience); }
   WaitClock clock{patience};
   const WaitClock::Time end = clock.now() + patience;
   CoordinatorConnection connection{nullptr, {}, FrameReader{kMostFrameBytes}};
@@ -105,13 +106,18 @@ CoordinatorConnection join_job(const JobPlace& place, const RankNames& names,
       connection.socket = std::move(socket);
       return enter(place, connection, clock, end + kGrace, problem);
     };
-    const bool entered = connect_to(place.meet, clock, end, why, take);
+    bool entered = connect_to(place.meet, clock, end, why, take);
+    for (std::size_t i = 0; !entered && i < place.others.size(); ++i) {
+      std::string problem = "no answer";
+      entered = connect_to(place.others[i], clock, end, problem, take);
+      why += "; " + problem;
+    }
     if (entered) { return connection; }
     if (clock.now() + kRetry > end) {
       throw CommError{fmt::format(
           "rank {} did not find rank 0 at {} within {} ms ({}); check whether rank 0 runs and "
-          "listens there: MASTER_ADDR and MASTER_PORT must name the same address on all machines",
-          place.rank, place.meet.text(), patience.count(), why)};
+          "listens there: {}",
+          place.rank, place.meet.text(), patience.count(), why, place.job.remedy)};
     }
     std::this_thread::sleep_for(std::min<WaitClock::Duration>(kRetry, clock.tick()));
   }

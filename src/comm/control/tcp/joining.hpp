@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <vector>
 
 #include "comm/control/tcp/coordinator.hpp"
 #include "comm/control/tcp/frame.hpp"
@@ -9,11 +10,13 @@
 
 namespace tessera {
 
-/// The rank as which a process joins its job, and the address where the ranks meet.
+/// The rank as which a process joins its job, and the address where the ranks meet. Any launcher
+/// will do, if it tells the processes this much.
 struct JobPlace {
   int rank = 0;
   JobIdentity job = {};
-  HostPort meet = {};  ///< ignored in a job of one
+  HostPort meet = {};                 ///< ignored in a job of one
+  std::vector<HostPort> others = {};  ///< further addresses of the same listener, tried in turn
 };
 
 /// A rank's connection to the coordinator, once all ranks are here; rank 0 also owns the
@@ -24,9 +27,11 @@ struct CoordinatorConnection {
   FrameReader in;
 };
 
-/// Blocks until all ranks are here. `names` outlives the coordinator. Throws as the constructor of
+/// Blocks until all ranks are here. On rank 0, `listener` accepts them; if it is empty, rank 0
+/// listens at `place.meet`. `names` outlives the coordinator. Throws as the constructor of
 /// TcpControlPlane does.
-[[nodiscard]] CoordinatorConnection join_job(const JobPlace& place, const RankNames& names,
+[[nodiscard]] CoordinatorConnection join_job(const JobPlace& place, Socket listener,
+                                             const RankNames& names,
                                              std::chrono::milliseconds patience);
 
 }  // namespace tessera

@@ -76,21 +76,35 @@ int listen_on_one(Socket& socket, const HostPort& place, AddressProblems& tried)
   return problem;
 }
 
-std::string refusal_text(const HostPort& place, int error, const AddressProblems& tried) {
+std::string refusal_text(const HostPort& place, std::string_view variable, int error,
+                         const AddressProblems& tried) {
   std::string what = std::generic_category().message(error);
   if (error == EADDRINUSE) {
-    what = "another program uses it; set MASTER_PORT to a free one, the same for all ranks";
+    what = fmt::format("another program uses it; set {} to a free one, the same for all ranks",
+                       variable);
   } else if (error == EACCES) {
-    what += fmt::format("; set MASTER_PORT to {} or more, the same for all ranks", kFirstOfAll);
+    what += fmt::format("; set {} to {} or more, the same for all ranks", variable, kFirstOfAll);
   }
   return fmt::format("rank 0 cannot listen on port {}, where the ranks are to meet: {}{}",
                      place.port, what,
                      tried.empty() ? "" : fmt::format(" (tried {})", tried.text()));
 }
 
+/// The address to which `listener` is bound.
+HostPort name_of(const Socket& listener) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  auto& generic = reinterpret_cast<sockaddr&>(address);
+  (void)::getsockname(listener.handle(), &generic, &bytes);
+  const int port =
+      ntohs(generic.sa_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                                          : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+  return {host_text(generic, bytes), port};
+}
+
 }  // namespace
 
-Socket listen_at(const HostPort& place) {
+Socket listen_at(const HostPort& place, std::string_view variable) {
   Socket socket;
   AddressProblems tried;
   int error = is_loopback(place.host) ? EADDRNOTAVAIL : listen_on_one(socket, place, tried);
@@ -100,22 +114,19 @@ Socket listen_at(const HostPort& place) {
   // A machine may have no IPv6.
   if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) { error = listen_v4(socket, place); }
   if (error == 0) { return socket; }
-  throw ConfigError{refusal_text(place, error, tried)};
+  throw ConfigError{refusal_text(place, variable, error, tried)};
+}
+
+int port_of(const Socket& listener) {
+  return name_of(listener).port;
 }
 
 std::string listening_text(const Socket& listener) {
-  sockaddr_storage address{};
-  socklen_t bytes = sizeof address;
-  auto& generic = reinterpret_cast<sockaddr&>(address);
-  (void)::getsockname(listener.handle(), &generic, &bytes);
-  const std::string host = host_text(generic, bytes);
-  const int port =
-      ntohs(generic.sa_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
-                                          : reinterpret_cast<const sockaddr_in&>(address).sin_port);
-  if (host == "0.0.0.0" || host == "::") {
-    return fmt::format("port {} of all its addresses", port);
+  const HostPort name = name_of(listener);
+  if (name.host == "0.0.0.0" || name.host == "::") {
+    return fmt::format("port {} of all its addresses", name.port);
   }
-  return HostPort{host, port}.text();
+  return name.text();
 }
 
 }  // namespace tessera

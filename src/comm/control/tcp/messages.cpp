@@ -19,6 +19,12 @@ int rank_from(PayloadReader& reader) {
   return static_cast<int>(rank);
 }
 
+bool flag_from(PayloadReader& reader) {
+  const std::int64_t flag = reader.number();
+  if (flag != 0 && flag != 1) { refuse(); }
+  return flag == 1;
+}
+
 void must_end(const PayloadReader& reader) {
   if (!reader.empty()) { refuse(); }
 }
@@ -74,7 +80,7 @@ std::string encode(const AnswerMessage& answer) {
     writer.number(std::ssize(*ranks));
     for (const int rank : *ranks) { writer.number(rank); }
   }
-  return writer.text(answer.by.where).take();
+  return writer.text(answer.by.where).number(static_cast<std::int64_t>(answer.by.owed)).take();
 }
 
 AnswerMessage decode_answer(std::string_view payload) {
@@ -86,6 +92,7 @@ AnswerMessage decode_answer(std::string_view payload) {
     for (std::int64_t left = count; left > 0; --left) { ranks->push_back(rank_from(reader)); }
   }
   answer.by.where = reader.text();
+  answer.by.owed = flag_from(reader) ? Owed::data : Owed::call;
   must_end(reader);
   return answer;
 }
@@ -112,16 +119,20 @@ CallCounts decode_counts(std::string_view payload) {
   return counts;
 }
 
-std::string encode_held(bool held) {
-  return PayloadWriter{}.number(held ? 1 : 0).take();
+std::string encode(const WaitMessage& wait) {
+  PayloadWriter writer;
+  writer.number(wait.waits ? 1 : 0).number(static_cast<std::int64_t>(wait.owed));
+  for (const int rank : wait.ranks) { writer.number(rank); }
+  return writer.take();
 }
 
-bool decode_held(std::string_view payload) {
+WaitMessage decode_wait(std::string_view payload) {
   PayloadReader reader{payload};
-  const std::int64_t held = reader.number();
-  if (held != 0 && held != 1) { refuse(); }
-  must_end(reader);
-  return held == 1;
+  WaitMessage wait;
+  wait.waits = flag_from(reader);
+  wait.owed = flag_from(reader) ? Owed::data : Owed::call;
+  while (!reader.empty()) { wait.ranks.push_back(rank_from(reader)); }
+  return wait;
 }
 
 }  // namespace tessera

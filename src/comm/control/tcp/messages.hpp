@@ -51,8 +51,13 @@ using CallCounts = std::map<CallSeries, std::uint64_t>;
 [[nodiscard]] std::string encode(const CallCounts& counts);
 [[nodiscard]] CallCounts decode_counts(std::string_view payload);
 
-/// The frame `held`: whether the rank is held up.
-[[nodiscard]] std::string encode_held(bool held);
-[[nodiscard]] bool decode_held(std::string_view payload);
+/// The frames `ask` and `held`: what a rank waits for in a call.
+struct WaitMessage {
+  bool waits = true;            ///< `held`: false once it waits no longer
+  Owed owed = Owed::call;       ///< what the ranks owe it
+  std::vector<int> ranks = {};  ///< empty: the coordinator knows who has not made the call
+};
+[[nodiscard]] std::string encode(const WaitMessage& wait);
+[[nodiscard]] WaitMessage decode_wait(std::string_view payload);
 
 }  // namespace tessera

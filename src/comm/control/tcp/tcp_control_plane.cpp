@@ -40,13 +40,14 @@ constexpr std::size_t kWordsBytes = 4096;
 }  // namespace
 
 TcpControlPlane::TcpControlPlane(const JobPlace& place, std::chrono::milliseconds patience,
-                                 std::chrono::milliseconds deadline)
+                                 std::chrono::milliseconds deadline, Socket listener)
     : ControlPlane{place.rank, place.job.size, deadline},
       place_{place},
       groups_{place.job.size},
       ended_(static_cast<std::size_t>(place.job.size)) {
   if (size() == 1) { return; }
-  coordinator_ = join_job(place, names(), std::min(patience, kLongestDeadline));
+  coordinator_ =
+      join_job(place, std::move(listener), names(), std::min(patience, kLongestDeadline));
   std::tie(wake_reader_, wake_writer_) = socket_pair();
   Frame failure;
   failure.type = FrameType::failure;
@@ -180,6 +181,7 @@ void TcpControlPlane::on_lost(int lost, const std::string& who) {
   if (const std::string call = call_under_way(); !call.empty()) {
     text += fmt::format("; {} was in {}", names().of(rank()), call);
   }
+  lost_ = true;
   fail_untold(text, reports);
 }
 
@@ -301,33 +303,39 @@ std::vector<std::string> TcpControlPlane::exchange(const CallSeries& call, std::
     answer = unanswered();
   }
   lock.unlock();
-  fail_and_throw(missing_text_of(what, patience, answer), rank());
+  fail_as(answer, late_text_of(what, patience, answer, Owed::call));
 }
 
-std::string TcpControlPlane::missing_text_of(std::string_view call,
-                                             std::chrono::milliseconds waited,
-                                             const Answer& answer) const {
+/// If rank 0 passes nothing on, ranks cannot hear of each other: rank 1 reports.
+void TcpControlPlane::fail_as(const Answer& answer, const std::string& text) {
+  fail_and_throw(text, answer.unheard ? 1 : rank());
+}
+
+std::string TcpControlPlane::late_text_of(std::string_view call, std::chrono::milliseconds waited,
+                                          const Answer& answer, Owed owed) const {
   if (answer.silent) {
     return fmt::format(
         "{}: {} waited {} ms, and its own thread that passes on messages does not answer", call,
         names().of(rank()), waited.count());
   }
-  if (answer.by.guilty.empty()) {
-    return missing_text(names(), call, rank(), waited, answer.missing);
+  if (!answer.by.guilty.empty()) {
+    return held_up_text(names(), call, rank(), waited, answer.missing, answer.by);
   }
-  return held_up_text(names(), call, rank(), waited, answer.missing, answer.by);
+  const auto text = owed == Owed::data ? stopped_text : missing_text;
+  return text(names(), call, rank(), waited, answer.missing);
 }
 
 /// Throws the job's failure if that comes first.
 TcpControlPlane::Answer TcpControlPlane::ask_locked(std::unique_lock<std::mutex>& lock,
-                                                    const CallSeries& call,
-                                                    std::uint64_t sequence) {
+                                                    const CallSeries& call, std::uint64_t sequence,
+                                                    const WaitMessage& wait) {
   const auto key = std::pair{call, sequence};
   send_issued();  // so that this rank's own batch does not count as missing
   Frame frame;
   frame.type = FrameType::ask;
   frame.call = call;
   frame.sequence = sequence;
+  frame.payload = encode(wait);
   say(frame);
   (void)WaitClock{kAnswer}.wait_for(changed_, lock, kAnswer,
                                     [&] { return failed() || answers_.contains(key); });
@@ -339,7 +347,18 @@ TcpControlPlane::Answer TcpControlPlane::ask_locked(std::unique_lock<std::mutex>
 /// Without an answer, the rank at fault is rank 0, which runs the coordinator.
 TcpControlPlane::Answer TcpControlPlane::unanswered() const {
   if (rank() == 0) { return {.missing = {}, .silent = true}; }
-  return {.missing = {0}};
+  return {.missing = {0}, .unheard = true};
+}
+
+void TcpControlPlane::fail_for_difference(std::string_view call) {
+  {
+    std::unique_lock lock{mutex_};
+    (void)WaitClock{deadline()}.wait_for(changed_, lock, deadline(), [this] { return failed(); });
+  }
+  check_alive();
+  fail_and_throw(fmt::format("{}: ranks issued different batches, and {} does not say how", call,
+                             names().of(0)),
+                 rank());
 }
 
 std::uint64_t TcpControlPlane::note_batch(const CallSeries& channel, std::string code) {
@@ -357,18 +376,40 @@ void TcpControlPlane::note_held(const CallSeries& channel, std::optional<std::ui
   const auto told = held_.find(channel);
   if (failed() || groups_.members(channel.group).size() == 1) { return; }
   if (told == held_.end() ? !sequence : sequence == told->second) { return; }
+  if (told != held_.end()) {
+    say_held(channel, told->second, {.waits = false});
+    held_.erase(told);
+  }
+  if (sequence) {
+    say_held(channel, *sequence, {});
+    held_.insert_or_assign(channel, *sequence);
+  }
+}
+
+void TcpControlPlane::say_held(const CallSeries& channel, std::uint64_t sequence,
+                               const WaitMessage& wait) {
   send_issued();  // including that batch
   Frame frame;
   frame.type = FrameType::held;
   frame.call = channel;
-  frame.sequence = sequence ? *sequence : told->second;
-  frame.payload = encode_held(sequence.has_value());
+  frame.sequence = sequence;
+  frame.payload = encode(wait);
   say(frame);
-  if (sequence) {
-    held_.insert_or_assign(channel, *sequence);
-  } else {
-    held_.erase(told);
-  }
+}
+
+void TcpControlPlane::note_wait(const CallSeries& channel, std::uint64_t sequence,
+                                const WaitMessage& wait) {
+  const std::scoped_lock lock{mutex_};
+  if (!failed()) { say_held(channel, sequence, wait); }
+}
+
+void TcpControlPlane::fail_late(const CallSeries& channel, std::uint64_t sequence,
+                                std::string_view call, std::chrono::milliseconds waited,
+                                const WaitMessage& wait) {
+  std::unique_lock lock{mutex_};
+  const Answer answer = ask_locked(lock, channel, sequence, wait);
+  lock.unlock();
+  fail_as(answer, late_text_of(call, waited, answer, wait.owed));
 }
 
 std::optional<int> TcpControlPlane::ended_without_locked(const CallSeries& call,
@@ -396,7 +437,7 @@ std::string TcpControlPlane::late_text(const CallSeries& channel, std::uint64_t 
   if (others.empty()) { return {}; }
   const Answer answer = ask_locked(lock, channel, sequence);
   if (answer.silent || !answer.missing.empty() || !answer.by.guilty.empty()) {
-    return missing_text_of(call, waited, answer);
+    return late_text_of(call, waited, answer, Owed::call);
   }
   return stopped_text(names(), call, rank(), waited, others);
 }

@@ -25,12 +25,12 @@
 
 namespace tessera {
 
-/// The control plane of one rank of an NCCL job. The ranks meet at rank 0's address and stay
+/// The control plane of one rank of a job of processes. The ranks meet at rank 0's address and stay
 /// connected to its coordinator, so that the end of a process is noticed at once. A thread of the
 /// control plane reads, also while the rank's own thread is busy.
 ///
-/// Batches move elsewhere (NCCL) and are only noted here: ranks that issue different ones get an
-/// error within moments, without any rank waiting for it.
+/// Batches move elsewhere (NCCL, MPI) and are only noted here: ranks that issue different ones get
+/// an error within moments, without any rank waiting for it.
 ///
 /// Errors:  CommError once the job has failed; Aborted where another rank reports it.
 /// Threads: any, but one at a time for calls of one kind.
@@ -38,9 +38,10 @@ class TcpControlPlane final : public ControlPlane {
  public:
   /// Blocks until all ranks are here. Throws ConfigError if the job is invalid (two processes of
   /// one rank, another number of processes, another build, the port taken) or not all arrive within
-  /// `patience`; CommError if rank 0 is not found. `deadline` applies to calls.
+  /// `patience`; CommError if rank 0 is not found. `deadline` applies to calls. `listener` is rank
+  /// 0's, if it listens already.
   TcpControlPlane(const JobPlace& place, std::chrono::milliseconds patience,
-                  std::chrono::milliseconds deadline);
+                  std::chrono::milliseconds deadline, Socket listener = {});
   ~TcpControlPlane() override;
   TcpControlPlane(const TcpControlPlane&) = delete;
   TcpControlPlane& operator=(const TcpControlPlane&) = delete;
@@ -71,6 +72,22 @@ class TcpControlPlane final : public ControlPlane {
   /// has not issued it; without a value, that it is not held up. Ranks that wait for this one
   /// elsewhere are told.
   void note_held(const CallSeries& channel, std::optional<std::uint64_t> sequence);
+
+  /// The same where the rank itself knows for whom it waits in batch `sequence`, or that it waits
+  /// no longer.
+  void note_wait(const CallSeries& channel, std::uint64_t sequence, const WaitMessage& wait);
+  /// Fails the job because `wait` has lasted for `waited` in batch `sequence`, named `call`. Names
+  /// only ranks that do not wait themselves. Throws the job's failure if that comes first.
+  [[noreturn]] void fail_late(const CallSeries& channel, std::uint64_t sequence,
+                              std::string_view call, std::chrono::milliseconds waited,
+                              const WaitMessage& wait);
+  /// Throws the failure that says how batches differ, once the coordinator has told it: this rank
+  /// has found that the batch named `call` is not that of all ranks.
+  [[noreturn]] void fail_for_difference(std::string_view call);
+
+  /// Returns whether a rank's connection has ended before its run did.
+  [[nodiscard]] bool lost_rank() const noexcept { return lost_; }
+
   /// Errors that name a lost rank also say what `under_way` returns: the call that this rank is in,
   /// or an empty text. Null removes the function; on return no call of it is running.
   void name_calls_by(std::function<std::string()> under_way);
@@ -80,7 +97,8 @@ class TcpControlPlane final : public ControlPlane {
   struct Answer {
     std::vector<int> missing;  // missing in the call
     HeldUp by = {};  // ranks that hold these up, or, if none is missing, one that made the call
-    bool silent = false;  // there was no answer: this process passes nothing on
+    bool silent = false;   // there was no answer: this process passes nothing on
+    bool unheard = false;  // there was no answer: rank 0 passes nothing on
   };
 
   [[nodiscard]] std::string called(const CallSeries& call, std::uint64_t sequence) const;
@@ -99,10 +117,12 @@ class TcpControlPlane final : public ControlPlane {
   void send_issued();
   void send_waiting();
 
-  [[nodiscard]] std::string missing_text_of(std::string_view call, std::chrono::milliseconds waited,
-                                            const Answer& answer) const;
+  [[nodiscard]] std::string late_text_of(std::string_view call, std::chrono::milliseconds waited,
+                                         const Answer& answer, Owed owed) const;
+  [[noreturn]] void fail_as(const Answer& answer, const std::string& text);
   [[nodiscard]] Answer ask_locked(std::unique_lock<std::mutex>& lock, const CallSeries& call,
-                                  std::uint64_t sequence);
+                                  std::uint64_t sequence, const WaitMessage& wait = {});
+  void say_held(const CallSeries& channel, std::uint64_t sequence, const WaitMessage& wait);
   [[nodiscard]] Answer unanswered() const;
   [[nodiscard]] std::optional<int> ended_without_locked(const CallSeries& call,
                                                         std::uint64_t sequence) const;
@@ -132,6 +152,7 @@ class TcpControlPlane final : public ControlPlane {
   std::map<CallSeries, IssuedBatches> issued_;
   std::map<CallSeries, std::uint64_t> held_;
   bool met_at_end_ = false;
+  std::atomic<bool> lost_ = false;
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };

@@ -52,4 +52,18 @@ std::vector<int> TextMeetings::missing(const CallSeries& call, std::uint64_t seq
   return ranks;
 }
 
+std::vector<TextMeetings::OpenExchange> TextMeetings::open_exchanges() const {
+  std::vector<OpenExchange> open;
+  for (const auto& [key, meeting] : meetings_) {
+    const auto& [call, sequence] = key;
+    if (call.kind != CallKind::gather_text && call.kind != CallKind::reduce_text) { continue; }
+    OpenExchange& exchange = open.emplace_back(OpenExchange{call, sequence, {}});
+    const std::vector<int>& members = groups_.members(call.group);
+    for (std::size_t at = 0; at < members.size(); ++at) {
+      if (meeting.texts[at]) { exchange.present.push_back(members[at]); }
+    }
+  }
+  return open;
+}
+
 }  // namespace tessera

@@ -26,6 +26,14 @@ class TextMeetings {
   /// Returns the ranks that have not made a call, or none if it is over.
   [[nodiscard]] std::vector<int> missing(const CallSeries& call, std::uint64_t sequence) const;
 
+  /// An exchange of the program that not all ranks have made yet.
+  struct OpenExchange {
+    CallSeries call;
+    std::uint64_t sequence;
+    std::vector<int> present;  ///< the ranks that have made it and wait
+  };
+  [[nodiscard]] std::vector<OpenExchange> open_exchanges() const;
+
  private:
   struct Meeting {
     std::vector<std::optional<std::string>> texts;  // by index in its group
