@@ -3,14 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <memory>
 #include <thread>
+#include <utility>
 
+#include "base/environment.hpp"
 #include "base/resident.hpp"
 #include "comm/control/job_end.hpp"
 #include "comm/control/rank_errors.hpp"
+#include "comm/control/tcp/tcp_control_plane.hpp"
+#include "comm/mpi/mpi_channel.hpp"
 #include "comm/mpi/mpi_communicator.hpp"
+#include "comm/mpi/mpi_meeting.hpp"
 #include "comm/mpi/mpi_process.hpp"
+#include "device/cuda_module.hpp"
 #include "tessera/base/error.hpp"
+#include "world/job_place.hpp"
 #include "world/job_rank.hpp"
 #include "world/world_state.hpp"
 
@@ -45,10 +54,32 @@ ProcessStart start_of(const MpiProcess& process) {
   return {.ranks = 1, .context_bytes = resident - mpi, .mpi_bytes = mpi};
 }
 
+// The processes run already, and begin a run together.
+constexpr std::chrono::seconds kMeet{10};
+
+std::shared_ptr<TcpControlPlane> meet(MpiProcess& process, std::chrono::milliseconds deadline) {
+  const auto patience = std::max<std::chrono::milliseconds>(deadline, kMeet);
+  auto [place, listener] = meet_over_mpi(process, chosen_meeting(environment), patience);
+  place.job.build = build_id();
+  return std::make_shared<TcpControlPlane>(place, patience, deadline, std::move(listener));
+}
+
+/// The process is of no further use to the job if it does not meet the others.
+std::shared_ptr<TcpControlPlane> join(MpiProcess& process, std::chrono::milliseconds deadline) {
+  try {
+    return meet(process, deadline);
+  } catch (const std::exception& error) {
+    process.fail(error.what(), 0);
+    // Rank 0 names the ranks that did not come: it reports first, and that ends the job.
+    if (process.rank() != 0) { std::this_thread::sleep_for(kCourtesy); }
+    throw;
+  }
+}
+
 class MpiRank final : public JobRank {
  public:
   MpiRank(MpiProcess& process, const WorldOptions& options, const ProcessStart& start)
-      : control_{std::make_shared<MpiControlPlane>(process, options.deadline)},
+      : control_{join(process, options.deadline)},
         process_{process},
         options_{options},
         start_{start} {
@@ -58,16 +89,18 @@ class MpiRank final : public JobRank {
 
  private:
   ControlPlane& control() noexcept override { return *control_; }
-  World make_world() override { return WorldFactory::make_mpi(control_, options_, start_); }
-  void meet_at_end() override { tessera::meet_at_end(*control_); }
+  World make_world() override {
+    return WorldFactory::make_mpi(process_, control_, options_, start_);
+  }
+  void meet_at_end() override { (void)control_->exchange(CallKind::end, {}); }
   void leave() noexcept override { control_.reset(); }
-  // MPI tells the others the error of this process while any of them waits for it.
   void before_end(const std::exception_ptr& error) override {
     process_.fail(text_of(error), control_->told_status());
-    leave();
+    // The launcher has seen how the lost process ended, reports that, and ends the job.
+    if (control_->lost_rank()) { std::this_thread::sleep_for(kCourtesy); }
   }
 
-  std::shared_ptr<MpiControlPlane> control_;
+  std::shared_ptr<TcpControlPlane> control_;
   MpiProcess& process_;
   const WorldOptions& options_;
   const ProcessStart start_;
@@ -85,7 +118,7 @@ void run_in_mpi_job(const LaunchedJob& job, const std::function<void(World&)>& b
   MpiRank{process, options, start_of(process)}.run(body);
 }
 
-World WorldFactory::make_mpi(const std::shared_ptr<MpiControlPlane>& control,
+World WorldFactory::make_mpi(MpiProcess& mpi, const std::shared_ptr<TcpControlPlane>& control,
                              const WorldOptions& options, const ProcessStart& process) {
   auto state =
       std::make_unique<World::State>(control->rank(), control->size(), options,
@@ -93,7 +126,7 @@ World WorldFactory::make_mpi(const std::shared_ptr<MpiControlPlane>& control,
   state->process = process;
   const auto make = [&](MpiKind kind, const char* stream) {
     return std::make_unique<MpiCommunicator>(
-        control, kind, *state->device, state->memory,
+        control, std::make_shared<MpiLine>(mpi, kind, *state->device, state->memory),
         Instruments{state->recorder.get(), options.testing.delays, stream,
                     kind == MpiKind::gather ? kGatherNumber : kReduceNumber});
   };

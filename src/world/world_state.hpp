@@ -21,7 +21,7 @@ namespace tessera {
 class TcpControlPlane;
 class RankNames;
 class LocalRanks;
-class MpiControlPlane;
+class MpiProcess;
 
 /// A communicator that was split from another of the rank's.
 struct SplitChannel {
@@ -104,7 +104,8 @@ class WorldFactory {
                                                                     const WorldOptions& options);
   [[nodiscard]] static World make_local(std::shared_ptr<LocalRanks> ranks, int rank,
                                         const WorldOptions& options, const ProcessStart& process);
-  [[nodiscard]] static World make_mpi(const std::shared_ptr<MpiControlPlane>& control,
+  [[nodiscard]] static World make_mpi(MpiProcess& mpi,
+                                      const std::shared_ptr<TcpControlPlane>& control,
                                       const WorldOptions& options, const ProcessStart& process);
   /// *Collective.*
   [[nodiscard]] static World make_nccl(const std::shared_ptr<TcpControlPlane>& control, int ordinal,

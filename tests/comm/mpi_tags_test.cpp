@@ -25,21 +25,6 @@ TEST(MpiTags, ConcurrentBatchesHaveDistinctTags) {
   }
 }
 
-TEST(MpiTags, TagsOfTextsFailuresAndTheEndAreDistinct) {
-  for (const int tags : {kFewest, kFewest + 1000, kMany}) {
-    std::set<int> seen{kFailureTag, kEndTag};
-    for (const MpiKind kind : {MpiKind::gather, MpiKind::reduce}) {
-      for (int channel = 0; channel < channels_of(tags); ++channel) {
-        for (std::uint64_t sequence = 0; sequence < 255; sequence += 127) {
-          const int tag = text_tag(kind, channel, sequence, tags);
-          EXPECT_LT(tag, tags);
-          EXPECT_TRUE(seen.insert(tag).second) << channel << " " << sequence;
-        }
-      }
-    }
-  }
-}
-
 TEST(MpiTags, HasTagsForSplitChannels) {
   EXPECT_EQ(channels_of(kFewest), 64);
   EXPECT_EQ(channels_of(kMany), 4096);

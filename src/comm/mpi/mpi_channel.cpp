@@ -2,18 +2,22 @@
 
 namespace tessera {
 
-MpiLine::MpiLine(MpiProcess& process, MpiKind kind_, Device& device, MemoryTracker& memory)
-    : kind{kind_},
+MpiLine::MpiLine(MpiProcess& process_, MpiKind kind_, Device& device, MemoryTracker& memory)
+    : process{process_},
+      kind{kind_},
       comm{kind == MpiKind::gather ? process.gather() : process.reduce()},
       workspaces{process, device, memory} {}
 
-MpiRoute MpiChannel::batch_route(std::uint64_t sequence) const noexcept {
-  return {line->comm, batch_tag(number, sequence, control->process().tags()), members, rank};
+CallSeries MpiChannel::batches() const noexcept {
+  return {line->kind == MpiKind::gather ? CallKind::gather_batch : CallKind::reduce_batch, group};
 }
 
-MpiRoute MpiChannel::text_route(std::uint64_t sequence) const noexcept {
-  MpiProcess& process = control->process();
-  return {process.control(), text_tag(line->kind, number, sequence, process.tags()), members, rank};
+CallSeries MpiChannel::texts() const noexcept {
+  return {line->kind == MpiKind::gather ? CallKind::gather_text : CallKind::reduce_text, group};
+}
+
+MpiRoute MpiChannel::route(std::uint64_t sequence) const noexcept {
+  return {line->comm, batch_tag(number, sequence, line->process.tags()), members, rank};
 }
 
 }  // namespace tessera

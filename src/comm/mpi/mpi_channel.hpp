@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/control/mpi/mpi_control_plane.hpp"
+#include "comm/control/tcp/tcp_control_plane.hpp"
 #include "comm/instruments.hpp"
+#include "comm/mpi/mpi_mover.hpp"
 #include "comm/mpi/mpi_tags.hpp"
 #include "comm/mpi/mpi_workspace.hpp"
 
@@ -17,8 +18,9 @@ namespace tessera {
 /// of all ranks and those split from it. Tags separate their messages; no MPI communicator is made
 /// for them, so nothing blocks within MPI.
 struct MpiLine {
-  MpiLine(MpiProcess& process, MpiKind kind_, Device& device, MemoryTracker& memory);
+  MpiLine(MpiProcess& process_, MpiKind kind_, Device& device, MemoryTracker& memory);
 
+  MpiProcess& process;
   MpiKind kind;
   MPI_Comm comm;
   MpiWorkspaces workspaces;
@@ -27,9 +29,10 @@ struct MpiLine {
 
 /// What a communicator's batches share.
 struct MpiChannel {
-  std::shared_ptr<MpiControlPlane> control;
+  std::shared_ptr<TcpControlPlane> control;
   std::shared_ptr<MpiLine> line;
   int number;                ///< among the line's channels
+  std::uint64_t group;       ///< the number of its ranks' group in the job
   std::string name;          ///< the channel's name in errors
   std::vector<int> members;  ///< job ranks, by rank of the channel
   int rank;                  ///< rank within the channel
@@ -37,8 +40,9 @@ struct MpiChannel {
   std::atomic<std::uint64_t> withdrawn = 0;  ///< the end of this rank's withdrawn batches
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members.size()); }
-  [[nodiscard]] MpiRoute batch_route(std::uint64_t sequence) const noexcept;
-  [[nodiscard]] MpiRoute text_route(std::uint64_t sequence) const noexcept;
+  [[nodiscard]] CallSeries batches() const noexcept;
+  [[nodiscard]] CallSeries texts() const noexcept;
+  [[nodiscard]] MpiRoute route(std::uint64_t sequence) const noexcept;
 };
 
 }  // namespace tessera

@@ -5,14 +5,18 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <numeric>
 #include <span>
+#include <utility>
 
 #include "comm/batch_code.hpp"
 #include "comm/batch_text.hpp"
 #include "comm/control/aborted.hpp"
 #include "comm/control/failure_texts.hpp"
+#include "comm/control/tcp/frame.hpp"
 #include "comm/mpi/mpi_channel.hpp"
 #include "comm/mpi/mpi_mover.hpp"
+#include "comm/mpi/mpi_wait.hpp"
 #include "comm/rank_split.hpp"
 #include "device/cpu/host_task.hpp"
 #include "tessera/base/error.hpp"
@@ -20,49 +24,12 @@
 namespace tessera {
 namespace {
 
-/// No message tells where a missing rank waits, whether the call is of a group or of all ranks.
-std::string late_text(const MpiControlPlane& control, std::string_view call,
-                      std::chrono::milliseconds waited, const std::vector<int>& peers) {
-  return control.has_groups()
-             ? missing_in_group_text(control.names(), call, control.rank(), waited, peers)
-             : missing_text(control.names(), call, control.rank(), waited, peers);
-}
-
-/// Waits for ranks to make an exchange.
-class AtExchange : public MpiWait {
- public:
-  AtExchange(std::string_view channel, std::uint64_t sequence,
-             const MpiControlPlane& control) noexcept
-      : channel_{channel}, sequence_{sequence}, control_{control} {}
-  [[nodiscard]] std::string late(std::chrono::milliseconds waited,
-                                 const std::vector<int>& peers) const final {
-    return late_text(control_, called(), waited, peers);
-  }
-  [[nodiscard]] std::string ended(int peer) const final {
-    return ended_text(control_.names(), called(), control_.rank(), peer);
-  }
-
- private:
-  [[nodiscard]] std::string called() const { return call_text("exchange", channel_, sequence_); }
-
-  std::string_view channel_;
-  std::uint64_t sequence_;
-  const MpiControlPlane& control_;
-};
-
-/// Waits for ranks to end their run.
-class AtEnd final : public AtExchange {
- public:
-  explicit AtEnd(const MpiControlPlane& control) noexcept
-      : AtExchange{"end of the run", 0, control} {}
-  [[nodiscard]] bool at_end() const noexcept override { return true; }
-};
-
 /// One rank's part in one batch, which the stream runs.
 class BatchTask {
  public:
-  BatchTask(std::shared_ptr<MpiChannel> channel, std::uint64_t sequence, Batch batch)
-      : channel_{std::move(channel)}, sequence_{sequence}, batch_{std::move(batch)} {}
+  BatchTask(std::shared_ptr<MpiChannel> channel, std::uint64_t sequence, std::uint64_t hash,
+            Batch batch)
+      : channel_{std::move(channel)}, sequence_{sequence}, hash_{hash}, batch_{std::move(batch)} {}
 
   void operator()() {
     do_or_abort(control(), [this] {
@@ -73,59 +40,27 @@ class BatchTask {
   }
 
  private:
-  /// Waits for ranks to announce the batch; until all have, it can be withdrawn.
-  class Coming final : public MpiWait {
-   public:
-    explicit Coming(const BatchTask& task) noexcept : task_{task} {}
-    void check() const override { task_.check_wanted(); }
-    [[nodiscard]] std::string late(std::chrono::milliseconds waited,
-                                   const std::vector<int>& peers) const override {
-      return late_text(task_.control(), task_.called(), waited, peers);
-    }
-    [[nodiscard]] std::string ended(int peer) const override {
-      return ended_text(task_.control().names(), task_.called(), task_.control().rank(), peer);
-    }
-
-   private:
-    const BatchTask& task_;
-  };
-  /// Waits for the data of ranks that have announced it.
-  class Moving final : public MpiWait {
-   public:
-    explicit Moving(const BatchTask& task) noexcept : task_{task} {}
-    [[nodiscard]] std::string late(std::chrono::milliseconds waited,
-                                   const std::vector<int>& peers) const override {
-      return stopped_text(task_.control().names(), task_.called(), task_.control().rank(), waited,
-                          peers);
-    }
-    [[nodiscard]] std::string ended(int peer) const override {
-      return ended_text(task_.control().names(), task_.called(), task_.control().rank(), peer);
-    }
-
-   private:
-    const BatchTask& task_;
-  };
-
   void run() {
     const MpiWorkspaces::Lease lease{channel_->line->workspaces};
-    const MpiRoute route = channel_->batch_route(sequence_);
+    const MpiRoute route = channel_->route(sequence_);
     check_wanted();
     control().check_alive();
     if (channel_->size() > 1) { meet(*lease, route); }
     const std::int64_t begin_ns = trace::now_ns();
-    MpiMover{control(), *lease, route, Moving{*this}}.run(batch_);
+    const MpiWait moving = wait_for(Owed::data);
+    MpiMover{*lease, route, moving}.run(batch_);
     record_collectives(channel_->instruments, batch_, channel_->rank, channel_->size(), begin_ns,
                        trace::now_ns());
   }
 
-  /// Nothing moves before every rank knows that all are here with the same batch.
+  /// Nothing moves before every rank knows that all are here with the same batch; until then it can
+  /// be withdrawn.
   void meet(MpiWorkspace& work, const MpiRoute& route) {
-    encode(batch_, work.code);
-    work.hash = XXH3_64bits(work.code.data(), work.code.size());
+    work.hash = hash_;
     MpiRequests& requests = work.requests[0];
     const auto hashes = std::span{work.hashes}.first(route.members.size());
     {
-      const MpiCalls calls{control().process()};
+      const MpiCalls calls{process()};
       for (std::size_t i = 0; i < hashes.size(); ++i) {
         hashes[i] = work.hash;
         const int peer = route.members[i];
@@ -134,56 +69,66 @@ class BatchTask {
         requests.send(route.comm, &work.hash, sizeof work.hash, peer, route.tag);
       }
     }
-    control().wait(requests, Coming{*this});
+    MpiWait coming = wait_for(Owed::call);
+    coming.check = [this] { check_wanted(); };
+    coming.until_done(requests);
     const auto same = [&](std::uint64_t hash) { return hash == work.hash; };
-    if (!std::ranges::all_of(hashes, same)) { disagree(work, route); }
+    if (!std::ranges::all_of(hashes, same)) { control().fail_for_difference(called()); }
   }
 
-  /// Every member sees that hashes differ, calls this, and gets the same text.
-  [[noreturn]] void disagree(const MpiWorkspace& work, const MpiRoute& route) {
-    std::vector<Batch> batches;
-    for (const std::string& code : control().exchange(route, work.code, Moving{*this})) {
-      batches.push_back(decode(code));
-    }
-    std::vector<const Batch*> all;
-    for (const Batch& batch : batches) { all.push_back(&batch); }
-    const auto name_of = [&](int rank) {
-      return control().names().of(route.members[static_cast<std::size_t>(rank)]);
-    };
-    const std::string difference =
-        first_difference(all, name_of).value_or("the hashes of equal batches");
-    control().fail_and_throw(disagreement_text(channel_->name, sequence_, difference),
-                             route.members.front());
+  [[nodiscard]] MpiWait wait_for(Owed owed) const {
+    return {.process = process(),
+            .control = control(),
+            .channel = channel_->batches(),
+            .sequence = sequence_,
+            .owed = owed,
+            .called = [this] { return called(); }};
   }
-
   void check_wanted() const {
     if (sequence_ < channel_->withdrawn) { throw Aborted{withdrawn_text(called())}; }
   }
   [[nodiscard]] std::string called() const {
     return call_text(describe(batch_), channel_->name, sequence_);
   }
-  [[nodiscard]] MpiControlPlane& control() const noexcept { return *channel_->control; }
+  [[nodiscard]] TcpControlPlane& control() const noexcept { return *channel_->control; }
+  [[nodiscard]] MpiProcess& process() const noexcept { return channel_->line->process; }
   void delay(DelayPoint point) const {
     inject_delay(channel_->instruments, control().rank(), sequence_, point);
   }
 
   std::shared_ptr<MpiChannel> channel_;
   std::uint64_t sequence_;
+  std::uint64_t hash_;
   Batch batch_;
 };
 
+/// A number for the group of `channel` that no other group of the job has: the ranks that agree on
+/// `channel` have not seen it used.
+std::uint64_t number_of(MpiKind kind, int channel, const RankGroup& group) {
+  const auto unique =
+      static_cast<std::uint64_t>(channel) * kMpiKinds + static_cast<std::uint64_t>(kind);
+  return unique << 32U | static_cast<std::uint64_t>(group.members.front());
+}
+
+std::vector<int> all_ranks(int count) {
+  std::vector<int> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(const std::shared_ptr<MpiControlPlane>& control, MpiKind kind,
-                                 Device& device, MemoryTracker& memory, Instruments instruments)
-    : MpiCommunicator{std::shared_ptr<MpiChannel>{new MpiChannel{
-          .control = control,
-          .line = std::make_shared<MpiLine>(control->process(), kind, device, memory),
-          .number = 0,
-          .name = kind == MpiKind::gather ? "gather" : "reduce",
-          .members = control->everyone(),
-          .rank = control->rank(),
-          .instruments = instruments}}} {}
+MpiCommunicator::MpiCommunicator(const std::shared_ptr<TcpControlPlane>& control,
+                                 const std::shared_ptr<MpiLine>& line, Instruments instruments)
+    : MpiCommunicator{std::shared_ptr<MpiChannel>{
+          new MpiChannel{.control = control,
+                         .line = line,
+                         .number = 0,
+                         .group = kAllRanks,
+                         .name = line->kind == MpiKind::gather ? "gather" : "reduce",
+                         .members = all_ranks(control->size()),
+                         .rank = control->rank(),
+                         .instruments = instruments}}} {}
 
 MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiChannel> channel)
     : Communicator{channel->rank, channel->size(), channel->members},
@@ -192,17 +137,16 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiChannel> channel)
 void MpiCommunicator::do_submit(Batch batch, Stream stream) {
   expects(static_cast<bool>(stream), "submit: no stream");
   channel_->control->check_alive();
-  BatchTask task{channel_, next_batch_, std::move(batch)};
-  ++next_batch_;  // batches match in the order of submission
-  enqueue(stream, std::move(task));
+  encode(batch, code_);
+  const std::uint64_t hash = XXH3_64bits(code_.data(), code_.size());
+  // Batches match in the order of submission.
+  const std::uint64_t sequence = channel_->control->note_batch(channel_->batches(), code_);
+  next_batch_ = sequence + 1;
+  enqueue(stream, BatchTask{channel_, sequence, hash, std::move(batch)});
 }
 
 std::vector<std::string> MpiCommunicator::do_exchange(std::string message) {
-  MpiControlPlane& control = *channel_->control;
-  control.check_alive();
-  const std::uint64_t sequence = next_exchange_++;
-  return control.exchange(channel_->text_route(sequence), message,
-                          AtExchange{channel_->name, sequence, control});
+  return channel_->control->exchange(channel_->texts(), std::move(message));
 }
 
 std::string MpiCommunicator::do_name(int job_rank) const {
@@ -216,7 +160,7 @@ std::unique_ptr<Communicator> MpiCommunicator::do_split(const RankGroup& group) 
       line.next_channel, group.name,
       [this](std::string text) { return do_exchange(std::move(text)); },
       [this](int rank) { return do_name(job_rank(rank)); });
-  const int most = channels_of(channel_->control->process().tags());
+  const int most = channels_of(line.process.tags());
   if (number >= most) {
     throw ConfigError{fmt::format(
         "split \"{}\": {} communicators have been split from {} in this run, and the tags of {} "
@@ -225,11 +169,13 @@ std::unique_ptr<Communicator> MpiCommunicator::do_split(const RankGroup& group) 
         mpi_library_version())};
   }
   line.next_channel = number + 1;
-  channel_->control->note_split();
+  const std::uint64_t unique = number_of(line.kind, number, group);
+  channel_->control->add_group(unique, group.name, group.members);
   return std::unique_ptr<MpiCommunicator>{new MpiCommunicator{std::shared_ptr<MpiChannel>{
       new MpiChannel{.control = channel_->control,
                      .line = channel_->line,
                      .number = number,
+                     .group = unique,
                      .name = group.name,
                      .members = group.members,
                      .rank = group.rank,
@@ -246,12 +192,6 @@ void MpiCommunicator::do_abort(std::string_view reason) noexcept {
 
 void MpiCommunicator::do_withdraw() noexcept {
   channel_->withdrawn = next_batch_;
-}
-
-void meet_at_end(MpiControlPlane& control) {
-  control.check_alive();
-  (void)control.exchange({control.process().control(), kEndTag, control.everyone(), control.rank()},
-                         {}, AtEnd{control});
 }
 
 }  // namespace tessera

@@ -2,9 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
-#include "comm/control/mpi/mpi_control_plane.hpp"
+#include "comm/control/tcp/tcp_control_plane.hpp"
 #include "comm/instruments.hpp"
+#include "comm/mpi/mpi_process.hpp"
 #include "comm/mpi/mpi_tags.hpp"
 #include "tessera/comm/communicator.hpp"
 #include "tessera/device/device.hpp"
@@ -13,6 +16,7 @@
 namespace tessera {
 
 struct MpiChannel;
+struct MpiLine;
 
 /// Ranks are processes. A batch begins when every rank has announced it and all batches are equal;
 /// the stream that runs it polls MPI.
@@ -22,9 +26,9 @@ struct MpiChannel;
 ///         Communicators split from it use the same memory.
 class MpiCommunicator final : public Communicator {
  public:
-  /// A communicator of all ranks. `device` and `memory` outlive it.
-  MpiCommunicator(const std::shared_ptr<MpiControlPlane>& control, MpiKind kind, Device& device,
-                  MemoryTracker& memory, Instruments instruments);
+  /// A communicator of all ranks.
+  MpiCommunicator(const std::shared_ptr<TcpControlPlane>& control,
+                  const std::shared_ptr<MpiLine>& line, Instruments instruments);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "mpi"; }
 
@@ -40,12 +44,9 @@ class MpiCommunicator final : public Communicator {
   explicit MpiCommunicator(std::shared_ptr<MpiChannel> channel);
 
   std::shared_ptr<MpiChannel> channel_;
+  std::string code_;  // of the batch that is being submitted
   std::uint64_t next_batch_ = 0;
-  std::uint64_t next_exchange_ = 0;
   std::uint64_t next_split_ = 0;
 };
-
-/// *Collective.* Waits for every rank to end its run.
-void meet_at_end(MpiControlPlane& control);
 
 }  // namespace tessera

@@ -30,12 +30,10 @@ std::size_t length_of(const Transfer& transfer, std::size_t step, std::size_t st
 
 }  // namespace
 
-MpiMover::MpiMover(MpiControlPlane& control, MpiWorkspace& workspace, const MpiRoute& route,
-                   const MpiWait& why)
-    : control_{control},
-      work_{workspace},
+MpiMover::MpiMover(MpiWorkspace& workspace, const MpiRoute& route, const MpiWait& wait)
+    : work_{workspace},
       route_{route},
-      why_{why},
+      wait_{wait},
       rank_{route.rank},
       ranks_{static_cast<int>(route.members.size())},
       block_bytes_{mpi_reduce_block_bytes(workspace.scratch.bytes(), ranks_)} {}
@@ -175,7 +173,7 @@ void MpiMover::steps(std::size_t step_bytes, const AfterStep& after_step) {
   if (count > 0) { post(0, step_bytes); }
   for (std::size_t step = 0; step < count; ++step) {
     if (step + 1 < count) { post(step + 1, step_bytes); }
-    control_.wait(work_.requests[step % 2], why_);
+    wait_.until_done(work_.requests[step % 2]);
     after_step(step);
   }
 }
@@ -183,7 +181,7 @@ void MpiMover::steps(std::size_t step_bytes, const AfterStep& after_step) {
 void MpiMover::post(std::size_t step, std::size_t step_bytes) {
   MpiRequests& requests = work_.requests[step % 2];
   const std::size_t offset = step * step_bytes;
-  const MpiCalls calls{control_.process()};
+  const MpiCalls calls{wait_.process};
   const auto member = [&](int peer) { return route_.members[static_cast<std::size_t>(peer)]; };
   for (std::size_t i = 0; i < work_.ins.size(); ++i) {
     const auto& in = work_.ins[i];

@@ -1,10 +1,22 @@
 #pragma once
 
-#include "comm/control/mpi/mpi_control_plane.hpp"
+#include <cstddef>
+#include <span>
+
+#include "comm/mpi/mpi_wait.hpp"
 #include "comm/mpi/mpi_workspace.hpp"
 #include "tessera/comm/batch.hpp"
 
 namespace tessera {
+
+/// The route of a batch's messages: over `comm` with `tag`, between `members`; this rank is the
+/// `rank`-th of them.
+struct MpiRoute {
+  MPI_Comm comm;
+  int tag;
+  std::span<const int> members;
+  int rank;
+};
 
 /// Moves the data of one batch, whose calls were found to agree, between processes. Data goes
 /// straight from the sender's buffer to the receiver's; data to be added goes through scratch
@@ -14,8 +26,7 @@ namespace tessera {
 /// the batch's entries, so one tag suffices.
 class MpiMover {
  public:
-  MpiMover(MpiControlPlane& control, MpiWorkspace& workspace, const MpiRoute& route,
-           const MpiWait& why);
+  MpiMover(MpiWorkspace& workspace, const MpiRoute& route, const MpiWait& wait);
 
   void run(const Batch& batch);
 
@@ -45,10 +56,9 @@ class MpiMover {
   template <class Do>
   void for_each_peer(const Do& act) const;
 
-  MpiControlPlane& control_;
   MpiWorkspace& work_;
   const MpiRoute route_;
-  const MpiWait& why_;
+  const MpiWait& wait_;
   const int rank_;
   const int ranks_;
   const std::size_t block_bytes_;

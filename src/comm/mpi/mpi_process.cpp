@@ -58,6 +58,17 @@ MPI_Comm duplicate() {
   return comm;
 }
 
+/// *Collective.* The number of ranks that can share memory with this one.
+int count_on_this_machine() {
+  MPI_Comm here = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here),
+            "MPI_Comm_split_type");
+  int count = 0;
+  mpi_check(MPI_Comm_size(here, &count), "MPI_Comm_size");
+  mpi_check(MPI_Comm_free(&here), "MPI_Comm_free");
+  return count;
+}
+
 }  // namespace
 
 MpiProcess& MpiProcess::start() {
@@ -74,7 +85,8 @@ MpiProcess::MpiProcess() {
   tags_ = count_tags();
   gather_ = duplicate();
   reduce_ = duplicate();
-  control_ = duplicate();
+  meeting_ = duplicate();
+  on_one_machine_ = count_on_this_machine() == size_;
   const std::size_t after = resident_bytes();
   if (started_here_ && after > before) { start_bytes_ = after - before; }
   // After MPI's own start, so that this runs before handlers that MPI may have registered.
@@ -123,7 +135,7 @@ void MpiProcess::leave(int status, void* process) noexcept {
 /// Waits for all ranks: MPI_Finalize itself has no deadline.
 bool MpiProcess::all_leave() noexcept {
   MPI_Request everyone = MPI_REQUEST_NULL;
-  if (MPI_Ibarrier(control_, &everyone) != MPI_SUCCESS) { return false; }
+  if (MPI_Ibarrier(meeting_, &everyone) != MPI_SUCCESS) { return false; }
   Patience patience{deadline_.load()};
   for (;;) {
     int here = 0;

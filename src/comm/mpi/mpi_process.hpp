@@ -33,10 +33,13 @@ class MpiProcess {
   [[nodiscard]] std::size_t start_bytes() const noexcept { return start_bytes_; }
   /// Tags are 0 ... tags() - 1.
   [[nodiscard]] int tags() const noexcept { return tags_; }
-  /// A communicator of all ranks for each kind of message, so that kinds cannot match each other.
+  /// A communicator of all ranks for each kind of message, so that kinds cannot match each other:
+  /// batches of the two channels, and where the ranks meet.
   [[nodiscard]] MPI_Comm gather() const noexcept { return gather_; }
   [[nodiscard]] MPI_Comm reduce() const noexcept { return reduce_; }
-  [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
+  [[nodiscard]] MPI_Comm meeting() const noexcept { return meeting_; }
+  /// Whether one machine has all ranks.
+  [[nodiscard]] bool on_one_machine() const noexcept { return on_one_machine_; }
 
   /// A run has ended with an error: messages may be in transit that a later run could not
   /// distinguish from its own. The process must leave; if it does so with an error, `status` (0:
@@ -69,7 +72,8 @@ class MpiProcess {
   int tags_ = 1;
   MPI_Comm gather_ = MPI_COMM_NULL;
   MPI_Comm reduce_ = MPI_COMM_NULL;
-  MPI_Comm control_ = MPI_COMM_NULL;
+  MPI_Comm meeting_ = MPI_COMM_NULL;
+  bool on_one_machine_ = false;
 
   mutable std::mutex failure_lock_;
   bool failed_ = false;

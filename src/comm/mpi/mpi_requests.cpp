@@ -43,6 +43,13 @@ void MpiRequests::send(MPI_Comm comm, const void* data, std::size_t bytes, int p
   ++left_;
 }
 
+void MpiRequests::send_matched(MPI_Comm comm, const void* data, std::size_t bytes, int peer,
+                               int tag) {
+  MPI_Request& request = next(peer, /*receives=*/false);
+  mpi_check(MPI_Issend(data, count_of(bytes), MPI_BYTE, peer, tag, comm, &request), "MPI_Issend");
+  ++left_;
+}
+
 void MpiRequests::receive(MPI_Comm comm, void* data, std::size_t bytes, int peer, int tag) {
   MPI_Request& request = next(peer, /*receives=*/true);
   mpi_check(MPI_Irecv(data, count_of(bytes), MPI_BYTE, peer, tag, comm, &request), "MPI_Irecv");

@@ -13,7 +13,7 @@ namespace tessera {
 /// Errors:  messages still in transit on destruction (a rank or the job has failed) are withdrawn;
 ///          if that does not succeed within a moment, the process is abandoned
 ///          (MpiProcess::abandon).
-/// Threads: `send`, `receive` and `test` within MpiCalls, the rest without.
+/// Threads: `send`, `send_matched`, `receive` and `test` within MpiCalls, the rest without.
 class MpiRequests {
  public:
   MpiRequests(MpiProcess& process, std::size_t most);
@@ -22,6 +22,8 @@ class MpiRequests {
   ~MpiRequests() { take_back(); }
 
   void send(MPI_Comm comm, const void* data, std::size_t bytes, int peer, int tag);
+  /// The same, done only when the peer has begun to receive it.
+  void send_matched(MPI_Comm comm, const void* data, std::size_t bytes, int peer, int tag);
   void receive(MPI_Comm comm, void* data, std::size_t bytes, int peer, int tag);
 
   /// Lets MPI make progress. Returns whether a message has arrived or left since the last call.

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <vector>
 
 #include "comm/mpi/mpi_requests.hpp"
@@ -31,8 +30,7 @@ struct MpiWorkspace {
   void take_back() noexcept;
 
   Buffer scratch;
-  std::string code;                   // of this rank's batch
-  std::uint64_t hash = 0;             // of the code
+  std::uint64_t hash = 0;             // of this rank's batch
   std::vector<std::uint64_t> hashes;  // by rank
   std::vector<Out> outs;
   std::vector<In> ins;
