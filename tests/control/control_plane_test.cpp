@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/control/aborted.hpp"
@@ -25,7 +25,6 @@ class Recorded final : public ControlPlane {
   explicit Recorded(int rank) : ControlPlane{rank, 4, 1s} {}
 
   std::vector<std::string> told;
-  std::function<void()> next_word;
   int woken = 0;
 
   void hear(int from, const std::string& text, int status = 1) {
@@ -43,9 +42,6 @@ class Recorded final : public ControlPlane {
 
  private:
   void tell(const Failure& failure) override { told.push_back(failure.text); }
-  void listen() override {
-    if (next_word) { next_word(); }
-  }
   void wake() noexcept override { ++woken; }
 };
 
@@ -105,24 +101,15 @@ TEST(ControlPlane, TheLowestOfIndependentlyFailingRanksReports) {
   EXPECT_EQ(own.told_status(), 2);
 }
 
-TEST(ControlPlane, ChecksForFailuresBeforeItReportsTheJobAlive) {
-  Recorded own{3};
-  own.next_word = [&] { own.hear(1, "rank 1: out of coffee"); };
-  EXPECT_EQ(own.state(), "echo: rank 1: out of coffee");
-}
-
 TEST(ControlPlane, DefersToALowerRankOnly) {
   for (const int other : {0, 3}) {
     Recorded own{2};
     own.abort("mine");
-    own.next_word = [&] { own.hear(other, "theirs"); };
+    std::thread hears{[&] { own.hear(other, "theirs"); }};
     own.give_way();
+    hears.join();
     EXPECT_EQ(own.another_reports(), other == 0);
   }
-  Recorded lowest{0};
-  lowest.abort("mine");
-  lowest.next_word = [] { FAIL() << "rank 0 gives way to nobody"; };
-  lowest.give_way();
 }
 
 TEST(ControlPlane, ThrowsTheFirstFailureWhateverIsFoundLater) {

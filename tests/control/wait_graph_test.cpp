@@ -9,7 +9,6 @@
 namespace tessera::test::wait_graph_test {
 namespace {
 
-using ::testing::ElementsAre;
 using Call = WaitGraph::Call;
 
 struct Case {
@@ -57,30 +56,6 @@ TEST(WaitGraph, BlamesNoRankIfRanksWaitForEachOther) {
       find_blame({{{.missing = {1}, .waiting = {0}}, {.missing = {0}, .waiting = {1}}}}, 0));
   EXPECT_FALSE(
       find_blame({{{.missing = {1}, .waiting = {0}}, {.missing = {}, .waiting = {1}}}}, 0));
-}
-
-TEST(WaitGraph, ReportsTheFirstCallThatWaitsForAnIdleRank) {
-  const Blame blame = first_blame({{{.missing = {1, 2}, .waiting = {0}},
-                                    {.missing = {0}, .waiting = {1}},
-                                    {.missing = {3, 4}, .waiting = {2}}}});
-  EXPECT_EQ(blame.call, 2U);
-  EXPECT_THAT(blame.ranks, ElementsAre(3, 4));
-}
-
-TEST(WaitGraph, IfAllWaitReportsRanksThatArrivedAfterTheDeadline) {
-  const WaitGraph graph{{{.missing = {1, 2}, .waiting = {0}, .after_deadline = true},
-                         {.missing = {2}, .waiting = {1}},
-                         {.missing = {0, 1}, .waiting = {2}}}};
-  const Blame blame = first_blame(graph);
-  EXPECT_EQ(blame.call, 2U);
-  EXPECT_THAT(blame.ranks, ElementsAre(0));
-}
-
-TEST(WaitGraph, IfNoRankIsLateReportsTheFirstCall) {
-  const Blame blame =
-      first_blame({{{.missing = {1, 2}, .waiting = {0}}, {.missing = {0}, .waiting = {1, 2}}}});
-  EXPECT_EQ(blame.call, 0U);
-  EXPECT_THAT(blame.ranks, ElementsAre(1, 2));
 }
 
 }  // namespace

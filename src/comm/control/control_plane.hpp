@@ -16,8 +16,8 @@ namespace tessera {
 /// One rank's part in the control plane of its job: how the ranks fail together. A communicator
 /// moves data; it asks its rank's control plane whether the job is alive, and reports failures to
 /// it. The rules are here and in FailureState and WaitGraph, once for every kind of job. A
-/// transport carries the ranks' messages: shared memory (LocalRanks), MPI (MpiControlPlane), or
-/// TCP connections (TcpControlPlane, for jobs of NCCL).
+/// transport carries the messages between ranks: shared memory (LocalRanks), or TCP connections
+/// (TcpControlPlane, for every job of processes).
 ///
 /// - The first failure stays, and reaches every rank. One rank reports it (CommError); the others
 ///   throw an echo (Aborted).
@@ -56,7 +56,7 @@ class ControlPlane {
   /// Calls `fail` and throws the job's failure.
   [[noreturn]] void fail_and_throw(const std::string& text, int reporter);
 
-  /// Throws the job's failure if there is one, or if a message of one has arrived.
+  /// Throws the job's failure if there is one.
   void check_alive();
   [[nodiscard]] bool failed() const noexcept { return failure_->failed(); }
   /// Called after a failure of this rank: waits a moment for a failure of a lower rank, as with an
@@ -81,8 +81,6 @@ class ControlPlane {
  private:
   /// Tells the other ranks. Exceptions are ignored: the end of this process tells them then.
   virtual void tell(const Failure& failure) = 0;
-  /// Takes messages of other ranks, where no other thread does.
-  virtual void listen() {}
   /// Wakes the threads of this process that wait for other ranks.
   virtual void wake() noexcept {}
   void tell_failure() noexcept;

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// MPI libraries send messages of up to 4 KiB at once, whether or not the receiver is in MPI.
+// Longer reasons help nobody, and every rank keeps one.
 constexpr std::size_t kReasonBytes = 3000;
 
 void assign(std::string& text, std::string_view from) noexcept {

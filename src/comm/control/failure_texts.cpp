@@ -38,15 +38,6 @@ std::string held_up_text(const RankNames& names, std::string_view call, int rank
                      names.of(by.guilty), what);
 }
 
-std::string missing_in_group_text(const RankNames& names, std::string_view call, int rank,
-                                  std::chrono::milliseconds waited,
-                                  const std::vector<int>& missing) {
-  return fmt::format(
-      "{}: {} waited {} ms for {}, which did not call it: late, or held up by a rank of another "
-      "group; every rank must make the same collective calls in the same order",
-      call, names.of(rank), waited.count(), names.of(missing));
-}
-
 std::string stopped_text(const RankNames& names, std::string_view call, int rank,
                          std::chrono::milliseconds waited, const std::vector<int>& stopped) {
   return fmt::format("{}: {} waited {} ms for {}, which called it and then moved no data; {}", call,

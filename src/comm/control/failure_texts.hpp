@@ -42,12 +42,6 @@ struct HeldUp {
                                        std::chrono::milliseconds waited,
                                        const std::vector<int>& missing, const HeldUp& by);
 
-/// The text where there are groups, and it is unknown whether the missing ranks are waiting
-/// themselves.
-[[nodiscard]] std::string missing_in_group_text(const RankNames& names, std::string_view call,
-                                                int rank, std::chrono::milliseconds waited,
-                                                const std::vector<int>& missing);
-
 /// The text for `rank`, which waited in `call` for ranks that made the call and then stopped.
 [[nodiscard]] std::string stopped_text(const RankNames& names, std::string_view call, int rank,
                                        std::chrono::milliseconds waited,

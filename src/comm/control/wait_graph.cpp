@@ -5,23 +5,11 @@
 #include <set>
 #include <utility>
 
-#include "tessera/base/error.hpp"
-
 namespace tessera {
 namespace {
 
 bool waits_in(const WaitGraph::Call& call, int rank) {
   return std::ranges::find(call.waiting, rank) != call.waiting.end();
-}
-
-std::vector<int> those_after_deadline(const WaitGraph& graph, const std::vector<int>& ranks) {
-  std::vector<int> late;
-  std::ranges::copy_if(ranks, std::back_inserter(late), [&](int rank) {
-    return std::ranges::any_of(graph.calls, [rank](const WaitGraph::Call& call) {
-      return call.after_deadline && waits_in(call, rank);
-    });
-  });
-  return late;
 }
 
 }  // namespace
@@ -49,20 +37,6 @@ std::optional<Blame> find_blame(const WaitGraph& graph, std::size_t from) {
     }
   }
   return {};
-}
-
-Blame first_blame(const WaitGraph& graph) {
-  TESSERA_ASSERT(!graph.calls.empty());
-  for (std::size_t call = 0; call < graph.calls.size(); ++call) {
-    std::vector<int> ranks = graph.free_of(graph.calls[call].missing);
-    if (!ranks.empty()) { return {call, std::move(ranks)}; }
-  }
-  for (std::size_t call = 0; call < graph.calls.size(); ++call) {
-    if (graph.calls[call].after_deadline) { continue; }
-    std::vector<int> ranks = those_after_deadline(graph, graph.calls[call].missing);
-    if (!ranks.empty()) { return {call, std::move(ranks)}; }
-  }
-  return {0, graph.calls.front().missing};
 }
 
 }  // namespace tessera
