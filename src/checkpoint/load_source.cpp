@@ -14,10 +14,10 @@
 #include "checkpoint/file_check.hpp"
 #include "checkpoint/joined_parts.hpp"
 #include "checkpoint/readable_file.hpp"
-#include "checkpoint/reader.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "checkpoint/weights_index.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/checkpoint/reader.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 
 namespace tessera {
@@ -30,11 +30,12 @@ class CheckpointSource final : public LoadSource {
   [[nodiscard]] const Manifest& manifest() const noexcept override { return reader_.manifest(); }
   void check_files(const Contents& contents) override { reader_.check_files(contents); }
   void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
-    reader_.read(file, first, out);
+    files_.at(reader_.folder() / file)->read_at(first, out);
   }
 
  private:
   CheckpointReader reader_;
+  ReadableFiles files_;
 };
 
 /// The parts of one checkpoint, in folders beside each other.

@@ -15,6 +15,7 @@
 #include "checkpoint/readable_file.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
+#include "tessera/checkpoint/folders.hpp"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,9 +45,5 @@ struct CheckpointPart {
 
 /// Throws FormatError unless `file`, one of a part, has the size of the checkpoint's file.
 void require_size(const ReadableFile& file, std::uint64_t bytes);
-
-/// Reads the bytes of the part in `folder`, and compares sums, headers and index files. Throws
-/// FormatError naming the file, the tensor and the bytes of the first damaged block.
-void verify_part(const std::filesystem::path& folder);
 
 }  // namespace tessera

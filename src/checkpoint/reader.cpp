@@ -1,9 +1,10 @@
-#include "checkpoint/reader.hpp"
+#include "tessera/checkpoint/reader.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -12,6 +13,9 @@
 #include "base/kept_path.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/file_check.hpp"
+#include "checkpoint/file_values.hpp"
+#include "checkpoint/manifest.hpp"
+#include "checkpoint/manifest_contents.hpp"
 #include "checkpoint/readable_file.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
@@ -19,6 +23,8 @@
 
 namespace tessera {
 namespace {
+
+static_assert(CheckpointReader::kBlockBytes == kChecksumBlock);
 
 Manifest manifest_in(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kManifestName;
@@ -69,16 +75,41 @@ const ManifestTensor* CheckpointReader::find(std::string_view name, std::string_
   return found == files_->by_name.end() ? nullptr : found->second;
 }
 
-void CheckpointReader::read(const ManifestTensor& tensor, std::uint64_t first,
-                            std::span<std::byte> out) const {
-  expects(first <= tensor.bytes && out.size() <= tensor.bytes - first,
-          "CheckpointReader: the bytes are outside the tensor");
-  read(tensor.file, tensor.first_byte + first, out);
+std::string CheckpointReader::provenance() const {
+  return read_text(folder_ / kProvenanceName, kMostProvenanceBytes);
 }
 
-void CheckpointReader::read(const std::string& file, std::uint64_t first,
-                            std::span<std::byte> out) const {
-  files_->open.at(folder_ / file)->read_at(first, out);
+void CheckpointReader::read(const ManifestTensor& tensor, std::int64_t first,
+                            std::span<float> out) const {
+  const std::int64_t elems = tensor.shape.elems();
+  expects(first >= 0 && first <= elems && std::ssize(out) <= elems - first,
+          "CheckpointReader: the elements are outside the tensor");
+  const std::optional<DType> dtype = dtype_named(tensor.dtype);
+  if (!dtype) {
+    throw FormatError(fmt::format("{}: tensor '{}' has dtype {}, expected F32, BF16 or F16",
+                                  (folder_ / tensor.file).string(), shown(tensor.name),
+                                  shown(tensor.dtype)));
+  }
+  const std::uint64_t at = static_cast<std::uint64_t>(first) * file_bytes_of(*dtype);
+  read_values(*dtype, out, [&](std::span<std::byte> raw) { read_bytes(tensor, at, raw); });
+}
+
+void CheckpointReader::read_bytes(const ManifestTensor& tensor, std::uint64_t first,
+                                  std::span<std::byte> out) const {
+  expects(first <= tensor.bytes && out.size() <= tensor.bytes - first,
+          "CheckpointReader: the bytes are outside the tensor");
+  files_->open.at(folder_ / tensor.file)->read_at(tensor.first_byte + first, out);
+}
+
+std::span<const std::byte> CheckpointReader::read_block(const ManifestTensor& tensor,
+                                                        std::size_t block,
+                                                        std::span<std::byte> buffer) const {
+  expects(block < tensor.sums.size(), "CheckpointReader: the tensor has no such block");
+  const std::uint64_t first = block * kBlockBytes;
+  const std::span bytes = buffer.first(std::min(kBlockBytes, tensor.bytes - first));
+  read_bytes(tensor, first, bytes);
+  check_block(tensor, block, bytes);
+  return bytes;
 }
 
 void CheckpointReader::check_block(const ManifestTensor& tensor, std::size_t block,
@@ -109,7 +140,7 @@ void CheckpointReader::verify_block(const ManifestTensor& tensor, std::size_t bl
   TensorSums sums{tensor.bytes, tensor.chunk_bytes};
   for (std::uint64_t at = block * kChecksumBlock; at < end; at += buffer.size()) {
     const std::span bytes = buffer.first(std::min<std::uint64_t>(buffer.size(), end - at));
-    read(tensor, at, bytes);
+    read_bytes(tensor, at, bytes);
     sums.add(at, bytes);
   }
   if (sums.sums().at(block) != tensor.sums.at(block)) {
@@ -140,11 +171,7 @@ void CheckpointReader::verify(Content content, const Progress& progress) const {
   for (const ManifestTensor& tensor : manifest_.tensors) {
     if (content_of(tensor.role) != content) { continue; }
     for (std::size_t block = 0; block < tensor.sums.size(); ++block) {
-      const std::uint64_t first = block * kChecksumBlock;
-      const std::span bytes =
-          std::span{buffer}.first(std::min<std::uint64_t>(kChecksumBlock, tensor.bytes - first));
-      read(tensor, first, bytes);
-      check_block(tensor, block, bytes);
+      const auto bytes = read_block(tensor, block, buffer);
       if (progress) { progress(bytes.size()); }
     }
   }

@@ -1,18 +1,18 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <cstring>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <utility>
 
 #include "base/kept_path.hpp"
+#include "checkpoint/file_values.hpp"
 #include "checkpoint/readable_file.hpp"
 #include "checkpoint/safetensors_header.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "checkpoint/weights_index.hpp"
 #include "tessera/base/error.hpp"
-#include "tessera/base/half.hpp"
 #include "tessera/base/shown.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 
@@ -21,17 +21,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little,
               "tensors are copied as they stand in the file");
-
-// Values of `Half` at the end of `out`'s own memory, widened from the front: value i lies at or
-// after float i, so only values already used are overwritten.
-template <class Half>
-void widen(std::span<const std::byte> raw, std::span<float> out) {
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    Half value;
-    std::memcpy(&value.bits, raw.data() + 2 * i, 2);
-    out[i] = value.to_float();
-  }
-}
 
 bool file_exists(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -132,16 +121,13 @@ void SafetensorsReader::read(const std::string& name, std::int64_t first, std::s
   expects(
       first >= 0 && first <= found.shape.elems() && std::ssize(out) <= found.shape.elems() - first,
       "SafetensorsReader: the elements are outside the tensor");
-  const bool is_float = found.dtype == "F32";
-  if (!is_float && found.dtype != "BF16" && found.dtype != "F16") {
+  const std::optional<DType> dtype = dtype_named(found.dtype);
+  if (!dtype) {
     throw FormatError(fmt::format("{}: tensor '{}' has dtype {}, expected F32, BF16 or F16",
                                   found.file.string(), shown(name), shown(found.dtype)));
   }
-  const std::size_t width = is_float ? 4 : 2;
-  const std::span<std::byte> raw = std::as_writable_bytes(out).last(out.size() * width);
-  read_bytes(name, static_cast<std::uint64_t>(first) * width, raw);
-  if (found.dtype == "BF16") { widen<bfloat16>(raw, out); }
-  if (found.dtype == "F16") { widen<float16>(raw, out); }
+  const std::uint64_t at = static_cast<std::uint64_t>(first) * file_bytes_of(*dtype);
+  read_values(*dtype, out, [&](std::span<std::byte> raw) { read_bytes(name, at, raw); });
 }
 
 }  // namespace tessera

@@ -10,12 +10,12 @@
 
 #include "checkpoint/collective_failure.hpp"
 #include "checkpoint/part_ranges.hpp"
-#include "checkpoint/reader.hpp"
 #include "checkpoint/split_chunks.hpp"
 #include "checkpoint/state_names.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/checkpoint/reader.hpp"
 
 namespace tessera {
 namespace {

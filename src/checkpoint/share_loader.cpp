@@ -9,6 +9,7 @@
 
 #include "base/overflow.hpp"
 #include "checkpoint/file_pages.hpp"
+#include "checkpoint/file_values.hpp"
 #include "checkpoint/moment_conversion.hpp"
 #include "checkpoint/state_names.hpp"
 #include "kernels/support/convert.hpp"
@@ -30,11 +31,6 @@ using How = TensorRecipe::How;
 // Elements of a part, a multiple of kMomentBlock. At most four bytes of each go into a buffer.
 constexpr std::int64_t kMostElems = ShareLoader::kMostBytes / 4;
 constexpr std::int64_t kPartElems = kMostElems / 4;  // so that several parts fill a buffer well
-
-DType dtype_of(const std::string& name) {
-  if (name == "BF16") { return DType::bf16; }
-  return name == "F16" ? DType::fp16 : DType::fp32;
-}
 
 /// Elements of a moment per scale; 1 for arrays with one number beside each element.
 std::int64_t block_beside(const StateTensorInfo& target) {
@@ -337,7 +333,7 @@ void ShareLoader::decode(const Part& part, const std::byte* buffer, float* value
   const void* const beside = buffer + part.beside_at;
   const std::string& dtype = source_.manifest().tensors[part.recipe->from.tensor].dtype;
   const std::int64_t elems = part.from_count;
-  if (!part.recipe->beside) { return kernels::widen(values, {from, dtype_of(dtype)}, elems); }
+  if (!part.recipe->beside) { return kernels::widen(values, {from, *dtype_named(dtype)}, elems); }
   if (dtype == "U8") { return dequantise(part, buffer, values); }
   kernels::join_masters(values, static_cast<const bfloat16*>(from),
                         static_cast<const std::uint16_t*>(beside), elems);

@@ -17,9 +17,10 @@
 #include "checkpoint/manifest_contents.hpp"
 #include "checkpoint/partial_folder.hpp"
 #include "checkpoint/readable_file.hpp"
-#include "checkpoint/reader.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/checkpoint/folders.hpp"
+#include "tessera/checkpoint/reader.hpp"
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
 #include "checkpoint/load_source.hpp"
-#include "checkpoint/reader.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
+#include "tessera/checkpoint/reader.hpp"
 
 namespace tessera {
 

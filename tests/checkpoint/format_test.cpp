@@ -13,10 +13,10 @@
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/layout.hpp"
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/reader.hpp"
 #include "support/small_checkpoint.hpp"
 #include "support/temporary_folder.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/checkpoint/reader.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -14,7 +14,6 @@
 #include "checkpoint/load_plan.hpp"
 #include "checkpoint/load_source.hpp"
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/reader.hpp"
 #include "checkpoint/share_loader.hpp"
 #include "checkpoint/sum_table.hpp"
 #include "checkpoint/toy_job.hpp"
@@ -22,6 +21,7 @@
 #include "support/temporary_folder.hpp"
 #include "support/working_folder.hpp"
 #include "tessera/checkpoint/checkpointer.hpp"
+#include "tessera/checkpoint/reader.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 
 namespace tessera::test::load_test {

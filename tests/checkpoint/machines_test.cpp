@@ -13,6 +13,7 @@
 #include "checkpoint/saver.hpp"
 #include "checkpoint/toy_job.hpp"
 #include "support/temporary_folder.hpp"
+#include "tessera/checkpoint/folders.hpp"
 
 namespace tessera::test::machines_test {
 namespace {

@@ -12,6 +12,7 @@
 #include "support/temporary_folder.hpp"
 #include "support/whole_state.hpp"
 #include "tessera/checkpoint/checkpointer.hpp"
+#include "tessera/checkpoint/folders.hpp"
 #include "tessera/checkpoint/weights.hpp"
 #include "tessera/world/simulate.hpp"
 

@@ -22,6 +22,7 @@
 #include "support/temporary_folder.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
+#include "tessera/checkpoint/folders.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 #include "tessera/checkpoint/weights.hpp"
 

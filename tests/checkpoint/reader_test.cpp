@@ -1,5 +1,5 @@
 // Reads checkpoints in a folder, whole and damaged.
-#include "checkpoint/reader.hpp"
+#include "tessera/checkpoint/reader.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ TEST(CheckpointReader, ReadsEveryTensorAndVerifies) {
       ASSERT_NE(tensor, nullptr) << expected.name;
       EXPECT_EQ(tensor->shape, expected.shape);
       std::string data(tensor->bytes, '\0');
-      reader.read(*tensor, 0, std::as_writable_bytes(std::span{data}));
+      reader.read_bytes(*tensor, 0, std::as_writable_bytes(std::span{data}));
       EXPECT_EQ(data, expected.data) << expected.name;
       bytes += tensor->bytes;
     }
@@ -51,9 +51,9 @@ TEST(CheckpointReader, ReadsEveryTensorAndVerifies) {
     reader.verify([&](std::uint64_t more) { told += more; });
     EXPECT_EQ(told, bytes);
     std::string two(2, '\0');
-    EXPECT_THROW(
-        reader.read(*reader.find("scale", "weight"), 1, std::as_writable_bytes(std::span{two})),
-        ContractError);
+    EXPECT_THROW(reader.read_bytes(*reader.find("scale", "weight"), 1,
+                                   std::as_writable_bytes(std::span{two})),
+                 ContractError);
   }
 }
 

@@ -12,9 +12,9 @@
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/layout.hpp"
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/reader.hpp"
 #include "checkpoint/store.hpp"
 #include "support/small_checkpoint.hpp"
+#include "tessera/checkpoint/reader.hpp"
 
 namespace tessera::test {
 
@@ -59,7 +59,7 @@ class SavedCheckpoint {
     reader.verify();
     for (const auto& listed : reader.manifest().tensors) {
       std::vector<std::byte> found(listed.bytes);
-      reader.read(listed, 0, found);
+      reader.read_bytes(listed, 0, found);
       if (found != data_of(listed.name)) {
         throw std::runtime_error(folder.string() + ": " + listed.name + " is of another step");
       }

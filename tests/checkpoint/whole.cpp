@@ -15,10 +15,10 @@
 #include "checkpoint/forwarding_files.hpp"
 #include "checkpoint/random_damage.hpp"
 #include "checkpoint/random_job.hpp"
-#include "checkpoint/reader.hpp"
 #include "checkpoint/saver.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/checkpointer.hpp"
+#include "tessera/checkpoint/reader.hpp"
 
 namespace tessera::test {
 namespace {

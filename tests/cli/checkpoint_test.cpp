@@ -9,11 +9,11 @@
 
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/part.hpp"
-#include "checkpoint/reader.hpp"
 #include "cli/command.hpp"
 #include "cli/divided_checkpoint.hpp"
 #include "support/small_checkpoint.hpp"
 #include "tessera/base/half.hpp"
+#include "tessera/checkpoint/reader.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 
 namespace tessera::checkpoint_test {

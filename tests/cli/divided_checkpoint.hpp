@@ -14,8 +14,8 @@
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/part.hpp"
 #include "checkpoint/provenance.hpp"
-#include "checkpoint/reader.hpp"
 #include "checkpoint/step_folders.hpp"
+#include "tessera/checkpoint/reader.hpp"
 
 namespace tessera::test {
 

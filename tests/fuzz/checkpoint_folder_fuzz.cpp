@@ -13,9 +13,9 @@
 
 #include "checkpoint/load_source.hpp"
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/reader.hpp"
 #include "fuzz/fuzz.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/checkpoint/reader.hpp"
 
 namespace tessera::fuzz {
 namespace {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -12,14 +11,6 @@ namespace tessera::tools {
 
 /// `tessera checkpoint`: `arguments` follow the word "checkpoint".
 void run_checkpoint(std::span<const char* const> arguments);
-
-/// What a folder is, by its files. A stray file of another kind changes nothing.
-enum class FolderKind : std::uint8_t {
-  checkpoint,  ///< it has manifest.json
-  part,        ///< it has part.json, and no folders of steps
-  other        ///< such as a run's
-};
-[[nodiscard]] FolderKind kind_of(const std::filesystem::path& folder);
 
 /// The folder of the checkpoint at `path`: `path` itself, or the run's newest checkpoint of which
 /// `what` can be read. Reports newer, damaged ones on standard error.

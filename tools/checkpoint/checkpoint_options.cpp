@@ -7,7 +7,7 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
-#include "tools/checkpoint/checkpoint_command.hpp"
+#include "tessera/checkpoint/folders.hpp"
 #include "tools/common/output_file.hpp"
 #include "tools/options/action_options.hpp"
 #include "tools/options/option_values.hpp"
@@ -125,7 +125,7 @@ void check_paths(const CheckpointAction& action, const std::vector<std::string>&
 
 // A file written into a checkpoint could overwrite the checkpoint's own.
 void require_no_checkpoint(std::string_view option, const fs::path& folder) {
-  if (kind_of(folder) == FolderKind::other) { return; }
+  if (folder_kind(folder) == FolderKind::other) { return; }
   throw ConfigError(
       fmt::format("{}: {} is a checkpoint, which must not change; name another folder", option,
                   folder.string()));

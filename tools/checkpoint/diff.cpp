@@ -8,18 +8,26 @@
 #include <map>
 #include <set>
 
-#include "checkpoint/checksum.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
+#include "tessera/checkpoint/reader.hpp"
 #include "tools/checkpoint/byte_progress.hpp"
 #include "tools/checkpoint/checkpoint_command.hpp"
-#include "tools/checkpoint/tensor_blocks.hpp"
 #include "tools/common/exit_status.hpp"
 
 namespace tessera::tools {
 namespace {
 
 constexpr std::size_t kLongestLine = 1'000;
+
+bool is_float(const std::string& dtype) {
+  return dtype == "F32" || dtype == "BF16" || dtype == "F16";
+}
+
+// A buffer for the blocks of a tensor.
+std::vector<std::byte> block_of(const ManifestTensor& tensor) {
+  return std::vector<std::byte>(std::min(CheckpointReader::kBlockBytes, tensor.bytes));
+}
 
 // Collects the differences between two checkpoints, as lines.
 class Differences {
@@ -108,13 +116,13 @@ class Differences {
   // Compares the bytes of both, reading and checking both: damage must not count as equality.
   Found compare_bytes(const ManifestTensor& a, const ManifestTensor& b) {
     Found found;
-    TensorBlocks blocks_a{a_, a};
-    TensorBlocks blocks_b{b_, b};
+    std::vector<std::byte> block_a = block_of(a);
+    std::vector<std::byte> block_b = block_of(b);
     const auto elems = static_cast<std::uint64_t>(std::max<std::int64_t>(a.shape.elems(), 1));
     const std::uint64_t width = std::max<std::uint64_t>(a.bytes / elems, 1);
-    for (std::size_t block = 0; block < blocks_a.count(); ++block) {
-      const auto from_a = blocks_a.at(block);
-      const auto from_b = blocks_b.at(block);
+    for (std::size_t block = 0; block < a.sums.size(); ++block) {
+      const auto from_a = a_.read_block(a, block, block_a);
+      const auto from_b = b_.read_block(b, block, block_b);
       if (std::memcmp(from_a.data(), from_b.data(), from_a.size()) == 0) { continue; }
       for (std::size_t at = 0; at < from_a.size(); at += width) {
         found.differ += std::memcmp(from_a.data() + at, from_b.data() + at, width) == 0 ? 0 : 1;
@@ -132,8 +140,10 @@ class Differences {
     constexpr std::int64_t kElems = std::int64_t{1} << 20;
     for (std::int64_t first = 0; first < a.shape.elems(); first += kElems) {
       const auto count = static_cast<std::size_t>(std::min(kElems, a.shape.elems() - first));
-      const std::vector<float> from_a = read_floats(a_, a, first, count);
-      const std::vector<float> from_b = read_floats(b_, b, first, count);
+      std::vector<float> from_a(count);
+      std::vector<float> from_b(count);
+      a_.read(a, first, from_a);
+      b_.read(b, first, from_b);
       for (std::size_t i = 0; i < count; ++i) {
         const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
         if (bits(from_a[i]) == bits(from_b[i])) { continue; }
@@ -143,16 +153,6 @@ class Differences {
       }
     }
     return found;
-  }
-
-  static std::vector<float> read_floats(CheckpointReader& reader, const ManifestTensor& tensor,
-                                        std::int64_t first, std::size_t count) {
-    const std::uint64_t width = tensor.dtype == "F32" ? 4 : 2;
-    std::vector<std::byte> bytes(count * width);
-    reader.read(tensor, static_cast<std::uint64_t>(first) * width, bytes);
-    std::vector<float> values(count);
-    to_floats(tensor.dtype, bytes, values);
-    return values;
   }
 
   CheckpointReader a_;

@@ -1,15 +1,13 @@
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/readable_file.hpp"
-#include "checkpoint/reader.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
+#include "tessera/checkpoint/reader.hpp"
 #include "tools/checkpoint/checkpoint_command.hpp"
 #include "tools/common/json_text.hpp"
 #include "tools/common/output_file.hpp"
@@ -20,12 +18,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint64_t kMostProvenanceShown = std::uint64_t{1} << 20;
-
 // Provenance does not affect the state: an unreadable file is ignored.
-Json provenance_in(const std::filesystem::path& folder) {
+Json provenance_of(const CheckpointReader& reader) {
   try {
-    return Json::parse(read_text(folder / kProvenanceName, kMostProvenanceShown));
+    return Json::parse(reader.provenance());
   } catch (const FormatError&) { return {}; } catch (const Json::exception&) {
     return {};
   }
@@ -91,7 +87,7 @@ void print_role(const Manifest& manifest, std::string_view role, std::string_vie
 void inspect_checkpoint(const CheckpointSettings& settings) {
   const CheckpointReader reader{checkpoint_at(settings.paths.front())};
   const Manifest& manifest = reader.manifest();
-  const Json provenance = provenance_in(reader.folder());
+  const Json provenance = provenance_of(reader);
   std::uint64_t bytes = 0;
   for (const auto& [name, size] : manifest.files) { bytes += size; }
   fmt::print("{}: step {}, {} tensors, {} in {} files, format {}\n", reader.folder().string(),

@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
-#include "checkpoint/joined_parts.hpp"
-#include "checkpoint/reader.hpp"
-#include "checkpoint/step_folders.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
+#include "tessera/checkpoint/folders.hpp"
+#include "tessera/checkpoint/reader.hpp"
 #include "tools/checkpoint/checkpoint_command.hpp"
 #include "tools/common/table.hpp"
 
@@ -36,27 +36,19 @@ std::uint64_t size_of(const Manifest& manifest) {
   return bytes;
 }
 
-std::vector<std::string> row_of_checkpoint(const fs::path& folder) {
-  std::vector<std::string> row{folder.filename().string(), date_of(folder / kManifestName)};
-  try {
-    const CheckpointReader reader{folder};
-    row.push_back(format_bytes(size_of(reader.manifest())));
-    row.emplace_back("complete");
-  } catch (const Error& error) {
-    row.emplace_back("?");
-    row.push_back(fmt::format("damaged: {}", error.what()));
-  }
-  return row;
+// The size and the state of a checkpoint or a part.
+std::pair<std::uint64_t, std::string> content_of(const CheckpointFolder& found) {
+  if (!found.part) { return {size_of(CheckpointReader{found.path}.manifest()), "complete"}; }
+  const PartSummary part = summary_of_part(found.path);
+  return {part.bytes, fmt::format("part {} of {}, to be merged", part.part, part.parts)};
 }
 
-std::vector<std::string> row_of_part(const fs::path& folder) {
-  std::vector<std::string> row{folder.filename().string(), date_of(folder / kPartName)};
+std::vector<std::string> row_of(const CheckpointFolder& found) {
+  std::vector<std::string> row{found.path.filename().string(), date_of(found.seal)};
   try {
-    const CheckpointPart part = read_part(folder).part;
-    std::uint64_t bytes = 0;
-    for (const PartRange& range : part.ranges) { bytes += range.bytes; }
+    auto [bytes, state] = content_of(found);
     row.push_back(format_bytes(bytes));
-    row.push_back(fmt::format("part {} of {}, to be merged", part.part, part.parts));
+    row.push_back(std::move(state));
   } catch (const Error& error) {
     row.emplace_back("?");
     row.push_back(fmt::format("damaged: {}", error.what()));
@@ -73,28 +65,26 @@ void list_checkpoints(const CheckpointSettings& settings) {
     throw ConfigError(
         fmt::format("{} is no folder; give the folder of a run's checkpoints", folder.string()));
   }
-  if (const FolderKind kind = kind_of(folder); kind != FolderKind::other) {
+  if (const FolderKind kind = folder_kind(folder); kind != FolderKind::other) {
     throw ConfigError(fmt::format("{} is one {}; give the folder that it is in ({})",
                                   folder.string(),
                                   kind == FolderKind::part ? "part of a checkpoint" : "checkpoint",
                                   fs::canonical(folder).parent_path().string()));
   }
-  const auto whole = steps_in(folder, StepKind::whole);
-  const auto parts = steps_in(folder, StepKind::part);
-  if (whole.empty() && parts.empty()) {
+  const std::vector<CheckpointFolder> all = checkpoints_in(folder);
+  if (all.empty()) {
     fmt::print("there are no checkpoints in {}\n", folder.string());
     return;
   }
   // States are sentences: they follow the table's columns, aligned left.
   Table table{{"checkpoint", "written", "size"}};
   std::vector<std::string> states;
-  const auto add = [&](std::vector<std::string> row) {
+  for (const CheckpointFolder& found : all) {
+    std::vector<std::string> row = row_of(found);
     states.push_back(std::move(row.back()));
     row.pop_back();
     table.add(std::move(row));
-  };
-  for (const StepFolder& step : whole) { add(row_of_checkpoint(step.path_in(folder))); }
-  for (const StepFolder& part : parts) { add(row_of_part(part.path_in(folder))); }
+  }
   const std::string text = table.text();
   std::size_t line = 0;
   for (std::size_t at = 0; at < text.size(); ++line) {

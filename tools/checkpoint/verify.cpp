@@ -8,11 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/part.hpp"
-#include "checkpoint/reader.hpp"
-#include "checkpoint/step_folders.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/checkpoint/folders.hpp"
+#include "tessera/checkpoint/reader.hpp"
 #include "tools/checkpoint/byte_progress.hpp"
 #include "tools/checkpoint/checkpoint_command.hpp"
 
@@ -23,16 +22,19 @@ namespace fs = std::filesystem;
 
 // The newest checkpoint of a run, even if it is not whole: verify must find damage.
 fs::path checkpoint_to_verify(const fs::path& path) {
-  if (kind_of(path) == FolderKind::checkpoint) { return path; }
-  if (is_file(path)) {
+  if (folder_kind(path) == FolderKind::checkpoint) { return path; }
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) {
     throw ConfigError(fmt::format(
         "{} is a file; give the folder of a checkpoint, such as DIR/step-00000012, or of a run",
         path.string()));
   }
-  std::error_code ignored;
-  const bool is_folder = fs::is_directory(path, ignored);
-  const auto steps = is_folder ? steps_in(path, StepKind::whole) : std::vector<StepFolder>{};
-  return steps.empty() ? path : steps.back().path_in(path);
+  if (!fs::is_directory(path, ignored)) { return path; }
+  fs::path newest = path;
+  for (const CheckpointFolder& found : checkpoints_in(path)) {
+    if (!found.part) { newest = found.path; }
+  }
+  return newest;
 }
 
 std::vector<Verdict> verdicts_on(const CheckpointReader& reader) {
@@ -77,7 +79,7 @@ void require_whole(const std::vector<Verdict>& verdicts) {
 
 void verify_checkpoint(const CheckpointSettings& settings) {
   const fs::path path = settings.paths.front();
-  if (kind_of(path) == FolderKind::part) {
+  if (folder_kind(path) == FolderKind::part) {
     verify_part(path);
     fmt::print("{}: the part is whole, all checksums agree\n", path.string());
     return;
