@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -75,70 +76,92 @@ ShareLoader::ShareLoader(World& world, engine::TrainingState& state, const LoadP
   take_memory();
 }
 
-const StateTensorInfo& ShareLoader::info(const Part& part) const {
-  return state_.tensors()[part.piece->tensor];
+const StatePiece& ShareLoader::piece(const BufferPart& part) const {
+  return state_.share()[part.piece];
+}
+
+const StateTensorInfo& ShareLoader::info(const BufferPart& part) const {
+  return state_.tensors()[piece(part).tensor];
+}
+
+const TensorRecipe& ShareLoader::recipe(const BufferPart& part) const {
+  return plan_.recipes[piece(part).tensor];
+}
+
+const ManifestTensor& ShareLoader::listed(std::size_t tensor) const {
+  return source_.manifest().tensors[tensor];
 }
 
 std::size_t ShareLoader::size_of_source(std::size_t tensor) const {
-  const std::string& dtype = source_.manifest().tensors[tensor].dtype;
+  const std::string& dtype = listed(tensor).dtype;
   if (dtype == "F32") { return 4; }
   return dtype == "U8" ? 1 : 2;
 }
 
+FileArray ShareLoader::array_of(std::size_t tensor) const {
+  const auto file =
+      std::ranges::lower_bound(files_, std::string_view{listed(tensor).file}, {},
+                               [](const std::string* name) { return std::string_view{*name}; });
+  return {static_cast<std::size_t>(file - files_.begin()), listed(tensor).first_byte,
+          size_of_source(tensor)};
+}
+
 // In the order of the files, so that each is read from beginning to end.
 void ShareLoader::plan_parts() {
-  std::vector<Part> parts;
-  for (const StatePiece& piece : state_.share()) {
+  for (const auto& [name, bytes] : source_.manifest().files) { files_.push_back(&name); }
+  std::vector<BufferPart> parts;
+  for (std::size_t number = 0; number < state_.share().size(); ++number) {
+    const StatePiece& piece = state_.share()[number];
     const TensorRecipe& recipe = plan_.recipes[piece.tensor];
     const bool scales = state_.tensors()[piece.tensor].kind == StateKind::scales;
     const bool in_runs = lies_in_runs(piece);
     const std::int64_t most = (recipe.beside ? kMostElems : kPartElems) /
                               (scales && recipe.how == How::convert ? kMomentBlock : 1);
     for (std::int64_t at = 0; at < piece.elems.elems && recipe.how != How::keep; at += most) {
-      parts.push_back(part_of(piece, at, std::min(most, piece.elems.elems - at), in_runs));
+      parts.push_back(part_of(number, {at, std::min(most, piece.elems.elems - at)}, in_runs));
     }
   }
-  const auto place = [&](const Part& part) {
-    const ManifestTensor& tensor = source_.manifest().tensors[part.recipe->from.tensor];
-    return std::tuple{part.recipe->how == How::zeros, std::string_view{tensor.file},
-                      tensor.first_byte, part.from_first};
+  const auto place = [&](const BufferPart& part) {
+    if (!recipe(part).reads()) { return std::tuple{true, std::size_t{0}, std::uint64_t{0}}; }
+    const FileArray array = array_of(recipe(part).from.tensor);
+    return std::tuple{false, array.file, array.at(part.own.elems.first)};
   };
-  if (!source_.manifest().tensors.empty()) { std::ranges::sort(parts, {}, place); }
-  for (const Part& part : parts) {
-    if (rounds_.empty() || rounds_.back().end + part.from_bytes + part.beside_bytes > kMostBytes) {
-      rounds_.emplace_back();
-    }
-    append(rounds_.back(), part);
+  std::ranges::sort(parts, {}, place);
+  for (const BufferPart& part : parts) {
+    const TensorRecipe& from = recipe(part);
+    const FileArray own = from.reads() ? array_of(from.from.tensor) : FileArray{};
+    const FileArray beside = from.beside ? array_of(from.beside->tensor) : FileArray{};
+    buffer_plan_.add(part, from.reads() ? &own : nullptr, from.beside ? &beside : nullptr);
   }
 }
 
-ShareLoader::Part ShareLoader::part_of(const StatePiece& piece, std::int64_t first,
-                                       std::int64_t count, bool in_runs) const {
-  const StateTensorInfo& target = state_.tensors()[piece.tensor];
-  const TensorRecipe& recipe = plan_.recipes[piece.tensor];
-  Part part{.piece = &piece, .recipe = &recipe, .first = first, .count = count};
-  if (recipe.how == How::zeros) {
-    part.from_bytes = static_cast<std::size_t>(count) * engine::bytes_of(target.format);
+BufferPart ShareLoader::part_of(std::size_t number, const Range& elems, bool in_runs) const {
+  BufferPart part{.piece = number, .elems = elems};
+  const StateTensorInfo& target = info(part);
+  const TensorRecipe& from = recipe(part);
+  if (from.how == How::zeros) {
+    part.own.bytes = static_cast<std::size_t>(elems.elems) * engine::bytes_of(target.format);
     return part;
   }
   part.in_runs = in_runs;
-  piece.for_each_run(
-      {first, 1}, [&](const Range& whole, std::int64_t /*at*/) { part.from_first = whole.first; });
-  part.from_count = count;
-  if (target.kind == StateKind::scales && recipe.how == How::convert) {
-    part.from_first *= kMomentBlock;
-    part.from_count =
-        std::min(count * kMomentBlock, target.parameter->shape.elems() - part.from_first);
+  part.grows = from.how == How::copy && !in_runs;
+  Range& own = part.own.elems;
+  piece(part).for_each_run(
+      {elems.first, 1}, [&](const Range& whole, std::int64_t /*at*/) { own.first = whole.first; });
+  own.elems = elems.elems;
+  if (target.kind == StateKind::scales && from.how == How::convert) {
+    own.first *= kMomentBlock;
+    own.elems = std::min(own.elems * kMomentBlock, target.parameter->shape.elems() - own.first);
   }
-  if (in_runs) { part.from_count = elems_of(runs_of(part)); }
-  part.from_bytes = static_cast<std::size_t>(part.from_count) * size_of_source(recipe.from.tensor);
-  if (!recipe.beside) { return part; }
+  if (in_runs) { own.elems = elems_of(runs_of(part)); }
+  part.own.bytes = static_cast<std::size_t>(own.elems) * size_of_source(from.from.tensor);
+  if (!from.beside) { return part; }
   const std::int64_t block = block_beside(target);
-  part.beside_first = part.from_first / block;
-  part.beside_count = (part.from_first + part.from_count + block - 1) / block - part.beside_first;
-  if (in_runs) { part.beside_count = elems_of(runs_beside(part)); }
-  part.beside_bytes =
-      static_cast<std::size_t>(part.beside_count) * size_of_source(recipe.beside->tensor);
+  Range& beside = part.beside.elems;
+  beside.first = own.first / block;
+  beside.elems = ceil_div(own.end(), block) - beside.first;
+  if (in_runs) { beside.elems = elems_of(runs_beside(part)); }
+  part.beside.bytes = static_cast<std::size_t>(beside.elems) * size_of_source(from.beside->tensor);
   return part;
 }
 
@@ -153,13 +176,13 @@ bool ShareLoader::lies_in_runs(const StatePiece& piece) const {
 }
 
 /// The elements of `from` for a part that lies in runs.
-std::vector<FileRun> ShareLoader::runs_of(const Part& part) const {
+std::vector<FileRun> ShareLoader::runs_of(const BufferPart& part) const {
   const StateTensorInfo& target = info(part);
-  const bool blocks = target.kind == StateKind::scales && part.recipe->how == How::convert;
+  const bool blocks = target.kind == StateKind::scales && recipe(part).how == How::convert;
   const std::int64_t each = blocks ? kMomentBlock : 1;
   const std::int64_t elems = blocks ? target.parameter->shape.elems() : target.elems;
   std::vector<FileRun> runs;
-  part.piece->for_each_run({part.first, part.count}, [&](const Range& whole, std::int64_t) {
+  piece(part).for_each_run(part.elems, [&](const Range& whole, std::int64_t) {
     const std::int64_t end = std::min(whole.end() * each, elems);
     for (std::int64_t at = whole.first * each; at < end; at += kMostRunElems) {
       runs.push_back({{at, std::min(kMostRunElems, end - at)}, at});
@@ -170,7 +193,7 @@ std::vector<FileRun> ShareLoader::runs_of(const Part& part) const {
 
 /// The elements of `beside` for each of those runs. A scale whose block begins in another run is
 /// summed there.
-std::vector<FileRun> ShareLoader::runs_beside(const Part& part) const {
+std::vector<FileRun> ShareLoader::runs_beside(const BufferPart& part) const {
   const std::int64_t block = block_beside(info(part));
   std::vector<FileRun> runs;
   for (const FileRun& run : runs_of(part)) {
@@ -181,57 +204,19 @@ std::vector<FileRun> ShareLoader::runs_beside(const Part& part) const {
   return runs;
 }
 
-void ShareLoader::append(Round& round, Part part) const {
-  if (part.recipe->how == How::zeros || part.in_runs) {
-    part.from_at = page_after(round.end);
-    round.end = part.from_at + part.from_bytes;
-  } else {
-    part.from_at = append(round, part.recipe->from, part.from_first, part.from_bytes);
-  }
-  if (part.recipe->beside && part.in_runs) {
-    part.beside_at = page_after(round.end);
-    round.end = part.beside_at + part.beside_bytes;
-  } else if (part.recipe->beside) {
-    part.beside_at = append(round, *part.recipe->beside, part.beside_first, part.beside_bytes);
-  }
-  round.parts.push_back(part);
-}
-
-/// Places elements from `first` on in the buffer. Data that is contiguous in a file stays
-/// contiguous; other data gets pages of its own, with the same offset in the page as in the file.
-std::size_t ShareLoader::append(Round& round, const TensorSource& from, std::int64_t first,
-                                std::size_t bytes) const {
-  const ManifestTensor& tensor = source_.manifest().tensors[from.tensor];
-  const std::uint64_t in_file =
-      tensor.first_byte + static_cast<std::uint64_t>(first) * size_of_source(from.tensor);
-  const bool end_to_end = !round.runs.empty() && *round.runs.back().file == tensor.file &&
-                          round.runs.back().first + round.runs.back().bytes == in_file &&
-                          round.runs.back().at + round.runs.back().bytes == round.end;
-  if (!end_to_end) {
-    round.runs.push_back({.file = &tensor.file,
-                          .first = in_file,
-                          .at = place_alike(page_after(round.end), in_file)});
-  }
-  Run& run = round.runs.back();
-  const std::size_t at = run.at + run.bytes;
-  run.bytes += bytes;
-  round.end = run.at + run.bytes;
-  return at;
-}
-
 void ShareLoader::take_memory() {
   std::size_t bytes = 0;
   std::int64_t elems = 0;
-  for (const Round& round : rounds_) {
+  for (const BufferRound& round : rounds()) {
     bytes = std::max(bytes, round.end);
-    for (const Part& part : round.parts) {
-      if (part.recipe->how == How::convert) { elems = std::max(elems, part.from_count); }
+    for (const BufferPart& part : round.parts) {
+      if (recipe(part).how == How::convert) { elems = std::max(elems, part.own.elems.elems); }
     }
   }
   // One contiguous allocation: disks read much faster into large pages of memory than into small
   // ones.
   stride_ = page_after(bytes);
-  const std::size_t count = std::min(rounds_.size(), kBuffers);
+  const std::size_t count = std::min(rounds().size(), kBuffers);
   buffers_ = world_.allocate_host(Category::workspace, bytes == 0 ? 0 : count * stride_ + kFilePage,
                                   "checkpoint reads");
   const std::size_t floats = static_cast<std::size_t>(elems) * sizeof(float);
@@ -246,29 +231,29 @@ std::byte* ShareLoader::buffer_of(std::size_t round) {
 bool ShareLoader::load(SumTable& sums, std::chrono::milliseconds longest) {
   const ReadAhead::Clock::time_point end = ReadAhead::Clock::now() + longest;
   if (!ahead_) {
-    ahead_.emplace(rounds_.size(), kBuffers, kReaders,
+    ahead_.emplace(rounds().size(), kBuffers, kReaders,
                    [this](std::size_t round, std::size_t reader) { fill(round, reader); });
   }
-  while (ahead_->next() < rounds_.size()) {
+  while (ahead_->next() < rounds().size()) {
     if (!ahead_->wait_until(end)) { return false; }
     const std::size_t round = ahead_->next();
-    for (const Part& part : rounds_[round].parts) { write(part, buffer_of(round)); }
+    for (const BufferPart& part : rounds()[round].parts) { write(part, buffer_of(round)); }
     ahead_->release();
     if (ReadAhead::Clock::now() >= end) { break; }
   }
-  if (ahead_->next() < rounds_.size()) { return false; }
+  if (ahead_->next() < rounds().size()) { return false; }
   for (SumTable& read : sums_) { sums.add(std::exchange(read, {})); }
   return true;
 }
 
 /// Reads and sums a round, beside other threads.
 void ShareLoader::fill(std::size_t number, std::size_t reader) {
-  const Round& round = rounds_[number];
+  const BufferRound& round = rounds()[number];
   std::byte* const buffer = buffer_of(number);
-  for (const Run& run : round.runs) { read(run, buffer + run.at); }
-  for (const Part& part : round.parts) {
-    if (part.recipe->how == How::zeros) {
-      std::memset(buffer + part.from_at, 0, part.from_bytes);
+  for (const BufferRun& run : round.runs) { read(run, buffer + run.at); }
+  for (const BufferPart& part : round.parts) {
+    if (recipe(part).how == How::zeros) {
+      std::memset(buffer + part.own.at, 0, part.own.bytes);
     } else if (part.in_runs) {
       fill_runs(part, buffer, sums_[reader]);
     } else {
@@ -277,7 +262,7 @@ void ShareLoader::fill(std::size_t number, std::size_t reader) {
   }
 }
 
-void ShareLoader::fill_runs(const Part& part, std::byte* buffer, SumTable& sums) const {
+void ShareLoader::fill_runs(const BufferPart& part, std::byte* buffer, SumTable& sums) const {
   const auto read = [&](const TensorSource& from, const std::vector<FileRun>& runs,
                         std::size_t at) {
     const FileTensor tensor{.source = source_,
@@ -286,62 +271,65 @@ void ShareLoader::fill_runs(const Part& part, std::byte* buffer, SumTable& sums)
                             .summed = from.summed};
     read_runs(tensor, runs, buffer + at, sums);
   };
-  read(part.recipe->from, runs_of(part), part.from_at);
-  if (part.recipe->beside) { read(*part.recipe->beside, runs_beside(part), part.beside_at); }
+  read(recipe(part).from, runs_of(part), part.own.at);
+  if (recipe(part).beside) { read(*recipe(part).beside, runs_beside(part), part.beside.at); }
 }
 
 /// Reads whole pages where that bypasses the system's cache: edges through the cache cost more.
-void ShareLoader::read(const Run& run, std::byte* to) {
-  if (run.bytes < kLeastPastCache) { return source_.read(*run.file, run.first, {to, run.bytes}); }
+void ShareLoader::read(const BufferRun& run, std::byte* to) {
+  const std::string& file = *files_[run.file];
+  if (run.bytes < kLeastPastCache) { return source_.read(file, run.first, {to, run.bytes}); }
   const std::size_t before = run.first % kFilePage;
   const std::uint64_t end =
-      std::min(page_after(run.first + run.bytes), source_.manifest().files.at(*run.file));
-  source_.read(*run.file, run.first - before, {to - before, end - (run.first - before)});
+      std::min(page_after(run.end_in_file()), source_.manifest().files.at(file));
+  source_.read(file, run.first - before, {to - before, end - (run.first - before)});
 }
 
-void ShareLoader::sum(const Part& part, const std::byte* buffer, SumTable& sums) const {
-  const TensorRecipe& recipe = *part.recipe;
-  sum(recipe.from, part.from_first, part.from_count, buffer + part.from_at, sums);
-  if (!recipe.beside) { return; }
+void ShareLoader::sum(const BufferPart& part, const std::byte* buffer, SumTable& sums) const {
+  const TensorRecipe& from = recipe(part);
+  sum(from.from, part.own.elems, buffer + part.own.at, sums);
+  if (!from.beside) { return; }
   // A scale whose block begins in another piece is summed there.
-  const std::int64_t skipped = part.from_first % block_beside(info(part)) != 0 ? 1 : 0;
-  sum(*recipe.beside, part.beside_first + skipped, part.beside_count - skipped,
-      buffer + part.beside_at +
-          static_cast<std::size_t>(skipped) * size_of_source(recipe.beside->tensor),
+  const std::int64_t skipped = part.own.elems.first % block_beside(info(part)) != 0 ? 1 : 0;
+  const Range beside = part.beside.elems;
+  sum(*from.beside, {beside.first + skipped, beside.elems - skipped},
+      buffer + part.beside.at +
+          static_cast<std::size_t>(skipped) * size_of_source(from.beside->tensor),
       sums);
 }
 
-void ShareLoader::sum(const TensorSource& from, std::int64_t first, std::int64_t count,
-                      const std::byte* bytes, SumTable& sums) const {
-  const ManifestTensor& tensor = source_.manifest().tensors[from.tensor];
-  if (!from.summed || tensor.sums.empty() || count <= 0) { return; }
+void ShareLoader::sum(const TensorSource& from, const Range& elems, const std::byte* bytes,
+                      SumTable& sums) const {
+  const ManifestTensor& tensor = listed(from.tensor);
+  if (!from.summed || tensor.sums.empty() || elems.elems <= 0) { return; }
   const std::size_t size = size_of_source(from.tensor);
-  sums.add(from.tensor, tensor.bytes, tensor.chunk_bytes, static_cast<std::uint64_t>(first) * size,
-           {bytes, static_cast<std::size_t>(count) * size});
+  sums.add(from.tensor, tensor.bytes, tensor.chunk_bytes,
+           static_cast<std::uint64_t>(elems.first) * size,
+           {bytes, static_cast<std::size_t>(elems.elems) * size});
 }
 
-void ShareLoader::write(const Part& part, const std::byte* buffer) {
-  if (part.recipe->how != How::convert) {
-    return state_.write(*part.piece, part.first, part.count, buffer + part.from_at);
+void ShareLoader::write(const BufferPart& part, const std::byte* buffer) {
+  if (recipe(part).how != How::convert) {
+    return state_.write(piece(part), part.elems.first, part.elems.elems, buffer + part.own.at);
   }
   decode(part, buffer, values_.floats());
-  state_.write(*part.piece, part.first, part.count, encode(part, values_.floats()));
+  state_.write(piece(part), part.elems.first, part.elems.elems, encode(part, values_.floats()));
 }
 
-void ShareLoader::decode(const Part& part, const std::byte* buffer, float* values) const {
-  const void* const from = buffer + part.from_at;
-  const void* const beside = buffer + part.beside_at;
-  const std::string& dtype = source_.manifest().tensors[part.recipe->from.tensor].dtype;
-  const std::int64_t elems = part.from_count;
-  if (!part.recipe->beside) { return kernels::widen(values, {from, *dtype_named(dtype)}, elems); }
+void ShareLoader::decode(const BufferPart& part, const std::byte* buffer, float* values) const {
+  const void* const from = buffer + part.own.at;
+  const void* const beside = buffer + part.beside.at;
+  const std::string& dtype = listed(recipe(part).from.tensor).dtype;
+  const std::int64_t elems = part.own.elems.elems;
+  if (!recipe(part).beside) { return kernels::widen(values, {from, *dtype_named(dtype)}, elems); }
   if (dtype == "U8") { return dequantise(part, buffer, values); }
   kernels::join_masters(values, static_cast<const bfloat16*>(from),
                         static_cast<const std::uint16_t*>(beside), elems);
 }
 
-void ShareLoader::dequantise(const Part& part, const std::byte* buffer, float* values) const {
-  const auto* codes = reinterpret_cast<const std::uint8_t*>(buffer + part.from_at);
-  const auto* scales = reinterpret_cast<const float*>(buffer + part.beside_at);
+void ShareLoader::dequantise(const BufferPart& part, const std::byte* buffer, float* values) const {
+  const auto* codes = reinterpret_cast<const std::uint8_t*>(buffer + part.own.at);
+  const auto* scales = reinterpret_cast<const float*>(buffer + part.beside.at);
   const auto decode = [&](const Range& run, std::int64_t count) {
     dequantise_moment(info(part).index, run.first % kMomentBlock,
                       array_at<std::uint8_t>(codes, run.elems), array_at<float>(scales, count),
@@ -350,33 +338,35 @@ void ShareLoader::dequantise(const Part& part, const std::byte* buffer, float* v
     scales += count;
     values += run.elems;
   };
-  if (!part.in_runs) { return decode({part.from_first, part.from_count}, part.beside_count); }
+  if (!part.in_runs) {
+    return decode({part.own.elems.first, part.own.elems.elems}, part.beside.elems.elems);
+  }
   const std::vector<FileRun> beside = runs_beside(part);
   for (std::size_t i = 0; const FileRun& run : runs_of(part)) {
     decode(run.elems, beside[i++].elems.elems);
   }
 }
 
-const void* ShareLoader::encode(const Part& part, const float* values) {
+const void* ShareLoader::encode(const BufferPart& part, const float* values) {
   const StateTensorInfo& target = info(part);
   void* const to = encoded_.data();
-  const std::int64_t elems = part.from_count;
+  const std::int64_t elems = part.own.elems.elems;
   switch (target.kind) {
     case StateKind::remainder:
       kernels::store_part({to, DType::bf16}, kernels::MasterPart::remainder, values, elems);
       return to;
     case StateKind::scales:
       quantise_moment(target.index, array_at<float>(values, elems), {},
-                      array_at<float>(to, part.count));
+                      array_at<float>(to, part.elems.elems));
       return to;
     default:
       break;
   }
   const bool moment = target.kind == StateKind::moment;
   if (target.format == StateFormat::bf16 || target.format == StateFormat::fp16) {
-    require_range(source_.manifest().tensors[part.recipe->from.tensor].name,
-                  array_at<float>(values, elems), target.kind,
-                  target.format == StateFormat::bf16 ? DType::bf16 : DType::fp16, part.from_first);
+    require_range(listed(recipe(part).from.tensor).name, array_at<float>(values, elems),
+                  target.kind, target.format == StateFormat::bf16 ? DType::bf16 : DType::fp16,
+                  part.own.elems.first);
   }
   const auto part_kind = moment ? kernels::MasterPart::value : kernels::MasterPart::parameter;
   switch (target.format) {

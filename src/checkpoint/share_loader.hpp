@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/buffer_plan.hpp"
+#include "checkpoint/file_pages.hpp"
 #include "checkpoint/file_runs.hpp"
 #include "checkpoint/load_plan.hpp"
 #include "checkpoint/load_source.hpp"
@@ -43,64 +45,37 @@ class ShareLoader {
   [[nodiscard]] bool load(SumTable& sums, std::chrono::milliseconds longest);
 
  private:
-  /// Elements of a piece, and the bytes in a buffer that they are made from.
-  struct Part {
-    const engine::StatePiece* piece = nullptr;
-    const TensorRecipe* recipe = nullptr;
-    std::int64_t first = 0;  // index within the piece
-    std::int64_t count = 0;
-    bool in_runs = false;  // whether it is split in the file, or does not begin and end at chunks
-    std::int64_t from_first = 0;  // elements of the recipe's `from`; the first one of the runs
-    std::int64_t from_count = 0;
-    std::int64_t beside_first = 0;
-    std::int64_t beside_count = 0;
-    std::size_t from_bytes = 0;
-    std::size_t beside_bytes = 0;
-    std::size_t from_at = 0;  // offset in the buffer
-    std::size_t beside_at = 0;
-  };
-  /// Bytes of a file that are read at once.
-  struct Run {
-    const std::string* file = nullptr;
-    std::uint64_t first = 0;
-    std::size_t bytes = 0;
-    std::size_t at = 0;  // offset in the buffer
-  };
-  /// What fills a buffer at a time.
-  struct Round {
-    std::vector<Part> parts;
-    std::vector<Run> runs;
-    std::size_t end = 0;  // offset in the buffer
-  };
   void plan_parts();
   [[nodiscard]] bool lies_in_runs(const engine::StatePiece& piece) const;
-  [[nodiscard]] std::vector<FileRun> runs_of(const Part& part) const;
-  [[nodiscard]] std::vector<FileRun> runs_beside(const Part& part) const;
-  void fill_runs(const Part& part, std::byte* buffer, SumTable& sums) const;
-  void dequantise(const Part& part, const std::byte* buffer, float* values) const;
-  [[nodiscard]] Part part_of(const engine::StatePiece& piece, std::int64_t first,
-                             std::int64_t count, bool in_runs) const;
-  void append(Round& round, Part part) const;
-  [[nodiscard]] std::size_t append(Round& round, const TensorSource& from, std::int64_t first,
-                                   std::size_t bytes) const;
+  [[nodiscard]] std::vector<FileRun> runs_of(const BufferPart& part) const;
+  [[nodiscard]] std::vector<FileRun> runs_beside(const BufferPart& part) const;
+  void fill_runs(const BufferPart& part, std::byte* buffer, SumTable& sums) const;
+  void dequantise(const BufferPart& part, const std::byte* buffer, float* values) const;
+  [[nodiscard]] BufferPart part_of(std::size_t piece, const Range& elems, bool in_runs) const;
   void take_memory();
   [[nodiscard]] std::byte* buffer_of(std::size_t round);
-  [[nodiscard]] const engine::StateTensorInfo& info(const Part& part) const;
+  [[nodiscard]] const engine::StatePiece& piece(const BufferPart& part) const;
+  [[nodiscard]] const engine::StateTensorInfo& info(const BufferPart& part) const;
+  [[nodiscard]] const TensorRecipe& recipe(const BufferPart& part) const;
+  [[nodiscard]] const ManifestTensor& listed(std::size_t tensor) const;
+  [[nodiscard]] FileArray array_of(std::size_t tensor) const;
+  [[nodiscard]] const std::vector<BufferRound>& rounds() const { return buffer_plan_.rounds(); }
   [[nodiscard]] std::size_t size_of_source(std::size_t tensor) const;
   void fill(std::size_t number, std::size_t reader);
-  void read(const Run& run, std::byte* to);
-  void sum(const Part& part, const std::byte* buffer, SumTable& sums) const;
-  void sum(const TensorSource& from, std::int64_t first, std::int64_t count, const std::byte* bytes,
+  void read(const BufferRun& run, std::byte* to);
+  void sum(const BufferPart& part, const std::byte* buffer, SumTable& sums) const;
+  void sum(const TensorSource& from, const Range& elems, const std::byte* bytes,
            SumTable& sums) const;
-  void write(const Part& part, const std::byte* buffer);
-  void decode(const Part& part, const std::byte* buffer, float* values) const;
-  const void* encode(const Part& part, const float* values);
+  void write(const BufferPart& part, const std::byte* buffer);
+  void decode(const BufferPart& part, const std::byte* buffer, float* values) const;
+  const void* encode(const BufferPart& part, const float* values);
 
   World& world_;
   engine::TrainingState& state_;
   const LoadPlan& plan_;
   LoadSource& source_;
-  std::vector<Round> rounds_;
+  std::vector<const std::string*> files_;  // those of the manifest, in order
+  BufferPlan buffer_plan_{kMostBytes + kFilePage};
   Buffer buffers_;          // kBuffers of `stride_` bytes
   std::size_t stride_ = 0;  // a multiple of a page
   Buffer values_;

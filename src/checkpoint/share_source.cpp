@@ -17,6 +17,9 @@ namespace {
 // Data that is summed and written at a time stays in a cache in between.
 constexpr std::uint64_t kWrittenAtOnce = std::uint64_t{1} << 20;
 
+// Elements of a part, a multiple of every chunk.
+constexpr std::int64_t kStagedElems = std::int64_t{1} << 16;
+
 /// The offset of each piece's copy in a snapshot, followed by the end of the last one.
 std::vector<std::size_t> snapshot_places(const SavePlan& plan) {
   std::vector<std::size_t> places;
@@ -36,6 +39,11 @@ std::vector<std::size_t> snapshot_places(const SavePlan& plan) {
 std::size_t snapshot_bytes(const engine::TrainingState& state) {
   const std::size_t bytes = state.most_share_bytes(kFilePage + Device::kAlignment);
   return bytes == 0 ? 0 : bytes + kFilePage;
+}
+
+/// The offset of a part in the bytes of its piece.
+std::uint64_t first_byte_of(const PlannedPiece& piece, const BufferPart& part) {
+  return static_cast<std::uint64_t>(part.elems.first) * piece.elem_bytes;
 }
 
 std::size_t staged_bytes(const engine::TrainingState& state) {
@@ -104,6 +112,7 @@ void StagedSource::begin() {
 }
 
 void StagedSource::write(TensorWriter& writer) {
+  const BufferPlan plan = plan_buffers();
   std::optional<BackgroundJob> writing;  // of the other buffer
   const auto finish_writing = [&] {
     if (!writing) { return; }
@@ -111,123 +120,91 @@ void StagedSource::write(TensorWriter& writer) {
     if (const std::exception_ptr failure = writing->failure()) { std::rethrow_exception(failure); }
     writing.reset();
   };
-  std::size_t next = 0;
-  for (const Round& parts : rounds()) {
+  std::byte* before = nullptr;
+  for (std::size_t next = 0; const BufferRound& round : plan.rounds()) {
     std::byte* const buffer = first_page(buffers_[next].data());
     next = 1 - next;
-    fill(parts, buffer);
-    for (const Part& part : parts) {
-      if (part.summed_bytes == 0) { continue; }
-      part.piece->for_each_run(
-          part.first_byte, part.summed_bytes, [&](auto first, auto from, auto bytes) {
-            writer.sum(part.piece->tensor, first, {buffer + part.at + from, bytes});
-          });
+    TESSERA_ASSERT(round.end <= buffer_bytes_);
+    fill(round, buffer);
+    if (round.carried > 0) {
+      std::memcpy(buffer + round.runs.front().at, before + round.carried_from, round.carried);
     }
+    sum(round, buffer, writer);
     finish_writing();
-    writing.emplace([&writer, parts, buffer] { write(parts, buffer, writer); });
+    writing.emplace([this, &writer, &round, buffer] { write(round, buffer, writer); });
+    before = buffer;
   }
   finish_writing();
 }
 
 // In the order of the files, so that each is written from beginning to end.
-std::vector<StagedSource::Round> StagedSource::rounds() const {
-  std::vector<const PlannedPiece*> order;
-  for (const PlannedPiece& piece : plan_.pieces()) { order.push_back(&piece); }
-  std::ranges::sort(order, {}, [&](const PlannedPiece* piece) {
-    const TensorPlace& place = plan_.layout().places()[piece->tensor];
-    return std::pair{place.file, place.first_byte + piece->first_byte};
+BufferPlan StagedSource::plan_buffers() const {
+  const auto place_of = [&](std::size_t piece) {
+    return plan_.layout().places()[plan_.pieces()[piece].tensor];
+  };
+  std::vector<std::size_t> order(plan_.pieces().size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t piece) {
+    const TensorPlace place = place_of(piece);
+    return std::pair{place.file, place.first_byte + plan_.pieces()[piece].first_byte};
   });
-  std::vector<Round> rounds;
-  for (const PlannedPiece* const piece : order) {
-    for (std::uint64_t written = 0; written < piece->bytes;) {
-      if (rounds.empty() || !append(rounds.back(), *piece, written)) { rounds.emplace_back(); }
+  BufferPlan rounds{buffer_bytes_};
+  for (const std::size_t number : order) {
+    const PlannedPiece& piece = plan_.pieces()[number];
+    const FileArray array{place_of(number).file, place_of(number).first_byte, piece.elem_bytes};
+    const auto first = static_cast<std::int64_t>(piece.first_byte / piece.elem_bytes);
+    const auto elems = static_cast<std::int64_t>(piece.bytes / piece.elem_bytes);
+    for (std::int64_t at = 0; at < elems; at += kStagedElems) {
+      const std::int64_t count = std::min(kStagedElems, elems - at);
+      rounds.add({.piece = number,
+                  .elems = {at, count},
+                  .in_runs = piece.cut != nullptr,
+                  .grows = piece.cut == nullptr,
+                  .own = {{first + at, count}, static_cast<std::size_t>(count) * piece.elem_bytes}},
+                 &array);
     }
   }
+  rounds.cut_at_pages();
   return rounds;
 }
 
-// Appends as much of the piece as there is room for, from byte `written` on. Returns false if there
-// is no room.
-bool StagedSource::append(Round& round, const PlannedPiece& piece, std::uint64_t& written) const {
-  if (piece.cut != nullptr) { return append_runs(round, piece, written); }
-  const TensorPlace& place = plan_.layout().places()[piece.tensor];
-  const std::uint64_t chunk = chunk_of(piece);
-  Part part{.piece = &piece,
-            .first_byte = written / chunk * chunk,
-            .unwritten = written % chunk,
-            .file = place.file,
-            .first_in_file = place.first_byte + piece.first_byte + written};
-  const bool end_to_end = !round.empty() && round.back().piece->cut == nullptr &&
-                          part.unwritten == 0 && round.back().file == part.file &&
-                          round.back().end_in_file() == part.first_in_file;
-  const std::size_t used = round.empty() ? 0 : round.back().end();
-  const std::size_t at = end_to_end ? used : place_alike(used + part.unwritten, part.first_in_file);
-  if (at >= buffer_bytes_) { return false; }
-  const std::uint64_t left = piece.bytes - written;
-  const std::uint64_t some = std::min<std::uint64_t>(left, buffer_bytes_ - at);
-  part.at = at - part.unwritten;
-  part.bytes = part.unwritten + some;
-  part.summed_bytes = some == left ? part.bytes : part.bytes / chunk * chunk;
-  if (!piece.whole_chunks) { part.summed_bytes = 0; }
-  written += some;
-  round.push_back(part);
-  return true;
-}
-
-// The same for a piece that lies in several runs in the file. Each of them ends within a buffer or
-// at a chunk.
-bool StagedSource::append_runs(Round& round, const PlannedPiece& piece,
-                               std::uint64_t& written) const {
-  const std::uint64_t chunk = chunk_of(piece);
-  const std::size_t at = round.empty() ? 0 : page_after(round.back().end());
-  if (at + chunk > buffer_bytes_) { return false; }
-  Part part{.piece = &piece, .first_byte = written, .at = at};
-  part.bytes = std::min<std::uint64_t>(piece.bytes - written, (buffer_bytes_ - at) / chunk * chunk);
-  part.summed_bytes = piece.whole_chunks ? part.bytes : 0;
-  written += part.bytes;
-  round.push_back(part);
-  return true;
-}
-
-// Data that is not summed while it is written may be split at any element.
-std::uint64_t StagedSource::chunk_of(const PlannedPiece& piece) const {
-  return piece.whole_chunks ? plan_.layout().tensors()[piece.tensor].chunk_bytes : piece.elem_bytes;
-}
-
-void StagedSource::fill(const Round& parts, std::byte* buffer) {
-  for (const Part& part : parts) {
-    const auto* const from = static_cast<const std::byte*>(part.piece->data) + part.first_byte;
-    if (part.piece->on_host) {
-      std::memcpy(buffer + part.at, from, part.bytes);
+void StagedSource::fill(const BufferRound& round, std::byte* buffer) {
+  for (const BufferPart& part : round.parts) {
+    const PlannedPiece& piece = plan_.pieces()[part.piece];
+    const auto* const from = static_cast<const std::byte*>(piece.data) + first_byte_of(piece, part);
+    if (piece.on_host) {
+      std::memcpy(buffer + part.own.at, from, part.own.bytes);
     } else {
-      world_.device().copy_out(buffer + part.at, from, part.bytes, lane_.get());
+      world_.device().copy_out(buffer + part.own.at, from, part.own.bytes, lane_.get());
     }
   }
   lane_.get().wait();
 }
 
-// Bytes that are contiguous both in the file and in the buffer are written at once.
-void StagedSource::write(const Round& parts, const std::byte* buffer, TensorWriter& writer) {
-  for (std::size_t first = 0; first < parts.size();) {
-    if (const Part& part = parts[first]; part.piece->cut != nullptr) {
-      part.piece->for_each_run(part.first_byte, part.bytes, [&](auto at, auto from, auto bytes) {
-        writer.write(part.piece->tensor, at, {buffer + part.at + from, bytes});
-      });
-      ++first;
-      continue;
-    }
-    const std::byte* const from = buffer + parts[first].at + parts[first].unwritten;
-    std::size_t last = first;
-    while (last + 1 < parts.size() && parts[last + 1].piece->cut == nullptr &&
-           parts[last + 1].at == parts[last].end() && parts[last + 1].unwritten == 0 &&
-           parts[last + 1].file == parts[first].file &&
-           parts[last + 1].first_in_file == parts[last].end_in_file()) {
-      ++last;
-    }
-    writer.write_in_file(
-        parts[first].file, parts[first].first_in_file,
-        {from, static_cast<std::size_t>(parts[last].end_in_file() - parts[first].first_in_file)});
-    first = last + 1;
+void StagedSource::sum(const BufferRound& round, const std::byte* buffer,
+                       TensorWriter& writer) const {
+  for (const BufferPart& part : round.parts) {
+    const PlannedPiece& piece = plan_.pieces()[part.piece];
+    if (!piece.whole_chunks) { continue; }
+    piece.for_each_run(first_byte_of(piece, part), part.own.bytes,
+                       [&](auto first, auto from, auto bytes) {
+                         writer.sum(piece.tensor, first, {buffer + part.own.at + from, bytes});
+                       });
+  }
+}
+
+void StagedSource::write(const BufferRound& round, const std::byte* buffer,
+                         TensorWriter& writer) const {
+  for (const BufferRun& run : round.runs) {
+    if (run.bytes > 0) { writer.write_in_file(run.file, run.first, {buffer + run.at, run.bytes}); }
+  }
+  for (const BufferPart& part : round.parts) {
+    if (!part.in_runs) { continue; }
+    const PlannedPiece& piece = plan_.pieces()[part.piece];
+    piece.for_each_run(first_byte_of(piece, part), part.own.bytes,
+                       [&](auto first, auto from, auto bytes) {
+                         writer.write(piece.tensor, first, {buffer + part.own.at + from, bytes});
+                       });
   }
 }
 

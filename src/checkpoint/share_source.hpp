@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "checkpoint/buffer_plan.hpp"
 #include "checkpoint/save_plan.hpp"
 #include "checkpoint/tensor_writer.hpp"
 #include "engine/model/training_state.hpp"
@@ -64,29 +65,10 @@ class StagedSource final : public ShareSource {
   void write(TensorWriter& writer) override;
 
  private:
-  /// Bytes of a piece in a buffer. Files are cut at pages, sums at chunks: copied bytes begin at a
-  /// chunk, up to one chunk before the bytes to be written.
-  struct Part {
-    const PlannedPiece* piece = nullptr;
-    std::uint64_t first_byte = 0;  // offset in the piece
-    std::size_t bytes = 0;
-    std::size_t at = 0;            // offset in the buffer
-    std::size_t summed_bytes = 0;  // how many of `bytes` are summed, from the first
-    std::size_t unwritten = 0;     // how many of `bytes` are not written, from the first
-    std::size_t file = 0;
-    std::uint64_t first_in_file = 0;  // file offset of the first byte written
-
-    [[nodiscard]] std::size_t end() const { return at + bytes; }
-    [[nodiscard]] std::uint64_t end_in_file() const { return first_in_file + bytes - unwritten; }
-  };
-  using Round = std::vector<Part>;
-  [[nodiscard]] std::vector<Round> rounds() const;
-  [[nodiscard]] bool append(Round& round, const PlannedPiece& piece, std::uint64_t& written) const;
-  [[nodiscard]] bool append_runs(Round& round, const PlannedPiece& piece,
-                                 std::uint64_t& written) const;
-  [[nodiscard]] std::uint64_t chunk_of(const PlannedPiece& piece) const;
-  void fill(const Round& parts, std::byte* buffer);
-  static void write(const Round& parts, const std::byte* buffer, TensorWriter& writer);
+  [[nodiscard]] BufferPlan plan_buffers() const;
+  void fill(const BufferRound& round, std::byte* buffer);
+  void sum(const BufferRound& round, const std::byte* buffer, TensorWriter& writer) const;
+  void write(const BufferRound& round, const std::byte* buffer, TensorWriter& writer) const;
 
   World& world_;
   engine::TrainingState& state_;
