@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 
 #include "engine/model/model.hpp"
+#include "engine/model/state_mover.hpp"
 #include "tessera/base/error.hpp"
 #include "world/host_pool.hpp"
 
@@ -140,150 +140,25 @@ Range share_of_segment(const Model& model, const UnitPlan& unit, std::size_t s) 
   return unit.owned[s].normed ? segment.shard(model.sharding().normed_shard()) : Range{};
 }
 
-constexpr std::int64_t kMostStaged = std::int64_t{1} << 18;  // 1 MiB
-
-/// Sends what one of several ranks has written to the others, in place.
-class HandOn {
- public:
-  explicit HandOn(Model& model)
-      : model_{model}, world_{model.world()}, mark_{model.world().device().make_event()} {
-    if (model.sharding().tensor().size > 1) {
-      along_tensor_.emplace(model.sharding().along_tensor());
+/// This rank's arrays of the segments of a unit that `takes(segment)` chooses, as far as ranks that
+/// keep the same shards hold them alike.
+template <class Takes>
+std::vector<MovedArray> moved_arrays(const Model& model, std::size_t unit, const Takes& takes) {
+  std::vector<MovedArray> moved;
+  const UnitPlan& plan = model.plans()[unit];
+  for (std::size_t s = 0; s < plan.segments(); ++s) {
+    const SegmentLayout& segment = plan.layout.segments()[s];
+    if (!takes(segment)) { continue; }
+    const Range kept = model.sharding().kept(segment);
+    for (const SegmentArray& array : arrays_of(model, unit, s)) {
+      // A shard's bytes are a multiple of 4.
+      const auto elems = static_cast<std::size_t>(in_array(array.kind, kept).elems);
+      const auto words = static_cast<std::int64_t>(elems * bytes_of(array.format) / sizeof(float));
+      moved.push_back({{array.at(kept.first), words, DType::fp32}, array.on_host});
     }
   }
-
-  /// Ranks that keep the same shards have each written one of them.
-  void among_replicas(std::size_t unit) {
-    if (!replicas_) { replicas_.emplace(model_.sharding().replicas()); }
-    const UnitPlan& plan = model_.plans()[unit];
-    Batch batch{"hand on " + plan.name};
-    for (std::size_t s = 0; s < plan.segments(); ++s) {
-      const SegmentLayout& segment = plan.layout.segments()[s];
-      if (segment.shard_elems() == 0) { continue; }
-      for (const SegmentArray& array : arrays_of(model_, unit, s)) {
-        if (array.on_host) {
-          through_device(array, segment);
-        } else {
-          const View all = words(array, model_.sharding().kept(segment));
-          batch.all_gather(part(all, replicas_->communicator.rank()), all);
-        }
-      }
-    }
-    submit(*replicas_, std::move(batch));
-  }
-
-  /// Ranks along `tensor` that all hold a segment: the first one has written it.
-  void along_tensor(std::size_t unit) {
-    const UnitPlan& plan = model_.plans()[unit];
-    for (std::size_t s = 0; s < plan.segments(); ++s) {
-      if (plan.layout.segments()[s].tensor() == TensorKind::own) { continue; }
-      broadcast(*along_tensor_, unit, s);
-    }
-  }
-
-  /// Places along `pipe` that share a unit: the first one has written it.
-  void along_pipe(std::size_t unit) {
-    const UnitPlan& plan = model_.plans()[unit];
-    const Channel sharing = model_.sharding().along_pipe(plan.places);
-    for (std::size_t s = 0; s < plan.segments(); ++s) { broadcast(sharing, unit, s); }
-  }
-
-  /// Parameters kept whole by ranks that each update some shards.
-  void whole_parameters(std::size_t unit) {
-    const UnitPlan& plan = model_.plans()[unit];
-    Batch batch{"gather " + plan.name};
-    for (std::size_t s = 0; s < plan.segments(); ++s) {
-      const View all = model_.units()[unit].parameters().resident(s);
-      const Range kept = model_.sharding().kept(plan.layout.segments()[s]);
-      if (all.elems > 0) { batch.all_gather(all.slice(kept.first, kept.elems), all); }
-    }
-    submit(model_.sharding().gather(), std::move(batch));
-  }
-
- private:
-  // Moved as bytes, whatever their type. A shard's bytes are a multiple of 4.
-  static View words(const SegmentArray& array, const Range& kept) {
-    const auto elems = static_cast<std::size_t>(in_array(array.kind, kept).elems);
-    const auto words = static_cast<std::int64_t>(elems * bytes_of(array.format) / sizeof(float));
-    return {array.at(kept.first), words, DType::fp32};
-  }
-
-  [[nodiscard]] View part(const View& all, int of) const {
-    const std::int64_t elems = all.elems / replicas_->communicator.size();
-    return all.slice(of * elems, elems);
-  }
-
-  void submit(const Channel& channel, Batch batch) {
-    submit_in_order(world_.compute_stream(), channel, std::move(batch), mark_.get());
-  }
-
-  /// Broadcasts from the channel's first rank, in parts of one size: only some of its ranks may
-  /// keep the array in the host pool.
-  void broadcast(const Channel& channel, std::size_t unit, std::size_t s) {
-    const SegmentLayout& segment = model_.plans()[unit].layout.segments()[s];
-    const bool leads = channel.communicator.rank() == 0;
-    for (const SegmentArray& array : arrays_of(model_, unit, s)) {
-      const View all = words(array, model_.sharding().kept(segment));
-      for (std::int64_t at = 0; at < all.elems; at += kMostStaged) {
-        const View some = all.slice(at, std::min(kMostStaged, all.elems - at));
-        const View moved = array.on_host ? View{staging(), some.elems, DType::fp32} : some;
-        const Stream compute = world_.compute_stream();
-        if (array.on_host && leads) {
-          world_.device().copy_in(moved.data, some.data, some.bytes(), compute);
-        }
-        Batch batch{"hand on"};
-        batch.broadcast(moved, 0);
-        submit(channel, std::move(batch));
-        if (!array.on_host) { continue; }
-        if (!leads) { world_.device().copy_out(some.data, moved.data, some.bytes(), compute); }
-        compute.wait();
-      }
-    }
-  }
-
-  // Communicators move device memory.
-  void through_device(const SegmentArray& array, const SegmentLayout& segment) {
-    const View all = words(array, model_.sharding().kept(segment));
-    const int ranks = replicas_->communicator.size();
-    const int rank = replicas_->communicator.rank();
-    const std::int64_t count = std::max<std::int64_t>(kMostStaged / ranks, 1);
-    const std::int64_t end = part(all, 0).elems;
-    for (std::int64_t at = 0; at < end; at += count) {
-      const std::int64_t some = std::min(count, end - at);
-      const View staged{staging(std::max(count * ranks, kMostStaged)), some * ranks, DType::fp32};
-      const View mine = part(all, rank).slice(at, some);
-      const Stream compute = world_.compute_stream();
-      world_.device().copy_in(part(staged, rank).data, mine.data, mine.bytes(), compute);
-      Batch batch{"hand on"};
-      batch.all_gather(part(staged, rank), staged);
-      submit(*replicas_, std::move(batch));
-      for (int other = 0; other < ranks; ++other) {
-        const View to = part(all, other).slice(at, some);
-        if (other != rank) {
-          world_.device().copy_out(to.data, part(staged, other).data, to.bytes(), compute);
-        }
-      }
-      compute.wait();
-    }
-  }
-
-  /// Device memory for data from or to the host pool.
-  void* staging(std::int64_t elems = kMostStaged) {
-    if (!staging_.data()) {
-      staging_ =
-          world_.allocate(Category::workspace, static_cast<std::size_t>(elems) * sizeof(float),
-                          "state of the host pool on its way");
-    }
-    return staging_.data();
-  }
-
-  Model& model_;
-  World& world_;
-  std::optional<Channel> replicas_;
-  std::optional<Channel> along_tensor_;
-  OwnedEvent mark_;
-  Buffer staging_;
-};
+  return moved;
+}
 
 struct RuleName {
   std::string operator()(const AdamW& /*rule*/) const { return "AdamW"; }
@@ -495,12 +370,29 @@ void TrainingState::end_write(const StateCounters& counters) {
   World& world = model_.world();
   const StrategyTraits traits = traits_of(model_.options().strategy);
   const bool divided = traits.parameters != Holding::rank0;
-  HandOn hand_on{model_};
+  StateMover mover{world, model_.sharding()};
   for (std::size_t u = 0; u < units(); ++u) {
-    if (divided && model_.sharding().kept_shards() > 1) { hand_on.among_replicas(u); }
-    if (model_.sharding().tensor().size > 1) { hand_on.along_tensor(u); }
-    if (model_.plans()[u].places.size() > 1) { hand_on.along_pipe(u); }
-    if (traits.parameters != traits.optimizer) { hand_on.whole_parameters(u); }
+    const UnitPlan& plan = model_.plans()[u];
+    if (divided && model_.sharding().kept_shards() > 1) {
+      mover.among_replicas(plan.name, moved_arrays(model_, u, [](const SegmentLayout& segment) {
+                             return segment.shard_elems() > 0;
+                           }));
+    }
+    if (model_.sharding().tensor().size > 1) {
+      mover.along_tensor(moved_arrays(model_, u, [](const SegmentLayout& segment) {
+        return segment.tensor() != TensorKind::own;
+      }));
+    }
+    if (plan.places.size() > 1) {
+      mover.along_pipe(plan.places, moved_arrays(model_, u, [](const auto&) { return true; }));
+    }
+    if (traits.parameters != traits.optimizer) {
+      std::vector<View> parameters;
+      for (std::size_t s = 0; s < plan.segments(); ++s) {
+        parameters.push_back(model_.units()[u].parameters().resident(s));
+      }
+      mover.whole_parameters(plan, parameters);
+    }
   }
   settle(world);
   for (LiveUnit& unit : model_.units()) {

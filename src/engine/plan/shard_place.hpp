@@ -33,6 +33,8 @@ class ShardPlace {
   [[nodiscard]] TensorRank tensor() const noexcept { return tensor_; }
   /// The place along `pipe`.
   [[nodiscard]] int pipe() const noexcept { return pipe_; }
+  /// The number of places along `pipe`.
+  [[nodiscard]] int pipes() const noexcept { return pipes_; }
   /// Whether places along `pipe` have different units.
   [[nodiscard]] bool in_stages() const noexcept { return pipes_ > 1; }
   /// The number of squared norms that add up to a step's: one for each rank of the mesh.
