@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <span>
 
+#include "checkpoint/checksum.hpp"
 #include "checkpoint/load_source.hpp"
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/sum_table.hpp"
 #include "tessera/shard/ranges.hpp"
 
 namespace tessera {

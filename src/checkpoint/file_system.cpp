@@ -13,7 +13,6 @@
 
 #include "base/machine.hpp"
 #include "checkpoint/file_pages.hpp"
-#include "checkpoint/file_transfer.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {

@@ -9,6 +9,7 @@
 
 #include "base/enumerator.hpp"
 #include "base/kept_path.hpp"
+#include "checkpoint/checksum.hpp"
 #include "checkpoint/collective_failure.hpp"
 #include "checkpoint/load_plan.hpp"
 #include "checkpoint/load_source.hpp"
@@ -16,7 +17,6 @@
 #include "checkpoint/longest_wait.hpp"
 #include "checkpoint/manifest_state.hpp"
 #include "checkpoint/share_loader.hpp"
-#include "checkpoint/sum_table.hpp"
 #include "engine/model/training_state.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/checksum.hpp"
 #include "checkpoint/load_source.hpp"
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/sum_table.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
 #include "tessera/world/world.hpp"
 

@@ -10,7 +10,6 @@
 #include <system_error>
 
 #include "checkpoint/file_pages.hpp"
-#include "checkpoint/file_transfer.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {

@@ -127,4 +127,11 @@ SaveTexts Saver::texts() const {
   return {std::move(manifest), provenance_of(model_, options_.save.command)};
 }
 
+SaveReport save(ShardedModel& model, const std::filesystem::path& folder,
+                const CheckpointExtras& extras, const SaveOptions& options) {
+  Saver saver{model, {.folder = folder, .save = options}};
+  saver.begin(extras);
+  return saver.newest();
+}
+
 }  // namespace tessera

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "checkpoint/buffer_plan.hpp"
+#include "checkpoint/checksum.hpp"
 #include "checkpoint/file_pages.hpp"
 #include "checkpoint/file_runs.hpp"
 #include "checkpoint/load_plan.hpp"
 #include "checkpoint/load_source.hpp"
 #include "checkpoint/read_ahead.hpp"
-#include "checkpoint/sum_table.hpp"
 #include "engine/model/training_state.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/world/world.hpp"

@@ -8,9 +8,9 @@
 #include <span>
 #include <string>
 
+#include "checkpoint/checksum.hpp"
 #include "checkpoint/file_system.hpp"
 #include "checkpoint/layout.hpp"
-#include "checkpoint/sum_table.hpp"
 
 namespace tessera {
 

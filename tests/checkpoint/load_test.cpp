@@ -15,7 +15,6 @@
 #include "checkpoint/load_source.hpp"
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/share_loader.hpp"
-#include "checkpoint/sum_table.hpp"
 #include "checkpoint/toy_job.hpp"
 #include "engine/model/training_state.hpp"
 #include "support/temporary_folder.hpp"
