@@ -26,6 +26,7 @@ constexpr std::size_t kMostAddresses = 64;
 constexpr std::size_t kMostProblemBytes = 4096;
 constexpr int kMeetingTag = 0;
 constexpr std::chrono::microseconds kPause{100};
+
 /// What rank 0 sends the others.
 struct Note {
   std::string problem = {};  ///< why rank 0 does not listen; empty if it does
@@ -136,8 +137,7 @@ std::string hear(MpiProcess& process, std::chrono::milliseconds patience) {
   if (done_within(process, requests, patience)) { return note; }
   throw CommError{
       fmt::format("rank {} waited {} ms for rank 0 to begin the run and say where the ranks meet; "
-                  "every process "
-                  "must call run() as often as the others",
+                  "every process must call run() as often as the others",
                   process.rank(), patience.count())};
 }
 
