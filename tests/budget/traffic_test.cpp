@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "support/groups.hpp"
 #include "support/traced_toy.hpp"
@@ -45,17 +48,45 @@ TEST_P(TrafficOf, DdpAllReducesEveryGradientOnceInBuckets) {
   }
 }
 
+/// The labels of what rank 0 submitted, in order.
+std::vector<std::string> batches_of(const Traced& t) {
+  std::vector<std::string> batches;
+  for (const trace::Record& record : t.records.front()) {
+    const bool follows = !batches.empty() && batches.back() == record.unit;
+    if (record.kind == trace::Kind::collective && !follows) { batches.push_back(record.unit); }
+  }
+  return batches;
+}
+
 TEST_P(TrafficOf, DdpSendsABucketWhenItIsFull) {
   ToyRun run = run_of(GetParam(), Strategy::ddp);
   run.options.tuning.first_bucket_bytes = 1;
   run.options.bucket_bytes = 1;
+  const std::vector<std::string> one_by_one = {"reduce head",    "reduce block.2", "reduce block.1",
+                                               "reduce block.0", "reduce root",    "step"};
+  EXPECT_EQ(batches_of(trace_last_step(run)), one_by_one);
+}
+
+// Each step begins with a small bucket, so that communication starts early.
+TEST_P(TrafficOf, DdpFillsLaterBucketsFurtherThanTheFirstOfAStep) {
+  ToyRun run = run_of(GetParam(), Strategy::ddp);
+  run.toy.tied_head = false;
   const Traced t = trace_last_step(run);
-  std::vector<std::string> batches;
-  for (const trace::Record& record : t.records.front()) {
-    if (record.kind == trace::Kind::collective) { batches.push_back(record.unit); }
+  run.options.tuning.first_bucket_bytes = 1;
+  run.options.bucket_bytes = 2 * t.blocks_gradients / static_cast<std::size_t>(t.blocks);
+  EXPECT_EQ(batches_of(trace_last_step(run)),
+            (std::vector<std::string>{"reduce block.2", "reduce block.1 block.0", "reduce root",
+                                      "step"}));
+}
+
+TEST_P(TrafficOf, OtherStrategiesReduceEachUnitAlone) {
+  for (const Strategy strategy :
+       {Strategy::dp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
+    const Traced t = trace_last_step(run_of(GetParam(), strategy));
+    const auto reductions = std::ranges::count_if(
+        batches_of(t), [](const std::string& batch) { return batch.starts_with("reduce "); });
+    EXPECT_EQ(reductions, t.units) << to_string(strategy);
   }
-  EXPECT_EQ(batches, (std::vector<std::string>{"reduce head", "reduce block.2", "reduce block.1",
-                                               "reduce block.0", "reduce root", "step"}));
 }
 
 TEST_P(TrafficOf, ZeroOneAndTwoReduceScatterGradientsAndGatherParametersOnce) {
