@@ -97,6 +97,9 @@ TEST(OptionRules, ANumberThatIsNoEnumeratorIsNamed) {
     EXPECT_THAT(with(&ModelOptions::accumulate_mode, number), HasSubstr("`accumulate_mode` is"));
     EXPECT_THAT(with(&ModelOptions::offload, number), HasSubstr("`offload` is"));
     EXPECT_THAT(with(&ModelOptions::checks, number), HasSubstr("`checks` is"));
+    const ModelOptions scaled{.loss_scaling = {.mode = static_cast<LossScaleMode>(number)}};
+    EXPECT_THAT(refusal<ContractError>([&] { validate(scaled, 6); }),
+                HasSubstr("`loss_scaling.mode` is"));
     const auto optimizer = [&](auto member) {
       OptimizerOptions update;
       using Enum = std::remove_reference_t<decltype(update.*member)>;
@@ -158,6 +161,7 @@ TEST(OptionRules, ValidOptionsAreAccepted) {
       {.strategy = Strategy::hybrid, .shard_group = 3},
       {.strategy = kZero3, .reshard = Reshard::after_backward, .tuning = {.prefetch_backward = 0}},
       for_inference({.strategy = kZero3, .persist_elems = 7}),
+      for_inference({.strategy = kZero3, .mesh = {{"shard", 6}}}),
   };
   for (const ModelOptions& options : table) { EXPECT_EQ(text_of(options), ""); }
 }
