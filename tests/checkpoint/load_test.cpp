@@ -587,6 +587,8 @@ TEST(Save, ProvenanceSaysWhoWroteIt) {
     const auto said = nlohmann::json::parse(bytes_of_file(path / "provenance.json"));
     EXPECT_EQ(said.at("ranks"), 4);
     EXPECT_EQ(said.at("strategy"), "zero1");
+    EXPECT_EQ(said.at("accumulate"), 1) << "a number";
+    EXPECT_EQ(said.at("accumulate_mode"), "deferred") << "what automatic stands for";
     EXPECT_EQ(said.at("command"), "a \xef\xbf\xbd b");
     EXPECT_EQ(said.at("date").get<std::string>().size(), 20U);
   });
