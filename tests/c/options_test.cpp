@@ -197,6 +197,13 @@ TEST(COptions, OfAWorldMatchTheLibrarys) {
   EXPECT_FALSE(read.nccl.windows);
 }
 
+TEST(COptions, OfAnOptimizerReachItsLastFormatOfMoments) {
+  tessera_optimizer_options options;
+  EXPECT_DONE(tessera_optimizer_options_init(&options, sizeof options, TESSERA_ADAMW));
+  options.moments = TESSERA_MOMENTS_INT8;
+  EXPECT_EQ(optimizer_choice(kCall, &options).options.moments, MomentFormat::int8);
+}
+
 TEST(COptions, OfAnOlderProgramUseDefaultsForNewMembers) {
   const Grown defaults{sizeof(Grown), 1, 2};
   const Grown older{offsetof(Grown, late), 10, 77};
