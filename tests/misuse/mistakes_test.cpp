@@ -511,6 +511,8 @@ TEST(CheckedTraining, HasTheSameBits) {
   runs.push_back(
       {.options = {.strategy = Strategy::ddp, .offload = Offload::optimizer}, .ranks = 2});
   runs.push_back({.options = {.strategy = Strategy::zero2, .offload = Offload::state}, .ranks = 2});
+  runs.push_back(  // a unit waits in its bucket until the next one fills it
+      {.options = {.strategy = Strategy::ddp, .tuning = {.first_bucket_bytes = 600}}, .ranks = 2});
   for (ToyRun& run : runs) {
     SCOPED_TRACE(strategy_name(run.options.strategy));
     const ToyOutcome plain = run_toy(run);
