@@ -164,6 +164,13 @@ TEST_F(Config, AWrittenFileRunsAsTheCommandLineDid) {
       << "the command line counts more";
 }
 
+TEST_F(Config, ASwitchThatIsFalseIsNotGiven) {
+  write_file(path("run.toml"), "graph = false\ndeterministic = true\n");
+  const tools::Settings settings = settings_of({"train", "--config", path("run.toml")});
+  EXPECT_FALSE(settings.graph);
+  EXPECT_THAT(settings.given, ElementsAre("--deterministic", "--config"));
+}
+
 TEST_F(Config, OneFileServesTheRunAndItsPlan) {
   (void)written(small("train", {"--steps", "3", "--log", path("log"), "--trace", path("trace"),
                                 "--report", path("page")}));

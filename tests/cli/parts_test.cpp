@@ -9,8 +9,13 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
+#include <vector>
 
+#include "engine/rules/option_list.hpp"
 #include "support/temporary_folder.hpp"
 #include "tessera/base/error.hpp"
 #include "tools/common/table.hpp"
@@ -513,11 +518,61 @@ TEST(OptionTest, FieldsOfTheLibraryAreTheOptionsThatSetThem) {
       {"rank 1: persist_elems is 3", "rank 1: --persist is 3"},
       {"set `offload` to none, offload it", "set --offload to none, offload it"},
       {"leave `max_skips` alone: max_skips.", "leave --max-skips alone: --max-skips."},
+      {"`loss_scaling.initial` is 0", "--loss-scale is 0"},
+      {"`tuning.spared_multiprocessors` is 7", "--spare-multiprocessors is 7"},
+      {"`products` is p", "--products is p"},
       {"/home/top_p/x.txt, a_top_p, top_p.txt, 'top_p'",
        "/home/top_p/x.txt, a_top_p, top_p.txt, 'top_p'"},
       {"", ""},
   };
   for (const auto& [message, said] : table) { EXPECT_EQ(with_options_for_fields(message), said); }
+}
+
+Settings train_with(std::vector<const char*> words) {
+  words.insert(words.begin(), "train");
+  return parse_command_line(words).settings;
+}
+
+TEST(OptionTest, OptionsOfTheModelSetTheMemberThatTheyName) {
+  const std::vector<std::pair<const char*, const char*>> table = {
+      {"--shard-group", "7"},       {"--precision", "bf16"},
+      {"--accumulate", "7"},        {"--master-weights", "remainder"},
+      {"--gradient-dtype", "bf16"}, {"--reduce-dtype", "bf16"},
+      {"--loss-scale", "off"},      {"--max-skips", "7"},
+      {"--prefetch", "7"},          {"--reshard", "after-backward"},
+      {"--persist", "7"},           {"--accumulate-mode", "every"},
+      {"--offload", "state"},       {"--offload-keep", "0.5"},
+      {"--prefetch-backward", "7"},
+  };
+  const ModelOptions plain = train_with({}).sharded;
+  for (const auto& [option, value] : table) {
+    const ModelOptions options = train_with({option, value}).sharded;
+    std::vector<std::string_view> changed;
+    engine::for_each_model_option([&](const auto& one) {
+      if (one.of(options) != one.of(plain)) { changed.push_back(one.name); }
+    });
+    EXPECT_THAT(changed, testing::ElementsAre(field_of(option))) << option;
+  }
+}
+
+TEST(OptionTest, OptionsOfTheWorldSetTheirMembers) {
+  const WorldOptions numbers =
+      train_with({"--threads", "2", "--host-threads", "3", "--nccl-min-ctas", "4",
+                  "--nccl-max-ctas", "5", "--spare-multiprocessors", "6", "--budget", "7"})
+          .world;
+  EXPECT_EQ(numbers.threads, 2);
+  EXPECT_EQ(numbers.host_threads, 3);
+  EXPECT_EQ(numbers.nccl.min_ctas, 4);
+  EXPECT_EQ(numbers.nccl.max_ctas, 5);
+  EXPECT_EQ(numbers.tuning.spared_multiprocessors, 6);
+  EXPECT_EQ(numbers.budget_bytes, 7U);
+  const auto switched = [](const char* option) {
+    const WorldOptions world = train_with({option}).world;
+    return std::tuple{world.deterministic, world.nccl.windows, world.nondeterministic_attention};
+  };
+  EXPECT_EQ(switched("--deterministic"), std::tuple(true, false, false));
+  EXPECT_EQ(switched("--nccl-windows"), std::tuple(false, true, false));
+  EXPECT_EQ(switched("--nondeterministic-attention"), std::tuple(false, false, true));
 }
 
 /// The options of each rank, if rank r is started with the r-th of `commands`.
@@ -563,6 +618,7 @@ TEST(JobOptionsTest, ComparesValuesNotSpelling) {
   EXPECT_NO_THROW(check_same_options(
       options_of({{"train", "--lr", "3e-4", "--strategy", "fsdp", "--log", "a", "--threads", "1"},
                   {"train", "--lr", "0.0003", "--strategy", "zero3", "--budget", "1GiB"}})));
+  EXPECT_THROW(check_same_options(options_of({{"train", "--no-shuffle"}, {"train"}})), ConfigError);
 }
 
 TEST(JobOptionsTest, EverySharedOptionIsCompared) {
