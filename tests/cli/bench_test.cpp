@@ -228,6 +228,9 @@ TEST_F(BenchCommand, RefusesUnknownNames) {
   refused({"bench", "step", "--strategies", "zero9"}, "--strategies");
   refused({"bench", "step", "--precision", "fp64"}, "use fp32, bf16, fp16");
   refused({"bench", "step", "--precision", "bf16", "--features"}, "leave out --precision");
+  refused({"bench", "step", "--strategies", "ddp", "--prefetch", "2"}, "--prefetch");
+  refused({"bench", "machine", "--from", "old.json", "--widest", "64"},
+          "--widest has no effect with --from");
   refused({"bench", "adamw", "--json", "/nowhere/out.json"}, "--json");
 }
 

@@ -56,11 +56,13 @@ TEST_F(Compare, JsonHasTheContractsFieldsAndEqualLosses) {
 
 TEST_F(Compare, SixteenBitsAreBitIdenticalUnderEveryStrategyAndUseThePlannedMemory) {
   for (const std::string precision : {"bf16", "fp16"}) {
-    const Outcome outcome = tessera(small("compare", {"--steps", "3", "--precision", precision,
-                                                      "--dropout", "0.1", "--json", path("o")}));
+    const Outcome outcome =
+        tessera(small("compare", {"--steps", "3", "--precision", precision, "--reduce-dtype",
+                                  "bf16", "--dropout", "0.1", "--json", path("o")}));
     const nlohmann::json json = compared(outcome, path("o"));
     EXPECT_EQ(json.at("precision").get<std::string>(), precision);
     EXPECT_EQ(json.at("gradient_dtype"), "fp32");
+    EXPECT_EQ(json.at("reduce_dtype"), "bf16");
     EXPECT_EQ(json.at("max_skips"), 25);
     EXPECT_EQ(json.at("dropout"), 0.1) << "not fp32's neighbour of it";
     const auto scaling = json.at("loss_scaling").get<std::string>();

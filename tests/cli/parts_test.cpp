@@ -23,6 +23,7 @@
 #include "tools/options/command_line.hpp"
 #include "tools/options/job_options.hpp"
 #include "tools/options/library_options.hpp"
+#include "tools/options/optimizer.hpp"
 #include "tools/options/option_table.hpp"
 #include "tools/options/option_values.hpp"
 #include "tools/options/option_words.hpp"
@@ -521,6 +522,7 @@ TEST(OptionTest, FieldsOfTheLibraryAreTheOptionsThatSetThem) {
       {"`loss_scaling.initial` is 0", "--loss-scale is 0"},
       {"`tuning.spared_multiprocessors` is 7", "--spare-multiprocessors is 7"},
       {"`products` is p", "--products is p"},
+      {"set `convert_moments`", "set --resume-moments convert"},
       {"/home/top_p/x.txt, a_top_p, top_p.txt, 'top_p'",
        "/home/top_p/x.txt, a_top_p, top_p.txt, 'top_p'"},
       {"", ""},
@@ -573,6 +575,10 @@ TEST(OptionTest, OptionsOfTheWorldSetTheirMembers) {
   EXPECT_EQ(switched("--deterministic"), std::tuple(true, false, false));
   EXPECT_EQ(switched("--nccl-windows"), std::tuple(false, true, false));
   EXPECT_EQ(switched("--nondeterministic-attention"), std::tuple(false, false, true));
+}
+
+TEST(OptionTest, TheRunsSeedIsThatOfRoundingToo) {
+  EXPECT_EQ(optimizer_options(train_with({"--seed", "7"})).rounding_seed, 7U);
 }
 
 /// The options of each rank, if rank r is started with the r-th of `commands`.
