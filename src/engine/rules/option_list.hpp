@@ -56,8 +56,8 @@ constexpr ModelOption<Path...> option(std::string_view name, Needs needs = Needs
   return {{}, name, needs};
 }
 
-/// All options of a model, in the order of the struct. Whoever goes through them reads this list:
-/// the rules, the comparison between ranks, and what a checkpoint says of the job that wrote it.
+/// All options of a model, in the order of the struct. The rules, the comparison between ranks, and
+/// what a checkpoint says of the job that wrote it go through this list.
 inline constexpr std::tuple kModelOptions{
     option<&ModelOptions::strategy>("strategy"),
     option<&ModelOptions::shard_group>("shard_group"),
