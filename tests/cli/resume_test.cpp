@@ -360,10 +360,13 @@ TEST_F(Resume, PrecisionChangesIfItIsTyped) {
   const auto whole = log("a.log");
   const Words half = {"--checkpoint", path("b"),     "--lr-schedule", "constant",
                       "--log",        path("b.log"), "--resume"};
-  const Outcome outcome = trained(half + Words{"--steps", "6", "--precision", "fp16"});
+  const Outcome outcome =
+      trained(half + Words{"--steps", "6", "--precision", "fp16", "--reduce-dtype", "bf16"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_THAT(outcome.err,
-              HasSubstr("note: --precision fp16 from now on, --precision fp32 before"));
+  EXPECT_THAT(
+      outcome.err,
+      AllOf(HasSubstr("note: --precision fp16 from now on, --precision fp32 before"),
+            HasSubstr("note: --reduce-dtype bf16 from now on, --reduce-dtype fp32 before")));
   const auto lines = log("b.log");
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_NE(lines[0].at("loss"), whole[4].at("loss"));
@@ -371,7 +374,8 @@ TEST_F(Resume, PrecisionChangesIfItIsTyped) {
   const double bound = chain_error(24, DType::fp16);
   EXPECT_NEAR(lines[0].at("loss").get<double>(), whole[4].at("loss").get<double>(), bound);
   refused(half + Words{"--steps", "8"}, {"was trained with --precision fp16"});
-  const Outcome back = trained(half + Words{"--steps", "8", "--precision", "fp32"});
+  const Outcome back =
+      trained(half + Words{"--steps", "8", "--precision", "fp32", "--reduce-dtype", "fp32"});
   EXPECT_EQ(back.status, 0) << back.err;
   EXPECT_THAT(back.err, HasSubstr("note: --precision fp32 from now on"));
 }
