@@ -44,7 +44,6 @@ class GradientPool {
  private:
   [[nodiscard]] std::size_t kept_bytes(const UnitPlan& plan) const;
   void make_host(const ModelOptions& options, const Sharding& group);
-  [[nodiscard]] BucketSizes bucket_sizes(const ModelOptions& options) const;
 
   World& world_;
   const UnitPlans& plans_;
