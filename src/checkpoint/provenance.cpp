@@ -5,30 +5,48 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <type_traits>
+#include <vector>
 
 #include "engine/rules/option_list.hpp"
 
 namespace tessera {
 
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class Value>
+Json json_of(const Value& value) {
+  const std::string text = engine::text_of(value);
+  // A float has the digits of its text.
+  return std::is_arithmetic_v<Value> ? Json::parse(text) : Json(text);
+}
+template <class Value>
+Json json_of(const std::optional<Value>& value) {
+  return value ? json_of(*value) : Json();
+}
+Json json_of(const std::vector<MeshDim>& mesh) {
+  Json dims = Json::array();
+  for (const MeshDim& dim : mesh) { dims.push_back({{"name", dim.name}, {"size", dim.size}}); }
+  return dims;
+}
+
+}  // namespace
+
 std::string provenance_of(ShardedModel& model, const std::string& command) {
   World& world = model.world();
   const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
-  nlohmann::ordered_json document = {
-      {"tessera", TESSERA_VERSION},
-      {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))},
-      {"command", command},
-      {"ranks", world.size()},
-      {"device", world.device().name()},
-      {"comm", world.gather_channel().communicator.name()}};
+  Json document = {{"tessera", TESSERA_VERSION},
+                   {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))},
+                   {"command", command},
+                   {"ranks", world.size()},
+                   {"device", world.device().name()},
+                   {"comm", world.gather_channel().communicator.name()}};
   engine::for_each_model_option(
       [&, options = engine::settled(model.options())](const auto& option) {
-        const auto& value = option.of(options);
-        if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(value)>>) {
-          document[std::string{option.name}] = value;
-        } else {
-          document[std::string{option.name}] = engine::text_of(value);
-        }
+        document[std::string{option.name}] = json_of(option.of(options));
       });
   // A command line may contain any bytes.
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

@@ -580,7 +580,9 @@ TEST(Save, DividesWeightsAndStateIntoFiles) {
 
 TEST(Save, ProvenanceSaysWhoWroteIt) {
   const TemporaryFolder folder;
-  run_job(ToyJob{}.under(Strategy::zero1), [&](World& world, ToyTrainer& trainer) {
+  ToyJob job = ToyJob{}.under(Strategy::zero1);
+  job.options.mesh = {{"replicate", 2}, {"shard", 2}};
+  run_job(job, [&](World& world, ToyTrainer& trainer) {
     const std::filesystem::path path =
         save(trainer.model(), folder / "run", {}, {.command = "a \xff b"});
     if (world.rank() != 0) { return; }
@@ -588,6 +590,8 @@ TEST(Save, ProvenanceSaysWhoWroteIt) {
     EXPECT_EQ(said.at("ranks"), 4);
     EXPECT_EQ(said.at("strategy"), "zero1");
     EXPECT_EQ(said.at("accumulate"), 1) << "a number";
+    EXPECT_EQ(said.at("tuning.prefetch_backward"), 1) << "a number";
+    EXPECT_EQ(said.at("mesh").at(1), (nlohmann::json{{"name", "shard"}, {"size", 2}}));
     EXPECT_EQ(said.at("accumulate_mode"), "deferred") << "what automatic stands for";
     EXPECT_EQ(said.at("command"), "a \xef\xbf\xbd b");
     EXPECT_EQ(said.at("date").get<std::string>().size(), 20U);
