@@ -118,9 +118,12 @@ TEST(ConfigFile, WritesNumbersBareAndAllElseInQuotes) {
     EXPECT_THAT(tools::config_text("train", settings_of({"train", "--lr", number})),
                 HasSubstr("\nlr = " + std::string{number} + "\n"));
   }
-  for (const char* const name : {"1.2.3", "e", "+1", "1.", "007", ".5", "-", "1e"}) {
+  const std::string digits(200'000, '1');
+  for (const std::string& name :
+       {std::string{"1.2.3"}, std::string{"e"}, std::string{"+1"}, std::string{"1."},
+        std::string{"007"}, std::string{".5"}, std::string{"-"}, std::string{"1e"}, digits}) {
     EXPECT_THAT(tools::config_text("train", settings_of({"train", "--data", name})),
-                HasSubstr("\ndata = \"" + std::string{name} + "\"\n"));
+                HasSubstr("\ndata = \"" + name + "\"\n"));
   }
 }
 

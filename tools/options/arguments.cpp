@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <utility>
 
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
@@ -67,6 +66,7 @@ std::string wrapped(std::string_view text, std::size_t width, std::size_t indent
   std::string out;
   while (text.size() > width) {
     const std::size_t blank = text.rfind(' ', width);
+    if (blank == std::string_view::npos) { break; }
     out += fmt::format("{}\n{:{}}", text.substr(0, blank), "", indent);
     text.remove_prefix(blank + 1);
   }

@@ -68,10 +68,12 @@ ConfigEntry entry_in(std::string_view line) {
   }
 }
 
-/// Whether TOML reads `text` as a number.
+/// Whether TOML reads `text` as a number. Longer ones are texts: std::regex recurses for each
+/// character.
 bool is_number(const std::string& text) {
+  constexpr std::size_t most = 40;
   static const std::regex number{R"(-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[-+]?[0-9]+)?)"};
-  return std::regex_match(text, number);
+  return text.size() <= most && std::regex_match(text, number);
 }
 
 /// A value as such a file has it.

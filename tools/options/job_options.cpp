@@ -8,7 +8,6 @@
 #include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string_view>
 #include <utility>
 
