@@ -13,8 +13,12 @@
 namespace tessera::c {
 namespace {
 
-/// Calls `visit(name, member in C, member in C++)` for every option that the structs share, with
-/// the last enumerator that C may give as a fourth argument. The texts of errors quote the name.
+/// An enumeration that C has as a flag.
+struct Flag {};
+
+/// Calls `visit(name, member in C, member in C++)` for every option that both structs have. An
+/// enumeration has a fourth argument: the last enumerator that C may give, or Flag. The texts of
+/// errors quote the name.
 template <class InC, class Visit>
 void for_each_option(InC& c, WorldOptions& with, const Visit& visit) {
   visit("device", c.device, with.device, DeviceKind::cuda);
@@ -43,8 +47,8 @@ void for_each_option(InC& c, ModelOptions& with, const Visit& visit) {
   visit("compute", c.compute, with.compute);
   visit("accumulate", c.accumulate, with.accumulate);
   visit("checks", c.checks, with.checks, Checks::memory);
-  visit("inference", c.inference, with.purpose);
-  visit("remainders", c.remainders, with.master_weights);
+  visit("inference", c.inference, with.purpose, Flag{});
+  visit("remainders", c.remainders, with.master_weights, Flag{});
   visit("gradient", c.gradient, with.gradient);
   visit("reduce", c.reduce, with.reduce);
   visit("loss_scaling", c.loss_scaling, with.loss_scaling.mode, LossScaleMode::fixed);
@@ -71,7 +75,7 @@ template <class InC, class Visit>
 void for_each_option(InC& c, OptimizerOptions& with, const Visit& visit) {
   visit("clip_norm", c.clip_norm, with.clip_norm);
   visit("moments", c.moments, with.moments, MomentFormat::int8);
-  visit("round_stochastically", c.round_stochastically, with.rounding);
+  visit("round_stochastically", c.round_stochastically, with.rounding, Flag{});
   visit("rounding_seed", c.rounding_seed, with.rounding_seed);
 }
 
@@ -97,7 +101,7 @@ struct Write {
   }
 };
 
-/// Reads an option of C. An enumeration without a last enumerator has two values: it is a flag.
+/// Reads an option of C.
 struct Read {
   Call call;
 
@@ -105,15 +109,20 @@ struct Read {
   void operator()(const char* name, std::int32_t c, Enum& value, Enum last) const {
     value = enumerator(call, name, c, last);
   }
+  template <class Enum>
+  void operator()(const char* name, std::int32_t c, Enum& value, Flag /*two values*/) const {
+    value = static_cast<Enum>(flag(call, name, c));
+  }
   template <class InC, class Value>
   void operator()(const char* name, InC c, Value& value) const {
     if constexpr (std::is_same_v<Value, DType>) {
       value = dtype_of(call, name, c);
-    } else if constexpr (std::is_enum_v<Value> || std::is_same_v<Value, bool>) {
-      value = static_cast<Value>(flag(call, name, c));
+    } else if constexpr (std::is_same_v<Value, bool>) {
+      value = flag(call, name, c);
     } else if constexpr (std::is_same_v<Value, std::string>) {
       value = c == nullptr ? "" : c;
     } else {
+      static_assert(!std::is_enum_v<Value>);
       value = Value{c};
     }
   }
