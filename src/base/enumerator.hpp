@@ -12,8 +12,8 @@ namespace detail {
 [[noreturn]] void refuse_enumerator(std::string_view name, std::int64_t value, std::int64_t last);
 }  // namespace detail
 
-/// The last enumerator of a type, whose enumerators count from 0. Defined for the types of options
-/// beside the list of a struct's options.
+/// The last enumerator of a type, whose enumerators count from 0. The list of a struct's options
+/// defines it for their types.
 template <class Enum>
 inline constexpr Enum kLast = Enum::kNotDefined;
 

@@ -16,13 +16,14 @@ bool reduces_in_slots(const ModelOptions& options) {
   return traits_of(options.strategy).gradients == Holding::sharded;
 }
 
-/// Whether finished units are all-reduced together: if they stay in place and travel in their own
-/// dtype.
-bool reduces_in_buckets(const UnitPlans& plans, const ModelOptions& options) {
+/// Finished units are all-reduced together if they stay in place and travel in their own dtype.
+BucketSizes bucket_sizes(const UnitPlans& plans, const ModelOptions& options) {
   const bool in_place = !reduces_in_slots(options);
   const bool narrows =
       std::ranges::any_of(plans, [](const UnitPlan& plan) { return plan.wire_bytes() > 0; });
-  return in_place && traits_of(options.strategy).optimizer == Holding::replicated && !narrows;
+  const bool all_reduces = traits_of(options.strategy).optimizer == Holding::replicated;
+  if (!in_place || !all_reduces || narrows) { return {}; }
+  return {options.tuning.first_bucket_bytes, options.bucket_bytes};
 }
 
 }  // namespace
@@ -34,9 +35,8 @@ GradientPool::GradientPool(World& world, const UnitPlans& plans, Journal& journa
       traits_{traits_of(options.strategy)},
       in_slots_{reduces_in_slots(options)},
       borrows_{traits_.gradients == Holding::rank0 && world.rank() != 0},
-      sizes_{options.tuning.first_bucket_bytes, options.bucket_bytes},
       lane_{world, group},
-      bucket_{journal, lane_, reduces_in_buckets(plans, options) ? &sizes_ : nullptr} {
+      bucket_{journal, lane_, bucket_sizes(plans, options)} {
   const SlotPlan wire = SlotPlan::make(plans, /*shared_slots=*/1, &UnitPlan::wire_bytes);
   wire_ = Arena{
       world.allocate(Category::reduce, wire.bytes(), "gradients on the wire", BufferUse::parts)};

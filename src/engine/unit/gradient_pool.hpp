@@ -50,7 +50,6 @@ class GradientPool {
   StrategyTraits traits_;
   bool in_slots_;
   bool borrows_;  // from rank 0
-  BucketSizes sizes_;
   ReduceLane lane_;
   ReduceBucket bucket_;
   Arena kept_;   // gradients that stay, whole or sharded

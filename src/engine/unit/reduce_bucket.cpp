@@ -5,11 +5,8 @@
 
 namespace tessera::engine {
 
-ReduceBucket::ReduceBucket(Journal& journal, ReduceLane& lane, const BucketSizes* sizes)
-    : journal_{journal},
-      lane_{lane},
-      sizes_{sizes != nullptr ? *sizes : BucketSizes{}},
-      full_at_{sizes_.first} {}
+ReduceBucket::ReduceBucket(Journal& journal, ReduceLane& lane, BucketSizes sizes)
+    : journal_{journal}, lane_{lane}, sizes_{sizes}, full_at_{sizes.first} {}
 
 void ReduceBucket::add(GradientHome& gradients) {
   journal_.issue("reduce", gradients.unit_name());

@@ -9,7 +9,7 @@
 
 namespace tessera::engine {
 
-/// How many bytes of finished units are all-reduced together.
+/// How many bytes of finished units are all-reduced together: 0 where each is reduced alone.
 struct BucketSizes {
   std::size_t first = 0;
   std::size_t next = 0;
@@ -22,8 +22,8 @@ struct BucketSizes {
 /// Time:    everything enqueues.
 class ReduceBucket {
  public:
-  /// `sizes`: null if each unit is reduced alone. Everything outlives it.
-  ReduceBucket(Journal& journal, ReduceLane& lane, const BucketSizes* sizes);
+  /// `journal` and `lane` outlive it.
+  ReduceBucket(Journal& journal, ReduceLane& lane, BucketSizes sizes);
 
   void begin_step() noexcept { full_at_ = sizes_.first; }
   /// The gradients are complete on the compute stream. They wait until the bucket is full.
