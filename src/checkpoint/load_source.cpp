@@ -13,6 +13,7 @@
 #include "base/kept_path.hpp"
 #include "checkpoint/file_check.hpp"
 #include "checkpoint/joined_parts.hpp"
+#include "checkpoint/rank_reads.hpp"
 #include "checkpoint/readable_file.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "checkpoint/weights_index.hpp"
@@ -30,12 +31,11 @@ class CheckpointSource final : public LoadSource {
   [[nodiscard]] const Manifest& manifest() const noexcept override { return reader_.manifest(); }
   void check_files(const Contents& contents) override { reader_.check_files(contents); }
   void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
-    files_.at(reader_.folder() / file)->read_at(first, out);
+    RankReads{reader_}.read(file, first, out);
   }
 
  private:
   CheckpointReader reader_;
-  ReadableFiles files_;
 };
 
 /// The parts of one checkpoint, in folders beside each other.

@@ -81,6 +81,7 @@ std::string CheckpointReader::provenance() const {
 
 void CheckpointReader::read(const ManifestTensor& tensor, std::int64_t first,
                             std::span<float> out) const {
+  require_own(tensor);
   const std::int64_t elems = tensor.shape.elems();
   expects(first >= 0 && first <= elems && std::ssize(out) <= elems - first,
           "CheckpointReader: the elements are outside the tensor");
@@ -96,17 +97,31 @@ void CheckpointReader::read(const ManifestTensor& tensor, std::int64_t first,
 
 void CheckpointReader::read_bytes(const ManifestTensor& tensor, std::uint64_t first,
                                   std::span<std::byte> out) const {
+  require_own(tensor);
   expects(first <= tensor.bytes && out.size() <= tensor.bytes - first,
           "CheckpointReader: the bytes are outside the tensor");
-  files_->open.at(folder_ / tensor.file)->read_at(tensor.first_byte + first, out);
+  read_file(tensor.file, tensor.first_byte + first, out);
+}
+
+void CheckpointReader::read_file(const std::string& file, std::uint64_t first,
+                                 std::span<std::byte> out) const {
+  files_->open.at(folder_ / file)->read_at(first, out);
+}
+
+void CheckpointReader::require_own(const ManifestTensor& tensor) const {
+  expects(find(tensor.name, tensor.role) == &tensor,
+          "CheckpointReader: the tensor is not one of manifest().tensors");
 }
 
 std::span<const std::byte> CheckpointReader::read_block(const ManifestTensor& tensor,
                                                         std::size_t block,
                                                         std::span<std::byte> buffer) const {
+  require_own(tensor);
   expects(block < tensor.sums.size(), "CheckpointReader: the tensor has no such block");
   const std::uint64_t first = block * kBlockBytes;
-  const std::span bytes = buffer.first(std::min(kBlockBytes, tensor.bytes - first));
+  const std::uint64_t size = std::min(kBlockBytes, tensor.bytes - first);
+  expects(size <= buffer.size(), "CheckpointReader: the buffer is smaller than the block");
+  const std::span bytes = buffer.first(size);
   read_bytes(tensor, first, bytes);
   check_block(tensor, block, bytes);
   return bytes;
@@ -131,35 +146,6 @@ void CheckpointReader::refuse_block(const ManifestTensor& tensor, std::size_t bl
                   "{:016x}, expected {:016x}; use another checkpoint",
                   (folder_ / tensor.file).string(), at, end - 1, shown(tensor.name), tensor.role,
                   found, tensor.sums[block]));
-}
-
-/// `buffer` has room for whole chunks.
-void CheckpointReader::verify_block(const ManifestTensor& tensor, std::size_t block,
-                                    std::span<std::byte> buffer) const {
-  const std::uint64_t end = std::min((block + 1) * kChecksumBlock, tensor.bytes);
-  TensorSums sums{tensor.bytes, tensor.chunk_bytes};
-  for (std::uint64_t at = block * kChecksumBlock; at < end; at += buffer.size()) {
-    const std::span bytes = buffer.first(std::min<std::uint64_t>(buffer.size(), end - at));
-    read_bytes(tensor, at, bytes);
-    sums.add(at, bytes);
-  }
-  if (sums.sums().at(block) != tensor.sums.at(block)) {
-    refuse_block(tensor, block, sums.sums()[block]);
-  }
-}
-
-// A chunk's bytes are a power of two, as they divide a block.
-void CheckpointReader::verify_part_of(std::size_t part, std::size_t parts) const {
-  constexpr std::uint64_t kReadAtOnce = std::uint64_t{1} << 20;
-  std::vector<std::byte> buffer;
-  std::size_t number = 0;
-  for (const ManifestTensor& tensor : manifest_.tensors) {
-    if (!contents_.contains(content_of(tensor.role))) { continue; }
-    buffer.resize(std::max<std::uint64_t>({buffer.size(), kReadAtOnce, tensor.chunk_bytes}));
-    for (std::size_t block = 0; block < tensor.sums.size(); ++block) {
-      if (number++ % parts == part) { verify_block(tensor, block, buffer); }
-    }
-  }
 }
 
 void CheckpointReader::verify(const Progress& progress) const {

@@ -10,6 +10,7 @@
 
 #include "checkpoint/collective_failure.hpp"
 #include "checkpoint/part_ranges.hpp"
+#include "checkpoint/rank_reads.hpp"
 #include "checkpoint/split_chunks.hpp"
 #include "checkpoint/state_names.hpp"
 #include "checkpoint/step_folders.hpp"
@@ -398,8 +399,9 @@ bool SaveRun::finish_committing(const std::vector<std::string>& all, const std::
   if (result_in(all.front()).empty()) { return true; }
   phase_ = Phase::verifying;
   job_.emplace([this] {
-    CheckpointReader{folder_}.verify_part_of(static_cast<std::size_t>(rank()),
-                                             static_cast<std::size_t>(parts_.world.size()));
+    const CheckpointReader saved{folder_};
+    RankReads{saved}.verify_part_of(static_cast<std::size_t>(rank()),
+                                    static_cast<std::size_t>(parts_.world.size()));
   });
   return false;
 }

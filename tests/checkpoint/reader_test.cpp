@@ -5,10 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 
+#include "checkpoint/load_source.hpp"
 #include "support/small_checkpoint.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/working_folder.hpp"
@@ -55,6 +59,51 @@ TEST(CheckpointReader, ReadsEveryTensorAndVerifies) {
                                    std::as_writable_bytes(std::span{two})),
                  ContractError);
   }
+}
+
+TEST(CheckpointReader, WidensElementsThatAreFloats) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder.path());
+  const CheckpointReader reader{folder.path()};
+  const ManifestTensor& tensor = *reader.find("h.weight", "weight");
+  std::vector<std::uint16_t> halves(35);
+  std::memcpy(halves.data(), small_state().front().data.data(), 70);
+  std::vector<float> values(3);
+  reader.read(tensor, 32, values);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(values[i]), std::uint32_t{halves[32 + i]} << 16U) << i;
+  }
+  EXPECT_THROW(reader.read(tensor, 33, values), ContractError);
+  EXPECT_THROW(reader.read(tensor, -1, values), ContractError);
+  EXPECT_THAT(message_of<FormatError>(
+                  [&] { reader.read(*reader.find("h.weight.moment_0", "moment"), 0, values); }),
+              AllOf(HasSubstr("h.weight.moment_0"), HasSubstr("has dtype U8")));
+}
+
+TEST(CheckpointReader, RefusesBuffersTooSmallForABlockAndTensorsOfOtherReaders) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder.path());
+  const CheckpointReader reader{folder.path()};
+  const ManifestTensor& tensor = *reader.find("h.weight", "weight");
+  std::vector<std::byte> buffer(70);
+  EXPECT_EQ(reader.read_block(tensor, 0, buffer).size(), 70U);
+  EXPECT_THROW((void)reader.read_block(tensor, 0, std::span{buffer}.first(69)), ContractError);
+  EXPECT_THROW((void)reader.read_block(tensor, 1, buffer), ContractError);
+  const ManifestTensor other = tensor;
+  std::vector<float> values(1);
+  EXPECT_THROW((void)reader.read_block(other, 0, buffer), ContractError);
+  EXPECT_THROW(reader.read_bytes(other, 0, buffer), ContractError);
+  EXPECT_THROW(reader.read(other, 0, values), ContractError);
+}
+
+TEST(CheckpointReader, ReturnsTheTextOfProvenance) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder.path());
+  const CheckpointReader reader{folder.path()};
+  EXPECT_EQ(reader.provenance(), R"({"ranks": 4, "strategy": "zero3"})");
+  std::filesystem::remove(folder / kProvenanceName);
+  EXPECT_THAT(message_of<FormatError>([&] { (void)reader.provenance(); }),
+              HasSubstr((folder / kProvenanceName).string()));
 }
 
 // Flips every byte of every file but provenance.json, in a checkpoint with an index.
@@ -278,6 +327,17 @@ TEST_F(WeightFiles, DamagedIndicesAreRefused) {
   }
 }
 
+/// The number of this process's descriptors of files in `folder`.
+std::size_t open_files_in(const std::filesystem::path& folder) {
+  std::size_t open = 0;
+  for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+    std::error_code gone;
+    const auto target = std::filesystem::read_symlink(entry.path(), gone).string();
+    open += target.starts_with(folder.string()) ? 1 : 0;
+  }
+  return open;
+}
+
 TEST(SafetensorsReader, KeepsFewFilesOpenHoweverManyThereAre) {
   const TemporaryFolder folder;
   std::string map;
@@ -297,13 +357,25 @@ TEST(SafetensorsReader, KeepsFewFilesOpenHoweverManyThereAre) {
     const int file = i * 37 % 100;
     reader.read(fmt::format("t{}", file), 0, value);
     ASSERT_EQ(value[0], static_cast<float>(file));
-    std::size_t open = 0;
-    for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
-      std::error_code gone;
-      const auto target = std::filesystem::read_symlink(entry.path(), gone).string();
-      open += target.starts_with(folder.path().string()) ? 1 : 0;
-    }
-    ASSERT_LE(open, 16U);
+    ASSERT_LE(open_files_in(folder.path()), 16U);
+  }
+}
+
+TEST(LoadSource, KeepsFewFilesOpenHoweverManyThereAre) {
+  const TemporaryFolder folder;
+  std::vector<test::StateTensor> tensors;
+  for (int i = 0; i < 100; ++i) {
+    tensors.push_back(
+        {"model", fmt::format("t{}", i), "weight", "F32", {1}, 256, std::string(4, '1')});
+  }
+  write_checkpoint(folder.path(), tensors, 1);
+  const auto source = open_checkpoint(folder.path(), LoadOptions::What::everything);
+  ASSERT_EQ(source->manifest().files.size(), 101U);
+  for (const ManifestTensor& tensor : source->manifest().tensors) {
+    std::string data(4, '\0');
+    source->read(tensor.file, tensor.first_byte, std::as_writable_bytes(std::span{data}));
+    EXPECT_EQ(data, "1111");
+    ASSERT_LE(open_files_in(folder.path()), 16U);
   }
 }
 

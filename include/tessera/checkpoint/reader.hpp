@@ -26,15 +26,17 @@ struct Verdict {
 /// manifest. Nothing is asked of other files, so that damage to one content does not keep another
 /// from being read.
 ///
-/// Memory:  the manifest. At most 16 files are open at a time.
-/// Errors:  FormatError with file, tensor and offset.
+/// Memory:  the manifest, and 16 MiB while it verifies. At most 16 files are open at a time, each
+///          with up to two descriptors.
+/// Errors:  FormatError with file, tensor and offset. A tensor that is handed in is one of
+///          `manifest().tensors` of this reader; ContractError for others.
 /// Threads: any.
 class CheckpointReader {
  public:
   /// The bytes of a tensor that one checksum covers. Blocks begin at the tensor's first byte; the
   /// last one may be shorter.
   static constexpr std::uint64_t kBlockBytes = std::uint64_t{16} << 20;
-  /// Is called with the bytes done since the last call.
+  /// A function that a call reports to: `bytes` is what it has done since its last report.
   using Progress = std::function<void(std::uint64_t bytes)>;
 
   /// Opens the checkpoint in `folder`.
@@ -64,7 +66,8 @@ class CheckpointReader {
                   std::span<std::byte> out) const;
   /// Reads block `block` of a tensor's data, below tensor.sums.size(), into the first bytes of
   /// `buffer`, compares its checksum and returns these bytes. `buffer` has room for kBlockBytes, or
-  /// for the whole tensor. Throws FormatError that names the bytes if the checksum differs.
+  /// for the whole tensor. Throws FormatError that names the bytes if the checksum differs, and
+  /// ContractError if there is no such block, or no room for it.
   std::span<const std::byte> read_block(const ManifestTensor& tensor, std::size_t block,
                                         std::span<std::byte> buffer) const;
 
@@ -73,18 +76,16 @@ class CheckpointReader {
   /// Reads the tensors of all contents that it was opened with once, and compares the checksums.
   /// Throws FormatError that names file, tensor and the bytes of the first damaged block.
   void verify(const Progress& progress = {}) const;
-  /// Verifies every `parts`-th block, from number `part` on, for several readers that share the
-  /// work.
-  void verify_part_of(std::size_t part, std::size_t parts) const;
   /// Checks the files of `content`, reads its tensors and compares the checksums. `load` with
   /// What::weights takes the checkpoint if and only if the contents that the model has of weights
   /// and masters are whole, and What::everything if and only if all are.
   [[nodiscard]] Verdict verdict_on(Content content, const Progress& progress = {}) const;
 
  private:
+  friend class RankReads;
+  void read_file(const std::string& file, std::uint64_t first, std::span<std::byte> out) const;
+  void require_own(const ManifestTensor& tensor) const;
   void verify(Content content, const Progress& progress) const;
-  void verify_block(const ManifestTensor& tensor, std::size_t block,
-                    std::span<std::byte> buffer) const;
   void check_block(const ManifestTensor& tensor, std::size_t block,
                    std::span<const std::byte> bytes) const;
   [[noreturn]] void refuse_block(const ManifestTensor& tensor, std::size_t block,
