@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include "base/overflow.hpp"
@@ -28,6 +29,17 @@ void join(std::span<const std::byte> weight, std::span<const std::byte> remainde
     std::memcpy(&upper, weight.data() + 2 * i, 2);
     std::memcpy(&lower, remainder.data() + 2 * i, 2);
     to[i] = kernels::join_master(upper, lower);
+  }
+}
+
+/// Other weights beside the new ones would make the folder ambiguous.
+void require_no_weights(const std::filesystem::path& folder) {
+  for (const char* const name : {"model.safetensors", "model.safetensors.index.json"}) {
+    std::error_code ignored;
+    if (std::filesystem::exists(folder / name, ignored)) {
+      throw ConfigError(fmt::format("{} holds {} already; remove it or name another folder",
+                                    folder.string(), name));
+    }
   }
 }
 
@@ -98,6 +110,9 @@ WeightExport::WeightExport(const CheckpointReader& checkpoint, const ExportOptio
     : checkpoint_{checkpoint}, shard_bytes_{options.shard_bytes} {
   expects(options.dtype.empty() || dtype_named(options.dtype),
           "WeightExport: `dtype` is F32, BF16 or F16, or empty");
+  expects(shard_bytes_ > 0, "WeightExport: `shard_bytes` is at least 1");
+  checkpoint.check_files(options.masters ? Contents{Content::weights, Content::masters}
+                                         : Contents{Content::weights});
   for (const ManifestTensor& tensor : checkpoint.manifest().tensors) {
     if (tensor.role == "weight") { tensors_.push_back(exported(tensor, options)); }
   }
@@ -147,6 +162,7 @@ WeightExport::Written WeightExport::to_file(const std::filesystem::path& path,
 
 WeightExport::Written WeightExport::to_folder(const std::filesystem::path& path,
                                               const Progress& progress) const {
+  require_no_weights(path);
   return write(shard_bytes_, progress, [&](const std::string& name) { return path / name; });
 }
 

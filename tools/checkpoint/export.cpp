@@ -11,6 +11,7 @@
 #include "tessera/base/error.hpp"
 #include "tools/checkpoint/byte_progress.hpp"
 #include "tools/checkpoint/checkpoint_command.hpp"
+#include "tools/common/noted_signals.hpp"
 #include "tools/common/standard_streams.hpp"
 
 namespace tessera::tools {
@@ -54,7 +55,6 @@ void require_range(const WeightExport& weights, const CheckpointSettings& settin
   });
 }
 
-// Other weights beside the new ones would make the folder ambiguous.
 void prepare_folder(const fs::path& folder) {
   std::error_code failed;
   fs::create_directories(folder, failed);
@@ -62,12 +62,25 @@ void prepare_folder(const fs::path& folder) {
     throw ConfigError(
         fmt::format("--to: cannot make the folder {}: {}", folder.string(), failed.message()));
   }
-  for (const char* const name : {"model.safetensors", "model.safetensors.index.json"}) {
-    if (fs::exists(folder / name, failed)) {
-      throw ConfigError(fmt::format("--to: {} holds {} already; remove it or name another folder",
-                                    folder.string(), name));
-    }
-  }
+}
+
+class Interrupted {};
+
+// A signal ends the export after a block, so that it leaves no temporary file.
+WeightExport::Written write(const WeightExport& weights, const fs::path& to, bool to_file) {
+  WeightExport::Written written;
+  undisturbed([&] {
+    ByteProgress bar{stdout, "export ", weights.bytes()};
+    const auto progress = [&](std::uint64_t more) {
+      if (NotedSignals::noted() != 0) { throw Interrupted{}; }
+      bar.add(more);
+    };
+    try {
+      written = to_file ? weights.to_file(to, progress) : weights.to_folder(to, progress);
+    } catch (const Interrupted&) {  // the signal ends the process
+    } catch (const ConfigError& error) { throw ConfigError(fmt::format("--to: {}", error.what())); }
+  });
+  return written;
 }
 
 }  // namespace
@@ -83,13 +96,7 @@ void export_checkpoint(const CheckpointSettings& settings) {
   require_range(weights, settings);
   if (!to_file) { prepare_folder(settings.to); }
 
-  WeightExport::Written written;
-  {
-    ByteProgress bar{stdout, "export ", weights.bytes()};
-    const auto progress = [&](std::uint64_t more) { bar.add(more); };
-    written =
-        to_file ? weights.to_file(settings.to, progress) : weights.to_folder(settings.to, progress);
-  }
+  const WeightExport::Written written = write(weights, settings.to, to_file);
   fmt::print("{} weights of step {} written to {} ({} in {} file{})\n", weights.weights(),
              reader.manifest().step, settings.to, format_bytes(written.bytes), written.files,
              written.files == 1 ? "" : "s");

@@ -24,17 +24,22 @@ struct ExportOptions {
 
 /// The weights of a checkpoint for other programs, as safetensors files.
 ///
-/// Memory:  about 32 MiB while it writes.
+/// Memory:  up to 96 MiB while it reads: a block of a weight and of its remainder, the values in
+///          fp32, and those in the new type.
 /// Errors:  FormatError for damage in what is read, Error if a file cannot be written.
 /// Threads: one at a time.
 class WeightExport {
  public:
-  /// Is called with the bytes done since the last call.
+  /// A function that a write reports to: `bytes` is what it has done since its last report.
   using Progress = CheckpointReader::Progress;
 
-  /// `checkpoint` was opened with Content::weights, and Content::masters for `masters`. It outlives
-  /// this object. Throws ConfigError for a weight whose type cannot be converted.
+  /// `checkpoint` outlives this object. Checks its files of the weights, and of the masters with
+  /// `masters`, whatever it was opened with. Throws FormatError for these files, ConfigError for a
+  /// weight whose type cannot be converted, and ContractError for another `dtype` and for
+  /// `shard_bytes` 0.
   WeightExport(const CheckpointReader& checkpoint, const ExportOptions& options);
+  /// A temporary would not outlive this object.
+  WeightExport(const CheckpointReader&& checkpoint, const ExportOptions& options) = delete;
 
   /// Returns the number of weights.
   [[nodiscard]] std::size_t weights() const noexcept { return tensors_.size(); }
@@ -54,7 +59,8 @@ class WeightExport {
   /// Writes all weights to the file `path`, which appears complete or not at all.
   Written to_file(const std::filesystem::path& path, const Progress& progress = {}) const;
   /// Writes all weights to model.safetensors in the existing folder `path`, or to several files
-  /// and, last, their index. Existing files of these names are replaced.
+  /// and, last, their index. Throws ConfigError if the folder holds model.safetensors or an index
+  /// already: two models would be mixed. Files that a failed write has left are replaced.
   Written to_folder(const std::filesystem::path& path, const Progress& progress = {}) const;
 
  private:
@@ -66,7 +72,9 @@ class WeightExport {
     std::string dtype;                          // in the new file
 
     [[nodiscard]] bool copies() const { return remainder == nullptr && dtype == from->dtype; }
-    [[nodiscard]] bool narrows() const { return !copies() && dtype != "F32"; }
+    [[nodiscard]] bool narrows() const {
+      return !copies() && dtype != "F32" && from->dtype != "F16";  // F16 has the smallest range
+    }
   };
   class Blocks;
   [[nodiscard]] Tensor exported(const ManifestTensor& weight, const ExportOptions& options) const;
