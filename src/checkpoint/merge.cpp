@@ -48,11 +48,11 @@ std::vector<FoundPart> parts_at(const std::vector<fs::path>& paths) {
   return parts;
 }
 
-/// "part 0, 2"
-std::string numbers_of(const std::vector<FoundPart>& parts) {
+/// The numbers of `parts`, which may hold copies of a part.
+std::set<int> numbers_of(const std::vector<FoundPart>& parts) {
   std::set<int> numbers;
   for (const FoundPart& part : parts) { numbers.insert(part.part.part); }
-  return fmt::format("part {}", fmt::join(numbers, ", "));
+  return numbers;
 }
 
 std::uint64_t bytes_of(const Manifest& manifest) {
@@ -114,7 +114,7 @@ PartsOfSave newest_parts(const std::vector<fs::path>& paths) {
   }
   expects(!saves.empty(), "newest_parts: no paths were given");
   const auto is_complete = [](const auto& save) {
-    return std::ssize(save.second) >= save.second.front().part.parts;
+    return std::ssize(numbers_of(save.second)) >= save.second.front().part.parts;
   };
   const auto complete = std::find_if(saves.rbegin(), saves.rend(), is_complete);
   const auto chosen = complete == saves.rend() ? saves.rbegin() : complete;
@@ -122,9 +122,10 @@ PartsOfSave newest_parts(const std::vector<fs::path>& paths) {
                     .bytes = bytes_of(chosen->second.front().part.manifest)};
   for (auto newer = saves.rbegin(); newer != chosen; ++newer) {
     found.passed_over.push_back(
-        fmt::format("step {} is passed over: of its {} parts only {} is there; step {} is joined",
-                    newer->first.first, newer->second.front().part.parts, numbers_of(newer->second),
-                    found.step));
+        fmt::format("step {} is passed over: of its {} parts only part {} is there; step {} is "
+                    "joined",
+                    newer->first.first, newer->second.front().part.parts,
+                    fmt::join(numbers_of(newer->second), ", "), found.step));
   }
   std::vector<FoundPart>& parts = chosen->second;
   std::ranges::sort(parts, {}, [](const FoundPart& part) { return part.part.part; });

@@ -124,6 +124,47 @@ TEST_F(Parts, FormACheckpointOnceAllArePresent) {
               AllOf(HasSubstr("part 1 is missing"), HasSubstr("merge")));
 }
 
+TEST_F(Parts, OfTheNewestSaveWithEachNumberAreJoined) {
+  save_part(store_, 3, 0);
+  save_part(store_, 3, 1);
+  EXPECT_THAT(newest_parts({run_}).folders,
+              testing::ElementsAre(run_ / part_name(3, 0), run_ / part_name(3, 1)));
+  save_part(store_, 5, 0);
+  CheckpointStore copy{folder_ / "copy", system_files()};
+  save_part(copy, 5, 0);
+  const PartsOfSave found = newest_parts({run_, folder_ / "copy"});
+  EXPECT_EQ(found.step, 3) << "two copies of part 0 are not both parts";
+  EXPECT_THAT(found.passed_over, testing::ElementsAre(HasSubstr("of its 2 parts only part 0")));
+  EXPECT_THROW((void)newest_parts({}), ContractError);
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)newest_parts({folder_.path()}); }),
+              HasSubstr("holds no parts"));
+  EXPECT_THROW((void)merge_parts({}, run_), ContractError);
+}
+
+TEST_F(Parts, AreListedAfterWholeCheckpointsAndSummed) {
+  EXPECT_TRUE(checkpoints_in(folder_ / "none").empty());
+  save_part(store_, 3, 1);
+  test::save_step(store_, system_files(), 4);
+  const std::vector<CheckpointFolder> all = checkpoints_in(run_);
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].path, run_ / "step-00000004");
+  EXPECT_EQ(all[0].step, 4);
+  EXPECT_FALSE(all[0].part);
+  EXPECT_EQ(all[0].seal, all[0].path / "manifest.json");
+  EXPECT_EQ(all[1].path, run_ / part_name(3, 1));
+  EXPECT_EQ(all[1].part, 1);
+  EXPECT_EQ(all[1].seal, all[1].path / "part.json");
+
+  const PartSummary summary = summary_of_part(all[1].path);
+  EXPECT_EQ(summary.step, 3);
+  EXPECT_EQ(summary.part, 1);
+  EXPECT_EQ(summary.parts, 2);
+  std::uint64_t bytes = 0;
+  for (const PartRange& range : half_of(SavedCheckpoint{3}, 1).ranges) { bytes += range.bytes; }
+  EXPECT_EQ(summary.bytes, bytes);
+  EXPECT_THROW((void)summary_of_part(all[0].path), FormatError);
+}
+
 /// What `machines` see that have these parts of step 3.
 SeenParts seen(const std::vector<std::pair<int, int>>& ranks_and_parts, int machines,
                const std::string& save = "a save") {

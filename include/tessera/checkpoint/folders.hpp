@@ -65,16 +65,22 @@ struct PartsOfSave {
   std::vector<std::string> passed_over = {};
 };
 /// Returns the parts of the newest complete save in `paths`; if no save is complete, those of the
-/// newest. Each path is a part, or the folder that a machine has saved to. Throws ConfigError for a
-/// path without parts, and FormatError for a part that cannot be read.
+/// newest. Each path is a part, or the folder that a machine has saved to. A save is complete if
+/// there is a part of each number; copies of a part count once.
+///
+/// Errors:  ConfigError for a path without parts, FormatError for a part that cannot be read,
+///          ContractError for no paths.
+/// Threads: any.
 [[nodiscard]] PartsOfSave newest_parts(const std::vector<std::filesystem::path>& paths);
 /// Joins the parts of a save to one checkpoint in `run`, the folder of a run, and returns its
-/// folder: the bytes are those of a save on one file system. Reads everything twice: each part
-/// before anything is written, and the result. Calls `progress` with the bytes copied since the
-/// last call. The checkpoint appears complete or not at all.
+/// folder: the bytes are those of a save on one file system. Reads everything three times: each
+/// part before anything is written, each part to copy it, and the result. Calls `progress` with the
+/// bytes copied since the last call. The checkpoint appears when all is copied, or not at all. It
+/// stays if what is then read of it is damaged.
 ///
-/// Errors: FormatError for parts that do not make up a save, that overlap, and for damage.
-///         Otherwise as `save`.
+/// Errors:  FormatError for parts that do not make up a save, that overlap, and for damage;
+///          ContractError for no folders. Otherwise as `save`.
+/// Threads: one at a time for each `run`.
 std::filesystem::path merge_parts(const PartsOfSave& parts, const std::filesystem::path& run,
                                   const std::function<void(std::uint64_t bytes)>& progress = {});
 
