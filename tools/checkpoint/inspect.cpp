@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <vector>
 
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"

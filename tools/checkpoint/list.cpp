@@ -3,7 +3,6 @@
 
 #include <ctime>
 #include <filesystem>
-#include <string_view>
 #include <system_error>
 #include <utility>
 

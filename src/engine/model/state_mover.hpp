@@ -27,7 +27,7 @@ struct MovedArray {
 /// Time:    calls enqueue between the compute stream's earlier and later work; what goes through
 ///          the memory of the host is done on return.
 /// Memory:  device memory for arrays of the host pool (1 MiB), or for a whole parameter to be
-///          joined, from the first such call on.
+///          joined, from the first such call on. `join` copies a whole parameter on the host.
 class StateMover {
  public:
   StateMover(World& world, const Sharding& sharding);
