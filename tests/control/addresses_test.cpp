@@ -75,6 +75,21 @@ bool is_reached(const std::string& host, int port) {
   return static_cast<bool>(connect_to({host, port}, clock, clock.now() + 2s, why));
 }
 
+TEST(OwnAddresses, AreThoseThatReachMoreThanThisMachineOrOneLink) {
+  const auto reaches = [](const char* host) {
+    std::string why;
+    const Addresses address = resolve({host, 1}, why);
+    return address && is_of_network(*address->ai_addr);
+  };
+  for (const char* const host :
+       {"192.0.2.7", "10.0.0.1", "169.253.1.1", "2001:db8::7", "fd00::1"}) {
+    EXPECT_TRUE(reaches(host)) << host;
+  }
+  for (const char* const host : {"127.0.0.1", "127.0.1.1", "169.254.3.4", "::1", "fe80::1"}) {
+    EXPECT_FALSE(reaches(host)) << host;
+  }
+}
+
 TEST(Listening, UsesOnlyTheGivenAddress) {
   const auto own = own_addresses();
   if (own.empty()) { GTEST_SKIP() << "this machine has the loopback alone"; }

@@ -13,11 +13,16 @@
 namespace tessera {
 namespace {
 
-/// Whether `address` is one of a network's, and not only of this machine or of one link.
-bool is_of_network(const sockaddr& address) {
-  if (is_loopback(address)) { return false; }
-  if (address.sa_family != AF_INET6) { return address.sa_family == AF_INET; }
-  return IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr) == 0;
+/// Returns whether `address` is in 169.254/16.
+bool is_link_local(const sockaddr_in& address) {
+  constexpr std::uint32_t kLinkLocal = 169U << 8U | 254U;
+  return ntohl(address.sin_addr.s_addr) >> 16U == kLinkLocal;
+}
+
+/// An interface of the kind of the loopback may have more addresses than the loopback's own.
+bool reaches_others(const ifaddrs& each) {
+  return (each.ifa_flags & IFF_UP) != 0 && (each.ifa_flags & IFF_LOOPBACK) == 0 &&
+         each.ifa_addr != nullptr && is_of_network(*each.ifa_addr);
 }
 
 }  // namespace
@@ -48,8 +53,7 @@ std::vector<std::string> own_addresses() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) { return texts; }
   for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
-    const bool up = (each->ifa_flags & IFF_UP) != 0 && each->ifa_addr != nullptr;
-    if (!up || !is_of_network(*each->ifa_addr)) { continue; }
+    if (!reaches_others(*each)) { continue; }
     const bool v6 = each->ifa_addr->sa_family == AF_INET6;
     texts.push_back(host_text(*each->ifa_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)));
   }
@@ -62,6 +66,15 @@ std::string host_text(const sockaddr& address, std::uint32_t bytes) {
   const int status =
       ::getnameinfo(&address, bytes, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
   return status == 0 ? text.data() : "";
+}
+
+bool is_of_network(const sockaddr& address) {
+  if (is_loopback(address)) { return false; }
+  if (address.sa_family == AF_INET) {
+    return !is_link_local(reinterpret_cast<const sockaddr_in&>(address));
+  }
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr) == 0;
 }
 
 bool is_loopback(const sockaddr& address) {

@@ -35,6 +35,8 @@ using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
 /// Returns "192.0.2.7", or an empty text if it is not a host's address.
 [[nodiscard]] std::string host_text(const sockaddr& address, std::uint32_t bytes);
+/// Returns whether the address reaches more than this machine or one link.
+[[nodiscard]] bool is_of_network(const sockaddr& address);
 /// Returns whether the address only reaches this machine.
 [[nodiscard]] bool is_loopback(const sockaddr& address);
 [[nodiscard]] bool is_loopback(const std::string& host);
