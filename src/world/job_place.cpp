@@ -142,7 +142,8 @@ HostPort chosen_meeting(const ReadVariable& read) {
         "correct it, or unset it",
         chosen.host.size(), kMostHostBytes)};
   }
-  chosen.port = number(read, "TESSERA_RENDEZVOUS_PORT", 1, kLastPort).value_or(0);
+  constexpr const char* kVariable = "TESSERA_RENDEZVOUS_PORT";
+  if (read(kVariable) != "") { chosen.port = number(read, kVariable, 1, kLastPort).value_or(0); }
   return chosen;
 }
 

@@ -22,8 +22,8 @@ struct FoundPlace {
 [[nodiscard]] FoundPlace find_place(const FoundJob& found, const ReadVariable& read);
 
 /// The host and the port of rank 0 that the user sets for Tessera alone, whatever the launcher:
-/// TESSERA_RENDEZVOUS_ADDR and TESSERA_RENDEZVOUS_PORT; empty and 0 if unset. Throws ConfigError if
-/// they can be no host or port.
+/// TESSERA_RENDEZVOUS_ADDR and TESSERA_RENDEZVOUS_PORT; empty and 0 if they are unset or
+/// empty. Throws ConfigError if they can be no host or port.
 [[nodiscard]] HostPort chosen_meeting(const ReadVariable& read);
 
 /// The first name of a list in Slurm's notation: "node07" of "node[07-09,12],gpu1".

@@ -59,7 +59,8 @@ constexpr std::chrono::seconds kMeet{10};
 
 std::shared_ptr<TcpControlPlane> meet(MpiProcess& process, std::chrono::milliseconds deadline) {
   const auto patience = std::max<std::chrono::milliseconds>(deadline, kMeet);
-  auto [place, listener] = meet_over_mpi(process, chosen_meeting(environment), patience);
+  auto [place, listener] =
+      meet_over_mpi(process, [] { return chosen_meeting(environment); }, patience);
   place.job.build = build_id();
   return std::make_shared<TcpControlPlane>(place, patience, deadline, std::move(listener));
 }

@@ -19,6 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Words = std::vector<std::string>;
 using Clock = std::chrono::steady_clock;
 
@@ -28,15 +29,24 @@ struct End {
   Clock::duration took{};
 };
 
-/// The end of a job of three ranks with these variables.
-End end_with(const Words& variables, const std::string& way = "succeed") {
+End end_of(int ranks, const Words& command) {
+  const auto begin = Clock::now();
+  MpiJob job{ranks, command};
+  const int status = job.wait();
+  return {status, job.output(), Clock::now() - begin};
+}
+
+/// The end of a job with these variables.
+End end_with(const Words& variables, const std::string& way = "succeed", int ranks = 3) {
   Words command{"env"};
   command.insert(command.end(), variables.begin(), variables.end());
   command.insert(command.end(), {test::kFailingRank, way, "600"});
-  const auto begin = Clock::now();
-  MpiJob job{3, command};
-  const int status = job.wait();
-  return {status, job.output(), Clock::now() - begin};
+  return end_of(ranks, command);
+}
+
+void succeeds(const End& end) {
+  EXPECT_EQ(end.status, 0);
+  EXPECT_EQ(end.output, "");
 }
 
 void reports_once(const End& end, int status) {
@@ -45,20 +55,49 @@ void reports_once(const End& end, int status) {
 }
 
 TEST(MpiMeeting, ReadsNoVariableOfAnotherLauncher) {
-  const End end = end_with({"MASTER_ADDR=198.51.100.1", "MASTER_PORT=x", "RANK=7", "WORLD_SIZE=9"});
-  EXPECT_EQ(end.status, 0);
-  EXPECT_EQ(end.output, "");
+  succeeds(end_with({"MASTER_ADDR=198.51.100.1", "MASTER_PORT=x", "RANK=7", "WORLD_SIZE=9"}));
 }
 
-// The address is reserved for documentation: no rank can reach it, as behind a firewall.
+TEST(MpiMeeting, ReadsItsVariablesOnRankZeroOnly) {
+  const std::string elsewhere =
+      "[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 0 ] || export TESSERA_RENDEZVOUS_PORT=x; "
+      "exec \"$0\" succeed 600";
+  succeeds(end_of(2, {"sh", "-c", elsewhere, test::kFailingRank}));
+  succeeds(end_with({"TESSERA_RENDEZVOUS_PORT=x"}, "succeed", 1));
+}
+
+TEST(MpiMeeting, EmptyVariablesCountAsUnset) {
+  succeeds(end_with({"TESSERA_RENDEZVOUS_ADDR=", "TESSERA_RENDEZVOUS_PORT="}));
+}
+
+TEST(MpiMeeting, AVariableThatIsNoPortIsReportedOnceAndAtOnce) {
+  const End end = end_with({"TESSERA_RENDEZVOUS_PORT=x"});
+  reports_once(end, 2);
+  EXPECT_LT(end.took, 8s);
+  EXPECT_THAT(end.output, HasSubstr("TESSERA_RENDEZVOUS_PORT is \"x\", which is not a number"));
+}
+
+TEST(MpiMeeting, ANameThatRankZeroCannotResolveIsReportedOnceAndAtOnce) {
+  const End end = end_with({"TESSERA_RENDEZVOUS_ADDR=no.such.host.invalid"});
+  reports_once(end, 2);
+  EXPECT_LT(end.took, 8s);
+  EXPECT_THAT(
+      end.output,
+      HasSubstr("the environment variable TESSERA_RENDEZVOUS_ADDR is "
+                "\"no.such.host.invalid\", but the host no.such.host.invalid is not known"));
+}
+
+// The address is reserved for documentation: no rank can reach it.
 TEST(MpiMeeting, RanksThatCannotConnectEndTheJobWithAddressPortAndRemedy) {
   const End end = end_with({"TESSERA_RENDEZVOUS_ADDR=198.51.100.1"});
   reports_once(end, 2);
   EXPECT_LT(end.took, 20s);
   EXPECT_THAT(end.output,
               AllOf(HasSubstr("error: ranks 1, 2 of 3 did not reach the rendezvous"),
-                    HasSubstr("which listens at port "), HasSubstr("the others try 198.51.100.1; "),
-                    HasSubstr("TESSERA_RENDEZVOUS_PORT on rank 0 sets")));
+                    HasSubstr("which listens at port "),
+                    HasSubstr("the others try 198.51.100.1, as TESSERA_RENDEZVOUS_ADDR on rank 0 "
+                              "says; unset it")));
+  EXPECT_THAT(end.output, Not(HasSubstr("firewall")));
 }
 
 /// A port of the loopback that another program has.

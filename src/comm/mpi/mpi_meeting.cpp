@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <random>
 #include <thread>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "comm/control/wait_clock.hpp"
 #include "comm/mpi/mpi_requests.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/shown.hpp"
 
 namespace tessera {
 namespace {
@@ -33,11 +36,13 @@ struct Note {
   std::string secret = {};
   int port = 0;
   std::vector<std::string> hosts = {};
+  std::string remedy = {};  ///< what to check if the others do not find rank 0
 };
 
 std::string encode(const Note& note) {
   PayloadWriter writer;
-  writer.text(note.problem).text(note.secret).number(note.port).number(std::ssize(note.hosts));
+  writer.text(note.problem).text(note.secret).text(note.remedy).number(note.port);
+  writer.number(std::ssize(note.hosts));
   for (const std::string& host : note.hosts) { writer.text(host); }
   std::string bytes = writer.take();
   bytes.resize(kNoteBytes);
@@ -46,7 +51,10 @@ std::string encode(const Note& note) {
 
 Note decode_note(std::string_view bytes) {
   PayloadReader reader{bytes};
-  Note note{.problem = reader.text(), .secret = reader.text()};
+  Note note;
+  note.problem = reader.text();
+  note.secret = reader.text();
+  note.remedy = reader.text();
   note.port = static_cast<int>(reader.number());
   for (std::int64_t left = reader.number(); left > 0; --left) {
     note.hosts.push_back(reader.text());
@@ -60,11 +68,40 @@ std::string make_secret() {
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
+void check_known(const HostPort& choice) {
+  std::string why;
+  if (resolve(choice, why)) { return; }
+  throw ConfigError{
+      fmt::format("the environment variable TESSERA_RENDEZVOUS_ADDR is \"{}\", but {}; correct it, "
+                  "or unset it",
+                  shown(choice.host), why)};
+}
+
+enum class MachineCount : std::uint8_t { one, several };
+
+std::string remedy(const Note& note, const HostPort& choice, MachineCount machines) {
+  const auto tried = fmt::format("the others try {}", fmt::join(note.hosts, ", "));
+  if (machines == MachineCount::several) {
+    return tried +
+           "; a firewall between the machines must let one port through, which "
+           "TESSERA_RENDEZVOUS_PORT on rank 0 sets, as TESSERA_RENDEZVOUS_ADDR does the address";
+  }
+  if (!choice.host.empty()) {
+    return tried + ", as TESSERA_RENDEZVOUS_ADDR on rank 0 says; unset it, or correct it";
+  }
+  return tried +
+         "; if their containers have networks of their own, set TESSERA_RENDEZVOUS_ADDR on rank 0 "
+         "to an address at which they reach it";
+}
+
 /// Listens, and says where the other ranks may try.
 Note listen(const MpiProcess& process, const HostPort& choice, Socket& listener) {
   Note note{.secret = make_secret()};
   const bool chosen = !choice.host.empty();
-  if (chosen || process.on_one_machine()) {
+  const MachineCount machines =
+      process.on_one_machine() ? MachineCount::one : MachineCount::several;
+  if (chosen) { check_known(choice); }
+  if (chosen || machines == MachineCount::one) {
     note.hosts.push_back(chosen ? choice.host : "127.0.0.1");
   } else {
     note.hosts = own_addresses();
@@ -75,25 +112,20 @@ Note listen(const MpiProcess& process, const HostPort& choice, Socket& listener)
         "the ranks are on several machines, but rank 0's has no network address; check its "
         "interfaces, or set TESSERA_RENDEZVOUS_ADDR to an address at which the others reach it"};
   }
-  const bool all = !chosen && !process.on_one_machine();
+  const bool all = !chosen && machines == MachineCount::several;
   listener = listen_at({all ? "::" : note.hosts.front(), choice.port}, "TESSERA_RENDEZVOUS_PORT");
   note.port = port_of(listener);
+  note.remedy = remedy(note, choice, machines);
   return note;
 }
 
-Note listen_or_say_why_not(const MpiProcess& process, const HostPort& choice, Socket& listener) {
+Note listen_or_say_why_not(const MpiProcess& process, const ChooseMeeting& choose,
+                           Socket& listener) {
   try {
-    return listen(process, choice, listener);
-  } catch (const Error& error) {
+    return listen(process, choose(), listener);
+  } catch (const std::exception& error) {  // the others are told, or they would wait
     return {.problem = std::string{error.what()}.substr(0, kMostProblemBytes)};
   }
-}
-
-std::string remedy(const std::vector<std::string>& hosts) {
-  return fmt::format(
-      "the others try {}; a firewall between the machines must let one port through, which "
-      "TESSERA_RENDEZVOUS_PORT on rank 0 sets, as TESSERA_RENDEZVOUS_ADDR does the address",
-      fmt::join(hosts, ", "));
 }
 
 /// Returns whether `requests` are done within `patience`.
@@ -143,7 +175,7 @@ std::string hear(MpiProcess& process, std::chrono::milliseconds patience) {
 
 }  // namespace
 
-MpiMeeting meet_over_mpi(MpiProcess& process, const HostPort& choice,
+MpiMeeting meet_over_mpi(MpiProcess& process, const ChooseMeeting& choose,
                          std::chrono::milliseconds patience) {
   MpiMeeting meeting;
   meeting.place.rank = process.rank();
@@ -151,14 +183,14 @@ MpiMeeting meet_over_mpi(MpiProcess& process, const HostPort& choice,
   if (process.size() == 1) { return meeting; }
   Note note;
   if (process.rank() == 0) {
-    note = listen_or_say_why_not(process, choice, meeting.listener);
+    note = listen_or_say_why_not(process, choose, meeting.listener);
     tell(process, encode(note), patience);
   } else {
     note = decode_note(hear(process, patience));
   }
   if (!note.problem.empty()) { throw ConfigError{note.problem}; }
   meeting.place.job.secret = note.secret;
-  meeting.place.job.remedy = remedy(note.hosts);
+  meeting.place.job.remedy = note.remedy;
   meeting.place.meet = {note.hosts.front(), note.port};
   for (std::size_t i = 1; i < note.hosts.size(); ++i) {
     meeting.place.others.push_back({note.hosts[i], note.port});
