@@ -10,6 +10,7 @@
 
 #include "base/environment.hpp"
 #include "base/resident.hpp"
+#include "comm/control/failure_texts.hpp"
 #include "comm/control/job_end.hpp"
 #include "comm/control/rank_errors.hpp"
 #include "comm/control/tcp/tcp_control_plane.hpp"
@@ -58,7 +59,7 @@ ProcessStart start_of(const MpiProcess& process) {
 constexpr std::chrono::seconds kMeet{10};
 
 std::shared_ptr<TcpControlPlane> meet(MpiProcess& process, std::chrono::milliseconds deadline) {
-  const auto patience = std::max<std::chrono::milliseconds>(deadline, kMeet);
+  const auto patience = std::clamp<std::chrono::milliseconds>(deadline, kMeet, kLongestDeadline);
   auto [place, listener] =
       meet_over_mpi(process, [] { return chosen_meeting(environment); }, patience);
   place.job.build = build_id();
@@ -85,7 +86,7 @@ class MpiRank final : public JobRank {
         options_{options},
         start_{start} {
     // No collective waits any more: rank 0 may still write files of any size.
-    process.leave_within(std::max(options.deadline, WorldOptions{}.deadline));
+    process.leave_within(std::clamp(options.deadline, WorldOptions{}.deadline, kLongestDeadline));
   }
 
  private:

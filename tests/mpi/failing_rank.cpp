@@ -608,6 +608,6 @@ int run_way(const std::string& way, const WorldOptions& options) {
 int main(int, char** arguments) {
   WorldOptions options;
   if (environment("TESSERA_CUDA_MODULE")) { options.device = DeviceKind::cuda; }
-  options.deadline = std::chrono::milliseconds{std::atoi(arguments[2])};
+  options.deadline = std::chrono::milliseconds{std::atoll(arguments[2])};
   return run_way(arguments[1], options);
 }

@@ -58,6 +58,11 @@ TEST(MpiMeeting, ReadsNoVariableOfAnotherLauncher) {
   succeeds(end_with({"MASTER_ADDR=198.51.100.1", "MASTER_PORT=x", "RANK=7", "WORLD_SIZE=9"}));
 }
 
+TEST(MpiMeeting, TheLongestDeadlineOfAllIsUsable) {
+  succeeds(end_of(2, {test::kFailingRank, "succeed",
+                      std::to_string(std::chrono::milliseconds::max().count())}));
+}
+
 TEST(MpiMeeting, ReadsItsVariablesOnRankZeroOnly) {
   const std::string elsewhere =
       "[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 0 ] || export TESSERA_RENDEZVOUS_PORT=x; "
