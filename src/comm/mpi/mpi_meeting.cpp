@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <exception>
 #include <random>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "comm/control/tcp/frame.hpp"
 #include "comm/control/tcp/listening.hpp"
 #include "comm/control/wait_clock.hpp"
+#include "comm/mpi/mpi_pause.hpp"
 #include "comm/mpi/mpi_requests.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
@@ -28,7 +28,6 @@ constexpr std::size_t kNoteBytes = 8192;
 constexpr std::size_t kMostAddresses = 64;
 constexpr std::size_t kMostProblemBytes = 4096;
 constexpr int kMeetingTag = 0;
-constexpr std::chrono::microseconds kPause{100};
 
 /// What rank 0 sends the others.
 struct Note {
@@ -131,6 +130,7 @@ Note listen_or_say_why_not(const MpiProcess& process, const ChooseMeeting& choos
 /// Returns whether `requests` are done within `patience`.
 bool done_within(MpiProcess& process, MpiRequests& requests, std::chrono::milliseconds time) {
   Patience patience{time};
+  MpiPause between;
   for (;;) {
     {
       const MpiCalls calls{process};
@@ -138,7 +138,7 @@ bool done_within(MpiProcess& process, MpiRequests& requests, std::chrono::millis
     }
     if (requests.done()) { return true; }
     if (patience.over()) { return false; }
-    std::this_thread::sleep_for(kPause);
+    between.pause();
   }
 }
 

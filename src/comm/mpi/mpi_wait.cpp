@@ -4,10 +4,10 @@
 #include <chrono>
 #include <exception>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "comm/control/wait_clock.hpp"
+#include "comm/mpi/mpi_pause.hpp"
 
 namespace tessera {
 namespace {
@@ -26,18 +26,9 @@ class Stillness {
   void look() noexcept { looked_ = clock_.now(); }
   void something_moved() noexcept {
     looked_ = moved_ = clock_.now();
-    looks_ = 0;
+    pause_.restart();
   }
-  /// Pauses between two looks at what has arrived.
-  void pause() noexcept {
-    if (looks_ < kYields) {
-      ++looks_;
-      std::this_thread::yield();
-      return;
-    }
-    const int doublings = std::min((looks_++ - kYields) / kSameSleeps, kDoublings);
-    std::this_thread::sleep_for(kSleep * (1 << doublings));
-  }
+  void pause() noexcept { pause_.pause(); }
   /// Whether it lasts so long that others have to know.
   [[nodiscard]] bool is_long() const noexcept {
     return looked_ - moved_ > std::min<WaitClock::Duration>(kStill, patience_ / 4);
@@ -45,16 +36,11 @@ class Stillness {
   [[nodiscard]] bool too_long() const noexcept { return looked_ - moved_ > patience_; }
 
  private:
-  static constexpr int kYields = 50;
-  static constexpr int kSameSleeps = 20;
-  static constexpr int kDoublings = 4;
-  static constexpr std::chrono::microseconds kSleep{20};
-
   const std::chrono::milliseconds patience_;
   WaitClock clock_;
   WaitClock::Time moved_;
   WaitClock::Time looked_;
-  int looks_ = 0;
+  MpiPause pause_;
 };
 
 /// What the other ranks know of a wait: that it is long, and for whom.
