@@ -41,10 +41,8 @@ TEST(WaitClock, StandsStillWhileTheWaiterDoesNotRun) {
   WaitClock clock{2s, &read_real_now};
   real_now += 1min;
   const WaitClock::Time stopped = clock.now();
-  EXPECT_GT(clock.left_out(), 59s);
   real_now += 10ms;
   EXPECT_EQ(clock.now() - stopped, 10ms);
-  EXPECT_EQ(clock.left_out(), 0s);
 }
 
 TEST(WaitClock, CountsAllOfACallThatBlocksButNotWhatWasBeforeIt) {
@@ -52,7 +50,6 @@ TEST(WaitClock, CountsAllOfACallThatBlocksButNotWhatWasBeforeIt) {
   const WaitClock::Time begin = clock.now();
   real_now += 10h;  // suspended before the call
   EXPECT_EQ(clock.count_all([] { return (real_now += 30s, 7); }), 7);
-  EXPECT_EQ(clock.left_out(), 0s);
   EXPECT_EQ(clock.now() - begin, 31s);
 }
 

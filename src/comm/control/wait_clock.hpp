@@ -30,9 +30,7 @@ class WaitClock {
   /// Reads the clock.
   [[nodiscard]] Time now() noexcept {
     const Time real = real_();
-    const Duration gap = real - read_;
-    now_ += std::min(gap, most_);
-    left_out_ = std::max(gap - most_, Duration{});
+    now_ += std::min(real - read_, most_);
     read_ = real;
     return now_;
   }
@@ -44,12 +42,9 @@ class WaitClock {
     auto result = call();
     const Time real = real_();
     now_ += real - read_;
-    left_out_ = {};
     read_ = real;
     return result;
   }
-  /// The real time that the last reading left out: the waiter did not run.
-  [[nodiscard]] Duration left_out() const noexcept { return left_out_; }
   /// How long a waiter may sleep between two readings.
   [[nodiscard]] Duration tick() const noexcept { return most_ / 2; }
 
@@ -82,7 +77,6 @@ class WaitClock {
   Duration most_;
   Time read_;  // the real time of the last reading
   Time now_;
-  Duration left_out_{};
 };
 
 /// A WaitClock with an end: a wait of `longest` from its construction on.
