@@ -10,6 +10,7 @@
 #include "comm/control/tcp/listening.hpp"
 #include "comm/control/tcp/tcp_control_plane.hpp"
 #include "control/meeting.hpp"
+#include "control/spoken_for.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::test::tcp_rendezvous_test {
@@ -69,6 +70,47 @@ TEST(TcpRendezvous, TriesEachAddressOfAListenerThatWasMadeBefore) {
   EXPECT_EQ(meeting.error(1), "");
 }
 
+// It accepts connections, as the system does for it, and never answers.
+TEST(TcpRendezvous, AnAddressThatDoesNotAnswerKeepsNoRankFromTheOthers) {
+  const Socket mute = listen_at({"127.0.0.1", 0});
+  Meeting meeting{2, 12s};
+  JobPlace place = place_of(1, 2, port_of(mute));
+  place.others = {{"127.0.0.1", meeting.port()}};
+  meeting.start(place, end_run);
+  meeting.start(0, end_run);
+  meeting.join();
+  EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
+}
+
+// Rank 0 answers at once, however late the last rank comes.
+TEST(TcpRendezvous, ARankWithSeveralAddressesWaitsForALateOne) {
+  Meeting meeting{3};
+  JobPlace place = place_of(1, 3, meeting.port());
+  place.others = {{"127.0.0.1", free_port()}};
+  meeting.start(0, end_run);
+  meeting.start(place, end_run);
+  std::this_thread::sleep_for(3500ms);
+  meeting.start(2, end_run);
+  meeting.join();
+  EXPECT_EQ(meeting.error(0) + meeting.error(1) + meeting.error(2), "");
+}
+
+TEST(TcpRendezvous, ErrorsNameTheAddressWhereRankZeroAnswered) {
+  Meeting meeting{2};
+  std::string answered;
+  {
+    SpokenForCoordinator coordinator;
+    answered = HostPort{"127.0.0.1", coordinator.port()}.text();
+    JobPlace place = place_of(1, 2, free_port());
+    place.others = {{"127.0.0.1", coordinator.port()}};
+    meeting.start(place, end_run);
+    coordinator.join();
+    (void)coordinator.heard(FrameType::text);
+  }
+  meeting.join();
+  EXPECT_THAT(meeting.error(1), HasSubstr("rank 0 (at " + answered + ") has left"));
+}
+
 TEST(TcpRendezvous, ErrorsSayWhatToDoInThisKindOfJob) {
   Meeting meeting{3, 300ms};
   JobPlace place = place_of(1, 3, meeting.port());
@@ -78,6 +120,7 @@ TEST(TcpRendezvous, ErrorsSayWhatToDoInThisKindOfJob) {
   meeting.join();
   EXPECT_THAT(meeting.error(1), AllOf(HasSubstr("within 300 ms (127.0.0.1: Connection refused; "
                                                 "127.0.0.1: Connection refused); check"),
+                                      HasSubstr(", 127.0.0.1:1 within"),
                                       HasSubstr("listens there: ask the administrator")));
   place.rank = 0;
   meeting.start(place, [](TcpControlPlane&) {});

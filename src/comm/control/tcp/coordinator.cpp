@@ -289,7 +289,10 @@ void Coordinator::on_hello(Line& line, const Frame& frame) {
   line.out.bytes().reserve(kCoordinatorWordsBytes);
   const auto ranks =
       std::count_if(lines_.begin(), lines_.end(), [](const Line& each) { return each.rank >= 0; });
-  if (ranks == job_.size) { begin_job(); }
+  if (ranks == job_.size) { return begin_job(); }
+  Frame known;
+  known.type = FrameType::known;
+  say(line, known);
 }
 
 void Coordinator::turn_away(Line& line, const std::string& why, bool try_again) {

@@ -58,7 +58,7 @@ bool FrameReader::acceptable() const noexcept {
   if (there < sizeof header) { return true; }
   std::memcpy(&header, bytes_.data() + begin_, sizeof header);
   return header.bytes <= most_bytes_ &&
-         header.type <= static_cast<std::uint16_t>(FrameType::differ) && header.call < kCallKinds;
+         header.type <= static_cast<std::uint16_t>(FrameType::known) && header.call < kCallKinds;
 }
 
 bool FrameReader::next(Frame& frame) {

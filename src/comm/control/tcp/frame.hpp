@@ -58,6 +58,8 @@ enum class FrameType : std::uint16_t {
   held,     ///< A rank is held up in batch `sequence`, or no longer.
   differ,   ///< The coordinator tells all ranks why the job cannot go on (empty if it has no
             ///< memory to say so). `rank` reports it.
+  known,    ///< The coordinator tells a rank that it belongs to the job, whose other ranks are to
+            ///< come.
 };
 
 struct Frame {

@@ -1,6 +1,7 @@
 #include "comm/control/tcp/joining.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "comm/control/tcp/listening.hpp"
 #include "comm/control/tcp/messages.hpp"
@@ -46,17 +48,10 @@ Frame hello(const JobPlace& place) {
   return frame;
 }
 
-/// Identifies this process, and waits for the coordinator's welcome until `end`. Returns false,
-/// with the reason in `why`, if this attempt failed and another may succeed.
-bool enter(const JobPlace& place, CoordinatorConnection& connection, WaitClock& clock,
-           WaitClock::Time end, std::string& why) {
-  connection.in = FrameReader{kMostFrameBytes};
-  Outbox out;
-  append(out.bytes(), hello(place));
-  (void)out.send_over(
-      connection.socket);  // a few hundred bytes: sent whole, or the connection is lost
+/// Waits for the next frame until `end`. Returns false, with the reason in `why`, without one.
+bool hear(CoordinatorConnection& connection, WaitClock& clock, WaitClock::Time end, Frame& frame,
+          std::string& why) {
   std::array<char, 4096> buffer;
-  Frame frame;
   while (!connection.in.next(frame)) {
     if (!wait_for(connection.socket, POLLIN, clock, end)) {
       why = "the program that listens there does not answer";
@@ -72,10 +67,39 @@ bool enter(const JobPlace& place, CoordinatorConnection& connection, WaitClock& 
       return false;
     }
   }
+  return true;
+}
+
+/// Identifies this process, and waits for the coordinator's welcome until `end`; for its first word
+/// until `first`. Returns false, with the reason in `why`, if this attempt failed and another may
+/// succeed.
+bool enter(const JobPlace& place, CoordinatorConnection& connection, WaitClock& clock,
+           WaitClock::Time first, WaitClock::Time end, std::string& why) {
+  connection.in = FrameReader{kMostFrameBytes};
+  Outbox out;
+  append(out.bytes(), hello(place));
+  (void)out.send_over(
+      connection.socket);  // a few hundred bytes: sent whole, or the connection is lost
+  Frame frame;
+  if (!hear(connection, clock, first, frame, why)) { return false; }
+  if (frame.type == FrameType::known && !hear(connection, clock, end, frame, why)) { return false; }
   if (frame.type == FrameType::welcome) { return true; }
   why = frame.payload;
   if (frame.type == FrameType::refuse && frame.sequence == 0) { throw ConfigError{why}; }
   return false;
+}
+
+std::vector<HostPort> all_of(const JobPlace& place) {
+  std::vector<HostPort> all{place.meet};
+  all.insert(all.end(), place.others.begin(), place.others.end());
+  return all;
+}
+
+/// "192.0.2.7:29500, 198.51.100.7:29500".
+std::string text_of(const std::vector<HostPort>& places) {
+  std::vector<std::string> texts;
+  for (const HostPort& each : places) { texts.push_back(each.text()); }
+  return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 CoordinatorConnection join_own_coordinator(const JobPlace& place, Socket listener,
@@ -85,10 +109,11 @@ CoordinatorConnection join_own_coordinator(const JobPlace& place, Socket listene
   auto [mine, theirs] = socket_pair();
   CoordinatorConnection own{std::make_unique<Coordinator>(place.job, names, std::move(listener),
                                                           std::move(theirs), patience),
-                            std::move(mine), FrameReader{kMostFrameBytes}};
+                            std::move(mine), FrameReader{kMostFrameBytes}, place.meet};
   std::string why;
   WaitClock clock{patience + kGrace};
-  if (!enter(place, own, clock, clock.now() + patience + kGrace, why)) { throw CommError{why}; }
+  const WaitClock::Time end = clock.now() + patience + kGrace;
+  if (!enter(place, own, clock, end, end, why)) { throw CommError{why}; }
   return own;
 }
 
@@ -100,24 +125,26 @@ CoordinatorConnection join_job(const JobPlace& place, Socket listener, const Ran
   WaitClock clock{patience};
   const WaitClock::Time end = clock.now() + patience;
   CoordinatorConnection connection{nullptr, {}, FrameReader{kMostFrameBytes}};
+  const auto take = [&](Socket socket, std::string& why) {
+    connection.socket = std::move(socket);
+    const WaitClock::Time last = end + kGrace;
+    const auto first = place.others.empty() ? last : std::min(last, clock.now() + kAttempt);
+    return enter(place, connection, clock, first, last, why);
+  };
   for (;;) {
-    std::string why = "no answer";
-    const auto take = [&](Socket socket, std::string& problem) {
-      connection.socket = std::move(socket);
-      return enter(place, connection, clock, end + kGrace, problem);
-    };
-    bool entered = connect_to(place.meet, clock, end, why, take);
-    for (std::size_t i = 0; !entered && i < place.others.size(); ++i) {
-      std::string problem = "no answer";
-      entered = connect_to(place.others[i], clock, end, problem, take);
-      why += "; " + problem;
+    std::vector<std::string> problems;
+    for (const HostPort& at : all_of(place)) {
+      std::string why = "no answer";
+      connection.at = at;
+      if (connect_to(at, clock, end, why, take)) { return connection; }
+      problems.push_back(why);
     }
-    if (entered) { return connection; }
     if (clock.now() + kRetry > end) {
       throw CommError{fmt::format(
           "rank {} did not find rank 0 at {} within {} ms ({}); check whether rank 0 runs and "
           "listens there: {}",
-          place.rank, place.meet.text(), patience.count(), why, place.job.remedy)};
+          place.rank, text_of(all_of(place)), patience.count(), fmt::join(problems, "; "),
+          place.job.remedy)};
     }
     std::this_thread::sleep_for(std::min<WaitClock::Duration>(kRetry, clock.tick()));
   }

@@ -25,6 +25,7 @@ struct CoordinatorConnection {
   std::unique_ptr<Coordinator> coordinator;
   Socket socket;
   FrameReader in;
+  HostPort at = {};  ///< where the coordinator answered
 };
 
 /// Blocks until all ranks are here. On rank 0, `listener` accepts them; if it is empty, rank 0

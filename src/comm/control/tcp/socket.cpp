@@ -21,8 +21,6 @@
 namespace tessera {
 namespace {
 
-// One of several addresses may silently drop what is sent to it.
-constexpr std::chrono::milliseconds kAttempt{3000};
 // A resolver that takes longer is worth a word.
 constexpr std::chrono::milliseconds kSlowResolve{1000};
 

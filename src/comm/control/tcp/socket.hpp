@@ -15,6 +15,10 @@ namespace tessera {
 /// A connection counts as lost once the machine at its other end has not answered for this long.
 inline constexpr std::chrono::seconds kSilence{6};
 
+/// How long one of several addresses keeps a rank from the next: it may silently drop what is sent
+/// to it.
+inline constexpr std::chrono::milliseconds kAttempt{3000};
+
 /// Owns a file descriptor.
 class Socket {
  public:

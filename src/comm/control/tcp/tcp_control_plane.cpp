@@ -42,7 +42,6 @@ constexpr std::size_t kWordsBytes = 4096;
 TcpControlPlane::TcpControlPlane(const JobPlace& place, std::chrono::milliseconds patience,
                                  std::chrono::milliseconds deadline, Socket listener)
     : ControlPlane{place.rank, place.job.size, deadline},
-      place_{place},
       groups_{place.job.size},
       ended_(static_cast<std::size_t>(place.job.size)) {
   if (size() == 1) { return; }
@@ -187,7 +186,7 @@ void TcpControlPlane::on_lost(int lost, const std::string& who) {
 
 /// The connection has ended or, if `problem` is set, is unusable.
 void TcpControlPlane::on_coordinators_end(const std::string& problem) {
-  const std::string where = fmt::format("at {}", place_.meet.text());
+  const std::string where = fmt::format("at {}", coordinator_.at.text());
   if (problem.empty()) { return on_lost(0, where); }
   fail(broken_text(fmt::format("{} ({})", names().of(0), where), problem), rank());
 }

@@ -130,7 +130,6 @@ class TcpControlPlane final : public ControlPlane {
   void wake() noexcept override;
   [[nodiscard]] IssuedBatches& issued(const CallSeries& channel);
 
-  const JobPlace place_;
   CoordinatorConnection coordinator_{nullptr, {}, FrameReader{0}};
   Socket wake_reader_;
   Socket wake_writer_;
