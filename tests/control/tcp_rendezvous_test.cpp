@@ -129,6 +129,17 @@ TEST(TcpRendezvous, ErrorsSayWhatToDoInThisKindOfJob) {
                                       HasSubstr("ask the administrator")));
 }
 
+TEST(TcpRendezvous, ARefusalSaysWhereTheSecretOfThisKindOfJobComesFrom) {
+  Meeting meeting{2, 1s};
+  meeting.start(0, [](TcpControlPlane&) {});
+  JobPlace place = place_of(1, 2, meeting.port());
+  place.job.secret = "another";
+  place.job.secret_from = "a sealed envelope";
+  meeting.start(place, [](TcpControlPlane&) {});
+  meeting.join();
+  EXPECT_THAT(meeting.error(1), HasSubstr("or has another secret (a sealed envelope)"));
+}
+
 TEST(TcpRendezvous, ReportsATakenPort) {
   Meeting meeting{2};
   const Socket other = listen_at({"127.0.0.1", meeting.port()});

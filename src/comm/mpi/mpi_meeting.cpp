@@ -190,6 +190,7 @@ MpiMeeting meet_over_mpi(MpiProcess& process, const ChooseMeeting& choose,
   }
   if (!note.problem.empty()) { throw ConfigError{note.problem}; }
   meeting.place.job.secret = note.secret;
+  meeting.place.job.secret_from = "rank 0 makes one for each run";
   meeting.place.job.remedy = note.remedy;
   meeting.place.meet = {note.hosts.front(), note.port};
   for (std::size_t i = 1; i < note.hosts.size(); ++i) {

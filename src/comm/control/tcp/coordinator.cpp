@@ -259,10 +259,8 @@ void Coordinator::on_hello(Line& line, const Frame& frame) {
   }
   const auto [size, build, token, secret, who] = decode_hello(frame.payload);
   if (token != job_.token || !same_secret(secret, job_.secret)) {
-    return turn_away(
-        line,
-        "rank 0 at this address belongs to another job, or has another secret (TESSERA_JOB_SECRET)",
-        /*try_again=*/true);
+    return turn_away(line, "rank 0 at this address belongs to another job, or has another secret",
+                     /*try_again=*/true);
   }
   if (size != job_.size) {
     return give_up(line, fmt::format("rank {} ({}) was started as one of {} processes, but rank 0 "

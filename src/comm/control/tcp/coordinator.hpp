@@ -24,6 +24,7 @@ struct JobIdentity {
   std::string token;  ///< the launch's token; empty if the launcher gives none
   /// The launch's secret, known only to its processes; empty if there is none.
   std::string secret = {};
+  std::string secret_from = "TESSERA_JOB_SECRET";  ///< where the secret comes from, for errors
   /// What to check if ranks do not find each other.
   std::string remedy = "MASTER_ADDR and MASTER_PORT must name the same address on all machines";
 };

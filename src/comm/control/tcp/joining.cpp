@@ -85,7 +85,9 @@ bool enter(const JobPlace& place, CoordinatorConnection& connection, WaitClock& 
   if (frame.type == FrameType::known && !hear(connection, clock, end, frame, why)) { return false; }
   if (frame.type == FrameType::welcome) { return true; }
   why = frame.payload;
-  if (frame.type == FrameType::refuse && frame.sequence == 0) { throw ConfigError{why}; }
+  if (frame.type != FrameType::refuse) { return false; }
+  if (frame.sequence == 0) { throw ConfigError{why}; }
+  why += fmt::format(" ({})", place.job.secret_from);
   return false;
 }
 
