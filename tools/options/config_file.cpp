@@ -68,8 +68,8 @@ ConfigEntry entry_in(std::string_view line) {
   }
 }
 
-/// Whether TOML reads `text` as a number. Longer ones are texts: std::regex recurses for each
-/// character.
+/// Whether TOML reads `text` as a number. A longer text is taken for none, since std::regex
+/// recurses for each character.
 bool is_number(const std::string& text) {
   constexpr std::size_t most = 40;
   static const std::regex number{R"(-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[-+]?[0-9]+)?)"};

@@ -39,7 +39,7 @@ std::vector<std::string> fields_of(const OptionRow& row) {
 
 std::string with_options_for_fields(std::string message) {
   for (const OptionRow& row : option_table()) {
-    // A value in small letters is the only one.
+    // A value in small letters stands for itself: the option takes no other.
     const bool has_one_value = !row.value.empty() && std::islower(row.value.front()) != 0;
     const std::string option =
         has_one_value ? fmt::format("{} {}", row.name, row.value) : std::string{row.name};

@@ -51,7 +51,7 @@ inline constexpr std::int64_t kStepsBeforeGraphs = 2;
 /// The user's request, one member per option. The defaults are in the table of options
 /// (option_table.hpp), not here; members without an option in a command have train's default.
 struct Settings {
-  // what the library is given; for one strategy, see library_options.hpp
+  // the library's options; library_options.hpp fits them to a strategy
   WorldOptions world;
   ModelOptions sharded;  ///< its `shard_group` is hybrid's, and its `mesh` every strategy's
   OptimizerOptions update;

@@ -75,8 +75,8 @@ struct PartsOfSave {
 /// Joins the parts of a save to one checkpoint in `run`, the folder of a run, and returns its
 /// folder: the bytes are those of a save on one file system. Reads everything three times: each
 /// part before anything is written, each part to copy it, and the result. Calls `progress` with the
-/// bytes copied since the last call. The checkpoint appears when all is copied, or not at all. It
-/// stays if what is then read of it is damaged.
+/// bytes copied since the last call. The checkpoint appears when all is copied, or not at all. If
+/// the last reading finds damage, the checkpoint stays, and the error names the damage.
 ///
 /// Errors:  FormatError for parts that do not make up a save, that overlap, and for damage;
 ///          ContractError for no folders. Otherwise as `save`.

@@ -19,8 +19,8 @@ struct MpiMeeting {
 using ChooseMeeting = std::function<HostPort()>;
 
 /// *Collective.* How the processes of an MPI job meet over TCP: rank 0 listens, and sends the
-/// others its addresses and a secret of this run's. It listens on the loopback if one machine has
-/// all ranks, else on all its addresses. `choose` is called on rank 0 only, and not in a job of
+/// others its addresses and a secret made for this run. It listens on the loopback if one machine
+/// has all ranks, else on all its addresses. `choose` is called on rank 0 only, and not in a job of
 /// one; what it throws becomes a ConfigError on all ranks. Blocks until every rank has the
 /// addresses. Throws ConfigError, on all ranks, if rank 0 cannot listen or does not know the host
 /// chosen; CommError if ranks do not come within `patience`, naming them on rank 0.

@@ -88,7 +88,7 @@ class GradientHome {
   /// Throws ContractError naming the slots that no micro-batch has released.
   virtual void require_slots_free() const {}
 
-  // Used by the bucket, once `complete` has returned true.
+  // The bucket calls these once `complete` has returned true.
   [[nodiscard]] const std::string& unit_name() const noexcept { return plan_.name; }
   [[nodiscard]] std::size_t bytes() const { return plan_.gradient_bytes(); }
   /// Adds the reductions to `batch`, and to `across` the second one where there are several shard

@@ -15,8 +15,8 @@ struct BucketSizes {
   std::size_t next = 0;
 };
 
-/// Units whose gradients are complete, and their way to the result: what the homes ask for is
-/// submitted to the lane, and then they keep it. A model's units share it.
+/// The units whose gradients are complete and not yet reduced. A flush submits the reductions of
+/// all of them to the lane, and has each home keep its result. A model's units share the bucket.
 ///
 /// Order:   all ranks call `add` and `flush` in the same order.
 /// Time:    everything enqueues.
@@ -28,7 +28,7 @@ class ReduceBucket {
   void begin_step() noexcept { full_at_ = sizes_.first; }
   /// The gradients are complete on the compute stream. They wait until the bucket is full.
   void add(GradientHome& gradients);
-  /// Reduces those that wait.
+  /// Reduces the gradients that wait.
   void flush();
 
  private:

@@ -19,7 +19,8 @@ bool is_link_local(const sockaddr_in& address) {
   return ntohl(address.sin_addr.s_addr) >> 16U == kLinkLocal;
 }
 
-/// An interface of the kind of the loopback may have more addresses than the loopback's own.
+/// Whether other machines may reach this address. An interface of the loopback's kind can have
+/// addresses outside 127/8, which they cannot reach.
 bool reaches_others(const ifaddrs& each) {
   return (each.ifa_flags & IFF_UP) != 0 && (each.ifa_flags & IFF_LOOPBACK) == 0 &&
          each.ifa_addr != nullptr && is_of_network(*each.ifa_addr);
