@@ -165,6 +165,21 @@ if has "$parts" collectives; then
 fi
 if has "$parts" adamw; then jobs+=("ours adamw --repeat 5"); fi
 
+# attempt COMMAND...: prints what COMMAND prints. PyTorch's processes abort at their end now and then
+# ("terminate called without an active exception"), so that a program that fails is run once more.
+attempt() {
+  local try
+  for try in 1 2; do
+    if "$@" >"$out/job.out" 2>"$out/job.log"; then
+      cat "$out/job.out"
+      return
+    fi
+    echo "  attempt $try failed: $*" >&2
+  done
+  cat "$out/job.log" >&2
+  return 1
+}
+
 commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
 for ((round = 1; round <= rounds; ++round)); do
   read -r load _ </proc/loadavg
@@ -175,7 +190,7 @@ for ((round = 1; round <= rounds; ++round)); do
     job=${jobs[round % 2 == 1 ? i : ${#jobs[@]} - 1 - i]}
     echo "  $job" >&2
     read -ra words <<<"$job"
-    "${words[@]}" >>"$log" 2>"$out/job.log" || { cat "$out/job.log" >&2; exit 1; }
+    attempt "${words[@]}" >>"$log"
   done
 done
 
