@@ -10,7 +10,7 @@
 #include "base/process_limits.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Work on a thread of its own. The destructor waits for its end.
 class BackgroundJob {
@@ -50,4 +50,4 @@ class BackgroundJob {
   std::shared_future<void> end_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -5,7 +5,7 @@
 
 #include "checkpoint/file_pages.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 void place_apart(BufferRound& round, BufferedElems& part) {
@@ -90,4 +90,4 @@ void BufferPlan::cut_at_pages() {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

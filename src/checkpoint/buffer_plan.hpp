@@ -6,7 +6,7 @@
 
 #include "tessera/shard/ranges.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// An array of elements in a file.
 struct FileArray {
@@ -83,4 +83,4 @@ class BufferPlan {
   std::vector<BufferRound> rounds_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -30,8 +30,9 @@ class Checkpointer::Work {
         saver_{model,
                {.folder = std::move(options.folder),
                 .save = std::move(options.save),
-                .mode = options.asynchronous ? SaveMode::asynchronous : SaveMode::synchronous,
-                .keep = Retention{.last = options.keep, .every = options.keep_every},
+                .mode = options.asynchronous ? checkpoint::SaveMode::asynchronous
+                                             : checkpoint::SaveMode::synchronous,
+                .keep = checkpoint::Retention{.last = options.keep, .every = options.keep_every},
                 .call = "Checkpointer"}},
         schedule_{options.every, options.minutes, std::chrono::steady_clock::now} {
     saver_.rehearse();
@@ -51,7 +52,7 @@ class Checkpointer::Work {
 
   // A failure of the save under way is reported later: it must not keep this one from beginning.
   void save(const CheckpointExtras& extras) {
-    const std::exception_ptr failure = failure_of([&] { saver_.finish(); });
+    const std::exception_ptr failure = checkpoint::failure_of([&] { saver_.finish(); });
     if (failure) { pending_ = failure; }
     begin(extras);
   }
@@ -88,8 +89,8 @@ class Checkpointer::Work {
 
   ShardedModel& model_;
   std::int64_t kept_every_;  // 0: no checkpoint is kept for its step
-  Saver saver_;
-  SaveSchedule schedule_;
+  checkpoint::Saver saver_;
+  checkpoint::SaveSchedule schedule_;
   bool due_ = false;
   std::exception_ptr pending_;  // failure of an ended save
 };

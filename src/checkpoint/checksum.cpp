@@ -6,7 +6,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 TensorSums::TensorSums(std::uint64_t tensor_bytes, std::uint64_t chunk_bytes)
     : tensor_bytes_{tensor_bytes}, chunk_bytes_{chunk_bytes} {
@@ -72,4 +72,4 @@ std::string SumTable::text() const {
   return text;
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// The bytes of a tensor that one checksum covers, starting at the tensor's first byte.
 inline constexpr std::uint64_t kChecksumBlock = std::uint64_t{16} << 20;
@@ -71,4 +71,4 @@ void for_each_sum(std::string_view text, const Visit& visit) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 // The first character of a text.
@@ -78,4 +78,4 @@ void agree_on_failure(World& world, const std::exception_ptr& mine) {
   if (!failure.empty()) { throw_failure(failure); }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

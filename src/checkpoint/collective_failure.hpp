@@ -8,7 +8,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/world/world.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 // A rank's progress in shared work, as a text that ranks exchange: empty while it works, then its
 // result or its failure.
@@ -42,4 +42,4 @@ template <class Action>
   return nullptr;
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -60,7 +60,8 @@ class WeightExport::Blocks {
       if (tensor.copies()) {
         visit(bytes);
       } else {
-        narrow_values(*dtype_named(tensor.dtype), values_of(tensor, block, bytes), converted_);
+        checkpoint::narrow_values(*checkpoint::dtype_named(tensor.dtype),
+                                  values_of(tensor, block, bytes), converted_);
         visit(std::span<const std::byte>{converted_});
       }
       if (progress_) { progress_(bytes.size()); }
@@ -73,7 +74,7 @@ class WeightExport::Blocks {
     std::int64_t at = 0;
     for (std::size_t block = 0; block < tensor.from->sums.size(); ++block) {
       const auto values = values_of(tensor, block, read(*tensor.from, block, bytes_));
-      beyond.add(values, *dtype_named(tensor.dtype), at);
+      beyond.add(values, *checkpoint::dtype_named(tensor.dtype), at);
       at += std::ssize(values);
     }
     return beyond;
@@ -91,7 +92,7 @@ class WeightExport::Blocks {
                                    std::span<const std::byte> bytes) {
     values_.resize(bytes.size() / (tensor.from->dtype == "F32" ? 4 : 2));
     if (tensor.remainder == nullptr) {
-      widen_values(*dtype_named(tensor.from->dtype), bytes, values_);
+      checkpoint::widen_values(*checkpoint::dtype_named(tensor.from->dtype), bytes, values_);
     } else {
       join(bytes, read(*tensor.remainder, block, remainders_), values_);
     }
@@ -108,7 +109,7 @@ class WeightExport::Blocks {
 
 WeightExport::WeightExport(const CheckpointReader& checkpoint, const ExportOptions& options)
     : checkpoint_{checkpoint}, shard_bytes_{options.shard_bytes} {
-  expects(options.dtype.empty() || dtype_named(options.dtype),
+  expects(options.dtype.empty() || checkpoint::dtype_named(options.dtype),
           "WeightExport: `dtype` is F32, BF16 or F16, or empty");
   expects(shard_bytes_ > 0, "WeightExport: `shard_bytes` is at least 1");
   checkpoint.check_files(options.masters ? Contents{Content::weights, Content::masters}
@@ -130,7 +131,7 @@ WeightExport::Tensor WeightExport::exported(const ManifestTensor& weight,
     if (tensor.dtype.empty()) { tensor.dtype = "F32"; }
   }
   if (tensor.dtype.empty()) { tensor.dtype = weight.dtype; }
-  if (!dtype_named(tensor.from->dtype) && tensor.dtype != tensor.from->dtype) {
+  if (!checkpoint::dtype_named(tensor.from->dtype) && tensor.dtype != tensor.from->dtype) {
     throw ConfigError(fmt::format("weight '{}' is {}, which cannot be converted",
                                   shown(weight.name), shown(weight.dtype)));
   }
@@ -151,7 +152,7 @@ void WeightExport::find_infinities(
     const Overflows beyond = blocks.overflows_of(tensor);
     if (beyond.count == 0) { continue; }
     found(fmt::format("weight '{}': {}", shown(tensor.name),
-                      beyond.text(*dtype_named(tensor.dtype))));
+                      beyond.text(*checkpoint::dtype_named(tensor.dtype))));
   }
 }
 
@@ -169,11 +170,11 @@ WeightExport::Written WeightExport::to_folder(const std::filesystem::path& path,
 WeightExport::Written WeightExport::write(
     std::uint64_t shard_bytes, const Progress& progress,
     const std::function<std::filesystem::path(const std::string& name)>& path_of) const {
-  CheckpointLayout::Set set{"model", {}};
+  checkpoint::CheckpointLayout::Set set{"model", {}};
   for (const Tensor& tensor : tensors_) {
     set.tensors.push_back({tensor.name, tensor.dtype, tensor.from->shape, 1});
   }
-  const CheckpointLayout layout{{std::move(set)}, shard_bytes};
+  const checkpoint::CheckpointLayout layout{{std::move(set)}, shard_bytes};
 
   Written written{.files = layout.files().size()};
   Blocks blocks{checkpoint_, progress};

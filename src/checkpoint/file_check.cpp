@@ -14,7 +14,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 /// The tensors in a file, in the order of their data.
@@ -131,4 +131,4 @@ void check_file(const Manifest& manifest, const std::string& name, const Checked
   refuse_header(tensors, expected, found, file);
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -6,7 +6,7 @@
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/readable_file.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// A file of a checkpoint, wherever its bytes are.
 struct CheckedFile {
@@ -25,4 +25,4 @@ struct CheckedFile {
 /// data of its tensors: its size, its header or the text of an index, and where its tensors lie.
 void check_file(const Manifest& manifest, const std::string& name, const CheckedFile& file);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

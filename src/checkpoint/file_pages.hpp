@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 // Files are read and written past the system's cache where memory and file are aligned alike: data
 // that begins k bytes into a page of the file begins k bytes into a page of memory.
@@ -84,4 +84,4 @@ void move_by_pages(std::uint64_t first, Bytes bytes, const Move& move) {
   move(first + head + middle, bytes.subspan(head + middle), false);
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

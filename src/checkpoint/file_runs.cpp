@@ -6,7 +6,7 @@
 
 #include "tessera/base/math.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 /// The most elements that are read at once, besides one run and its chunks.
@@ -69,4 +69,4 @@ void read_runs(const FileTensor& tensor, std::span<const FileRun> runs, std::byt
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

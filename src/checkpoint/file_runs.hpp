@@ -9,7 +9,7 @@
 #include "checkpoint/manifest.hpp"
 #include "tessera/shard/ranges.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// A run of elements of a tensor in a file that are wanted in memory. Each chunk is summed by the
 /// run that it begins in.
@@ -36,4 +36,4 @@ inline constexpr std::int64_t kMostRunElems = std::int64_t{1} << 14;
 void read_runs(const FileTensor& tensor, std::span<const FileRun> runs, std::byte* to,
                SumTable& sums);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -15,7 +15,7 @@
 #include "checkpoint/file_pages.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -198,4 +198,4 @@ FileSystem& system_files() {
   return files;
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// A file open for writing at any offset, from any thread.
 class WritableFile {
@@ -66,4 +66,4 @@ class FileSystem {
 /// The machine's own file system.
 [[nodiscard]] FileSystem& system_files();
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

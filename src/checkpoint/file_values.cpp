@@ -4,7 +4,7 @@
 
 #include "tessera/base/half.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 // Half i may lie in the memory of float i or after it: it is read before it is overwritten.
@@ -58,4 +58,4 @@ void narrow_values(DType dtype, std::span<const float> values, std::vector<std::
   if (!values.empty()) { std::memcpy(bytes.data(), values.data(), bytes.size()); }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

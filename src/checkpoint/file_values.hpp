@@ -9,7 +9,7 @@
 
 #include "tessera/base/dtype.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// The dtype of numbers that files call "F32", "BF16" or "F16"; empty for any other name.
 [[nodiscard]] std::optional<DType> dtype_named(std::string_view name) noexcept;
@@ -26,4 +26,4 @@ void widen_values(DType dtype, std::span<const std::byte> raw, std::span<float> 
 /// The bytes of `values` in `dtype`, rounded to nearest, ties to even.
 void narrow_values(DType dtype, std::span<const float> values, std::vector<std::byte>& bytes);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

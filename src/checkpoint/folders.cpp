@@ -9,16 +9,17 @@
 namespace tessera {
 
 FolderKind folder_kind(const std::filesystem::path& folder) {
-  if (is_file(folder / kManifestName)) { return FolderKind::checkpoint; }
-  return is_part_folder(folder) ? FolderKind::part : FolderKind::other;
+  if (checkpoint::is_file(folder / checkpoint::kManifestName)) { return FolderKind::checkpoint; }
+  return checkpoint::is_part_folder(folder) ? FolderKind::part : FolderKind::other;
 }
 
 std::vector<CheckpointFolder> checkpoints_in(const std::filesystem::path& folder) {
   std::vector<CheckpointFolder> all;
-  for (const StepKind kind : {StepKind::whole, StepKind::part}) {
-    for (const StepFolder& step : steps_in(folder, kind)) {
+  for (const checkpoint::StepKind kind :
+       {checkpoint::StepKind::whole, checkpoint::StepKind::part}) {
+    for (const checkpoint::StepFolder& step : checkpoint::steps_in(folder, kind)) {
       const std::filesystem::path path = step.path_in(folder);
-      all.push_back({path, step.step, step.part, path / claim_of(step.name)});
+      all.push_back({path, step.step, step.part, path / checkpoint::claim_of(step.name)});
     }
   }
   return all;
@@ -27,9 +28,9 @@ std::vector<CheckpointFolder> checkpoints_in(const std::filesystem::path& folder
 WholeCheckpoint whole_checkpoint(const std::filesystem::path& path, LoadOptions::What what) {
   const FolderKind kind = folder_kind(path);
   if (kind == FolderKind::checkpoint) { return {path, {}}; }
-  if (kind == FolderKind::part) { throw ConfigError(text_of_part(path)); }
+  if (kind == FolderKind::part) { throw ConfigError(checkpoint::text_of_part(path)); }
   NewestCheckpoint newest = newest_checkpoint(path, what);
-  if (!name_is_taken(newest.path)) {
+  if (!checkpoint::name_is_taken(newest.path)) {
     throw ConfigError(fmt::format(
         "{} is in parts; join them first (tessera checkpoint merge {} --to DIR), and give DIR",
         newest.path.string(), path.string()));

@@ -11,7 +11,7 @@
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 void check_save(const std::vector<FoundPart>& parts) {
@@ -136,4 +136,4 @@ Manifest joined_manifest(const std::vector<FoundPart>& parts) {
   return manifest;
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -7,7 +7,7 @@
 #include "checkpoint/part.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// A part of a checkpoint and its folder.
 struct FoundPart {
@@ -36,4 +36,4 @@ class IncompleteParts : public FormatError {
 /// ranges cover every byte of every file exactly once.
 [[nodiscard]] Manifest joined_manifest(const std::vector<FoundPart>& parts);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -7,7 +7,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 void append_json_string(std::string& json, std::string_view text, const char* what) {
   const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
@@ -28,4 +28,4 @@ void append_json_string(std::string& json, std::string_view text, const char* wh
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

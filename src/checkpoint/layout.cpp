@@ -13,7 +13,7 @@
 #include "checkpoint/weights_index.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 std::uint64_t bytes_of_tensor(const CheckpointTensor& tensor) {
@@ -105,4 +105,4 @@ void CheckpointLayout::add_file(std::string name, std::span<const CheckpointTens
   files_.push_back(std::move(file));
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -8,7 +8,7 @@
 
 #include "tessera/base/shape.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// A tensor to be laid out in a checkpoint: one named array in the files.
 struct CheckpointTensor {
@@ -73,4 +73,4 @@ class CheckpointLayout {
   std::vector<Index> indices_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -28,12 +28,12 @@ namespace {
 using What = LoadOptions::What;
 
 /// The tensors of the manifest that the job has summed completely.
-std::vector<bool> summed_tensors(const Manifest& manifest, const LoadPlan& plan) {
+std::vector<bool> summed_tensors(const Manifest& manifest, const checkpoint::LoadPlan& plan) {
   std::vector<bool> summed(manifest.tensors.size(), false);
-  const auto mark = [&](const TensorSource& from) {
+  const auto mark = [&](const checkpoint::TensorSource& from) {
     if (from.summed) { summed[from.tensor] = true; }
   };
-  for (const TensorRecipe& recipe : plan.recipes) {
+  for (const checkpoint::TensorRecipe& recipe : plan.recipes) {
     if (!recipe.reads()) { continue; }
     mark(recipe.from);
     if (recipe.beside) { mark(*recipe.beside); }
@@ -47,7 +47,7 @@ void compare_sums(const Manifest& manifest, const std::vector<bool>& summed,
   std::vector<std::vector<std::uint64_t>> read(manifest.tensors.size());
   for (std::size_t i = 0; i < read.size(); ++i) { read[i].resize(manifest.tensors[i].sums.size()); }
   for (const std::string& text : all) {
-    for_each_sum(text, [&](std::size_t tensor, std::size_t block, std::uint64_t sum) {
+    checkpoint::for_each_sum(text, [&](std::size_t tensor, std::size_t block, std::uint64_t sum) {
       read.at(tensor).at(block) += sum;
     });
   }
@@ -55,42 +55,42 @@ void compare_sums(const Manifest& manifest, const std::vector<bool>& summed,
     const ManifestTensor& tensor = manifest.tensors[i];
     if (!summed[i] || read[i] == tensor.sums) { continue; }
     const auto differs = std::ranges::mismatch(read[i], tensor.sums).in1 - read[i].begin();
-    const std::uint64_t first = static_cast<std::uint64_t>(differs) * kChecksumBlock;
-    const std::uint64_t end = std::min(first + kChecksumBlock, tensor.bytes);
+    const std::uint64_t first = static_cast<std::uint64_t>(differs) * checkpoint::kChecksumBlock;
+    const std::uint64_t end = std::min(first + checkpoint::kChecksumBlock, tensor.bytes);
     throw FormatError{
         fmt::format("{}/{}: tensor '{}': bytes {} to {} of the file are damaged: their checksum is "
                     "not that of {}; resume from an earlier checkpoint",
                     path, shown(tensor.file), shown(tensor.name), tensor.first_byte + first,
-                    tensor.first_byte + end - 1, kManifestName)};
+                    tensor.first_byte + end - 1, checkpoint::kManifestName)};
   }
 }
 
 /// Fills this rank's share. Ranks meet while they read, so that a rank which waits for another
 /// (under dp one rank reads everything) is not taken for lost.
-void load_share(World& world, engine::TrainingState& state, const LoadPlan& plan,
-                LoadSource& source, SumTable& sums) {
-  std::optional<ShareLoader> loader;
+void load_share(World& world, engine::TrainingState& state, const checkpoint::LoadPlan& plan,
+                checkpoint::LoadSource& source, checkpoint::SumTable& sums) {
+  std::optional<checkpoint::ShareLoader> loader;
   bool is_filled = false;
   for (bool goes_on = true; goes_on;) {
-    std::string text = text_of_failure(failure_of([&] {
+    std::string text = checkpoint::text_of_failure(checkpoint::failure_of([&] {
       if (!loader) { loader.emplace(world, state, plan, source); }
-      is_filled = is_filled || loader->load(sums, longest_wait(world));
+      is_filled = is_filled || loader->load(sums, checkpoint::longest_wait(world));
     }));
-    if (text.empty() && is_filled) { text = text_of_result({}); }
+    if (text.empty() && is_filled) { text = checkpoint::text_of_result({}); }
     const std::vector<std::string> all = world.exchange(text);
-    const std::string failure = first_failure(all);
-    if (!failure.empty()) { throw_failure(failure); }
-    goes_on = !all_have_ended(all);
+    const std::string failure = checkpoint::first_failure(all);
+    if (!failure.empty()) { checkpoint::throw_failure(failure); }
+    goes_on = !checkpoint::all_have_ended(all);
   }
 }
 
 /// What a load of weights takes: masters too, where the model has them.
-Contents taken(const Manifest& manifest, const LoadPlan& plan) {
+Contents taken(const Manifest& manifest, const checkpoint::LoadPlan& plan) {
   Contents contents;
-  const auto add = [&](const TensorSource& from) {
+  const auto add = [&](const checkpoint::TensorSource& from) {
     contents.insert(content_of(manifest.tensors[from.tensor].role));
   };
-  for (const TensorRecipe& recipe : plan.recipes) {
+  for (const checkpoint::TensorRecipe& recipe : plan.recipes) {
     if (!recipe.reads()) { continue; }
     add(recipe.from);
     if (recipe.beside) { add(*recipe.beside); }
@@ -100,7 +100,7 @@ Contents taken(const Manifest& manifest, const LoadPlan& plan) {
 
 engine::StateCounters counters_after(const engine::TrainingState& state, const Manifest& manifest,
                                      const ModelOptions& options, What what) {
-  if (what == What::everything) { return counters_of(manifest, options); }
+  if (what == What::everything) { return checkpoint::counters_of(manifest, options); }
   return {.loss_scale = state.counters().loss_scale};
 }
 
@@ -127,23 +127,23 @@ LoadReport load(ShardedModel& model, const std::filesystem::path& path,
     return {};
   }
 
-  std::unique_ptr<LoadSource> source;
-  std::optional<LoadPlan> plan;
+  std::unique_ptr<checkpoint::LoadSource> source;
+  std::optional<checkpoint::LoadPlan> plan;
   engine::StateCounters counters;
-  agree_on_failure(world, failure_of([&] {
-                     source = open_load_source(path, options.what);
-                     plan.emplace(state, source->manifest(), options, path.string());
-                     if (!everything) { source->check_files(taken(source->manifest(), *plan)); }
-                     counters =
-                         counters_after(state, source->manifest(), model.options(), options.what);
-                     if (everything) { require_extras(source->manifest(), extras, path.string()); }
-                   }));
+  checkpoint::agree_on_failure(
+      world, checkpoint::failure_of([&] {
+        source = checkpoint::open_load_source(path, options.what);
+        plan.emplace(state, source->manifest(), options, path.string());
+        if (!everything) { source->check_files(taken(source->manifest(), *plan)); }
+        counters = counters_after(state, source->manifest(), model.options(), options.what);
+        if (everything) { checkpoint::require_extras(source->manifest(), extras, path.string()); }
+      }));
   std::vector<bool> summed = summed_tensors(source->manifest(), *plan);
 
-  SumTable sums;
+  checkpoint::SumTable sums;
   state.begin_write();
   load_share(world, state, *plan, *source, sums);
-  if (everything) { load_extras(world, *source, extras, sums, summed); }
+  if (everything) { checkpoint::load_extras(world, *source, extras, sums, summed); }
   compare_sums(source->manifest(), summed, world.exchange(sums.text()), path.string());
   state.end_write(counters);
   if (everything) { state.set_loaded_run(run_of(path).string()); }

@@ -12,7 +12,7 @@
 #include "tessera/base/moment_format.hpp"
 #include "tessera/base/shown.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 using engine::StateFormat;
@@ -231,4 +231,4 @@ LoadPlan::LoadPlan(const engine::TrainingState& state, const Manifest& manifest,
   Planner{state, manifest, options, path, *this}.make();
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

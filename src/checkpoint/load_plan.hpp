@@ -10,7 +10,7 @@
 #include "engine/model/training_state.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// An array of a checkpoint that fills an array of the model.
 struct TensorSource {
@@ -51,4 +51,4 @@ struct LoadPlan {
   std::vector<std::string> unexpected;
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -21,7 +21,7 @@
 #include "tessera/checkpoint/reader.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 class CheckpointSource final : public LoadSource {
@@ -176,4 +176,4 @@ std::unique_ptr<LoadSource> open_load_source(const std::filesystem::path& path,
   return open_checkpoint(path, what);
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

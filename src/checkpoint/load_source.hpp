@@ -11,7 +11,7 @@
 #include "checkpoint/manifest_contents.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// The source of a load: a checkpoint, or files with only weights, which get a manifest without
 /// sums.
@@ -43,4 +43,4 @@ class LoadSource {
 [[nodiscard]] std::unique_ptr<LoadSource> open_load_source(const std::filesystem::path& path,
                                                            LoadOptions::What what);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

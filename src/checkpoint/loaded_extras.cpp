@@ -9,7 +9,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 // Buffers are sent as texts of at most this many bytes, a multiple of every chunk.
@@ -84,4 +84,4 @@ void load_extras(World& world, LoadSource& source, const CheckpointExtras& extra
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -9,7 +9,7 @@
 #include "tessera/checkpoint/checkpoint.hpp"
 #include "tessera/world/world.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Throws ConfigError naming the first buffer that the checkpoint lacks or has with another shape
 /// or dtype, and a buffer that only the checkpoint has.
@@ -21,4 +21,4 @@ void require_extras(const Manifest& manifest, const CheckpointExtras& extras,
 void load_extras(World& world, LoadSource& source, const CheckpointExtras& extras, SumTable& sums,
                  std::vector<bool>& summed);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -21,7 +21,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 constexpr std::array<std::string_view, 6> kRoles = {"weight", "master", "remainder",
@@ -285,4 +285,4 @@ Manifest parse_manifest(const std::string& path, std::string_view text) {
   return manifest;
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -6,7 +6,7 @@
 
 #include "tessera/checkpoint/manifest.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 inline constexpr int kCheckpointFormat = 1;
 /// A folder without it is not a checkpoint.
@@ -30,4 +30,4 @@ inline constexpr std::uint64_t kMostProvenanceBytes = std::uint64_t{1} << 20;
 /// Allocations are bounded by the length of the text, not by numbers in it.
 [[nodiscard]] Manifest parse_manifest(const std::string& path, std::string_view text);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

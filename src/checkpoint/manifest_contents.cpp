@@ -83,7 +83,7 @@ class Relations {
 
 void check_files(const std::string& path, const Manifest& manifest) {
   for (const auto& [name, bytes] : manifest.files) {
-    if (serves_any(manifest, name, every_content())) { continue; }
+    if (checkpoint::serves_any(manifest, name, every_content())) { continue; }
     throw FormatError{
         fmt::format("{}: lists no tensor in {}; no save writes this, use another checkpoint", path,
                     shown(name))};
@@ -112,8 +112,8 @@ std::string_view to_string(Content content) noexcept {
   return "buffers";
 }
 
-bool serves(const Manifest& manifest, std::string_view file, Content content) {
-  const auto base = without(file, kIndexEnd);
+bool checkpoint::serves(const Manifest& manifest, std::string_view file, Content content) {
+  const auto base = without(file, checkpoint::kIndexEnd);
   const std::string indexed = base ? fmt::format("{}-", *base) : std::string{};
   return std::ranges::any_of(manifest.tensors, [&](const ManifestTensor& tensor) {
     return content_of(tensor.role) == content &&
@@ -121,13 +121,14 @@ bool serves(const Manifest& manifest, std::string_view file, Content content) {
   });
 }
 
-bool serves_any(const Manifest& manifest, std::string_view file, const Contents& contents) {
-  return std::ranges::any_of(contents,
-                             [&](Content content) { return serves(manifest, file, content); });
+bool checkpoint::serves_any(const Manifest& manifest, std::string_view file,
+                            const Contents& contents) {
+  return std::ranges::any_of(
+      contents, [&](Content content) { return checkpoint::serves(manifest, file, content); });
 }
 
-void check_contents(const std::string& path, const Manifest& manifest) {
-  check_counters(path, manifest);
+void checkpoint::check_contents(const std::string& path, const Manifest& manifest) {
+  checkpoint::check_counters(path, manifest);
   check_files(path, manifest);
   Relations{path, manifest}.check();
 }

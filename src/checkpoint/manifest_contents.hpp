@@ -5,7 +5,7 @@
 
 #include "checkpoint/manifest.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Whether `file` of `manifest` has tensors of `content`, or is the index of files that do.
 [[nodiscard]] bool serves(const Manifest& manifest, std::string_view file, Content content);
@@ -18,4 +18,4 @@ namespace tessera {
 /// without tensors. A model that has the tensors loads everything else. Sums are not looked at.
 void check_contents(const std::string& path, const Manifest& manifest);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

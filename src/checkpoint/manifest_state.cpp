@@ -7,7 +7,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 template <class Number>
@@ -97,4 +97,4 @@ engine::StateCounters counters_of(const Manifest& manifest, const ModelOptions& 
   return counters;
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

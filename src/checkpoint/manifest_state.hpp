@@ -7,7 +7,7 @@
 #include "engine/model/training_state.hpp"
 #include "tessera/engine/model_options.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Manifest::state: the counters, and what identifies the optimizer.
 [[nodiscard]] std::map<std::string, std::string> manifest_state(
@@ -26,4 +26,4 @@ void check_counters(const std::string& path, const Manifest& manifest);
 /// are none.
 [[nodiscard]] std::string moments_of(const engine::TrainingState& state);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

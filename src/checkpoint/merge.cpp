@@ -27,31 +27,34 @@ using Progress = std::function<void(std::uint64_t bytes)>;
 constexpr std::uint64_t kCopiedAtOnce = std::uint64_t{4} << 20;
 
 /// The parts that `paths` name: `paths` may be parts, or the folders of runs.
-std::vector<FoundPart> parts_at(const std::vector<fs::path>& paths) {
-  std::vector<FoundPart> parts;
+std::vector<checkpoint::FoundPart> parts_at(const std::vector<fs::path>& paths) {
+  std::vector<checkpoint::FoundPart> parts;
   for (const fs::path& path : paths) {
-    if (is_part_folder(path)) {
-      parts.push_back(read_part(path));
+    if (checkpoint::is_part_folder(path)) {
+      parts.push_back(checkpoint::read_part(path));
       continue;
     }
     std::error_code ignored;
     const bool is_folder = fs::is_directory(path, ignored);
-    const auto found = is_folder ? steps_in(path, StepKind::part) : std::vector<StepFolder>{};
+    const auto found = is_folder ? checkpoint::steps_in(path, checkpoint::StepKind::part)
+                                 : std::vector<checkpoint::StepFolder>{};
     if (found.empty()) {
       throw ConfigError(
           fmt::format("{} holds no parts of checkpoints; give the folder that each "
                       "machine has saved to",
                       path.string()));
     }
-    for (const StepFolder& part : found) { parts.push_back(read_part(part.path_in(path))); }
+    for (const checkpoint::StepFolder& part : found) {
+      parts.push_back(checkpoint::read_part(part.path_in(path)));
+    }
   }
   return parts;
 }
 
 /// The numbers of `parts`, which may hold copies of a part.
-std::set<int> numbers_of(const std::vector<FoundPart>& parts) {
+std::set<int> numbers_of(const std::vector<checkpoint::FoundPart>& parts) {
   std::set<int> numbers;
-  for (const FoundPart& part : parts) { numbers.insert(part.part.part); }
+  for (const checkpoint::FoundPart& part : parts) { numbers.insert(part.part.part); }
   return numbers;
 }
 
@@ -61,8 +64,8 @@ std::uint64_t bytes_of(const Manifest& manifest) {
   return bytes;
 }
 
-void copy_range(const ReadableFile& from, const PartRange& range, WritableFile& to,
-                const Progress& progress) {
+void copy_range(const checkpoint::ReadableFile& from, const checkpoint::PartRange& range,
+                checkpoint::WritableFile& to, const Progress& progress) {
   std::vector<std::byte> buffer(std::min(kCopiedAtOnce, range.bytes));
   for (std::uint64_t done = 0; done < range.bytes;) {
     const std::span piece =
@@ -74,17 +77,18 @@ void copy_range(const ReadableFile& from, const PartRange& range, WritableFile& 
   }
 }
 
-void copy_parts(const std::vector<FoundPart>& parts, const Manifest& manifest,
+void copy_parts(const std::vector<checkpoint::FoundPart>& parts, const Manifest& manifest,
                 const fs::path& folder, const Progress& progress) {
   for (const auto& [name, bytes] : manifest.files) {
-    const std::unique_ptr<WritableFile> to = system_files().open(folder / name, bytes);
-    for (const FoundPart& part : parts) {
+    const std::unique_ptr<checkpoint::WritableFile> to =
+        checkpoint::system_files().open(folder / name, bytes);
+    for (const checkpoint::FoundPart& part : parts) {
       const auto& ranges = part.part.ranges;
       const bool has_some = std::any_of(ranges.begin(), ranges.end(),
                                         [&file = name](const auto& r) { return r.file == file; });
       if (!has_some) { continue; }
-      const ReadableFile from{part.folder / name};
-      for (const PartRange& range : ranges) {
+      const checkpoint::ReadableFile from{part.folder / name};
+      for (const checkpoint::PartRange& range : ranges) {
         if (range.file == name) { copy_range(from, range, *to, progress); }
       }
     }
@@ -92,24 +96,25 @@ void copy_parts(const std::vector<FoundPart>& parts, const Manifest& manifest,
   }
 }
 
-std::string provenance_of(const FoundPart& part) {
+std::string provenance_of(const checkpoint::FoundPart& part) {
   try {
-    return read_text(part.folder / kProvenanceName, kMostProvenanceBytes);
+    return checkpoint::read_text(part.folder / checkpoint::kProvenanceName,
+                                 checkpoint::kMostProvenanceBytes);
   } catch (const FormatError&) { return "{}\n"; }
 }
 
 }  // namespace
 
 PartSummary summary_of_part(const fs::path& folder) {
-  const CheckpointPart part = read_part(folder).part;
+  const checkpoint::CheckpointPart part = checkpoint::read_part(folder).part;
   PartSummary summary{.step = part.manifest.step, .part = part.part, .parts = part.parts};
-  for (const PartRange& range : part.ranges) { summary.bytes += range.bytes; }
+  for (const checkpoint::PartRange& range : part.ranges) { summary.bytes += range.bytes; }
   return summary;
 }
 
 PartsOfSave newest_parts(const std::vector<fs::path>& paths) {
-  std::map<std::pair<std::int64_t, std::string>, std::vector<FoundPart>> saves;
-  for (FoundPart& part : parts_at(paths)) {
+  std::map<std::pair<std::int64_t, std::string>, std::vector<checkpoint::FoundPart>> saves;
+  for (checkpoint::FoundPart& part : parts_at(paths)) {
     saves[{part.part.manifest.step, part.part.save}].push_back(std::move(part));
   }
   expects(!saves.empty(), "newest_parts: no paths were given");
@@ -127,21 +132,21 @@ PartsOfSave newest_parts(const std::vector<fs::path>& paths) {
                     newer->first.first, newer->second.front().part.parts,
                     fmt::join(numbers_of(newer->second), ", "), found.step));
   }
-  std::vector<FoundPart>& parts = chosen->second;
-  std::ranges::sort(parts, {}, [](const FoundPart& part) { return part.part.part; });
-  for (const FoundPart& part : parts) { found.folders.push_back(part.folder); }
+  std::vector<checkpoint::FoundPart>& parts = chosen->second;
+  std::ranges::sort(parts, {}, [](const checkpoint::FoundPart& part) { return part.part.part; });
+  for (const checkpoint::FoundPart& part : parts) { found.folders.push_back(part.folder); }
   return found;
 }
 
 fs::path merge_parts(const PartsOfSave& save, const fs::path& run, const Progress& progress) {
-  std::vector<FoundPart> parts;
-  for (const fs::path& folder : save.folders) { parts.push_back(read_part(folder)); }
-  const Manifest manifest = joined_manifest(parts);
-  for (const FoundPart& part : parts) { verify_part(part.folder); }
+  std::vector<checkpoint::FoundPart> parts;
+  for (const fs::path& folder : save.folders) { parts.push_back(checkpoint::read_part(folder)); }
+  const Manifest manifest = checkpoint::joined_manifest(parts);
+  for (const checkpoint::FoundPart& part : parts) { verify_part(part.folder); }
 
-  CheckpointStore store{run, system_files()};
+  checkpoint::CheckpointStore store{run, checkpoint::system_files()};
   const fs::path partial = store.begin(manifest.step);
-  CheckpointStore::Committed committed;
+  checkpoint::CheckpointStore::Committed committed;
   try {
     copy_parts(parts, manifest, partial, progress);
     committed = store.commit(partial, manifest, provenance_of(parts.front()));

@@ -6,7 +6,7 @@
 #include "kernels/update/moment_code.hpp"
 #include "tessera/base/moment_format.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 // Added so that a code rounds to nearest.
@@ -57,4 +57,4 @@ void quantise_moment(int moment, std::span<const float> values, std::span<std::u
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

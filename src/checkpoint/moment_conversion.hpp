@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 // Conversion of 8-bit moments to values and back, on the host (kernels/update/moment_code.hpp).
 // Blocks have kMomentBlock elements, the last one may have fewer. `moment` is the moment's index: 0
@@ -17,4 +17,4 @@ void dequantise_moment(int moment, std::int64_t first, std::span<const std::uint
 void quantise_moment(int moment, std::span<const float> values, std::span<std::uint8_t> codes,
                      std::span<float> scales);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

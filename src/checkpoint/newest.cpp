@@ -32,7 +32,7 @@ void refuse_other_than_a_folder(const fs::path& folder) {
   if (!fs::is_directory(found)) {
     throw ConfigError(fmt::format("{} is a file, not a folder of checkpoints", folder.string()));
   }
-  if (is_file(folder / kManifestName)) {
+  if (checkpoint::is_file(folder / checkpoint::kManifestName)) {
     throw ConfigError(
         fmt::format("{} is a single checkpoint; give the folder that contains it ({})",
                     folder.string(), fs::absolute(folder).parent_path().string()));
@@ -42,8 +42,10 @@ void refuse_other_than_a_folder(const fs::path& folder) {
 /// Describes a folder without a whole checkpoint.
 std::string found_in(const fs::path& folder) {
   std::vector<std::string> unfinished;
-  for (const std::string& name : names_in(folder)) {
-    if (is_hidden(name, kStepPrefix, kPartialEnd)) { unfinished.push_back(name); }
+  for (const std::string& name : checkpoint::names_in(folder)) {
+    if (checkpoint::is_hidden(name, checkpoint::kStepPrefix, checkpoint::kPartialEnd)) {
+      unfinished.push_back(name);
+    }
   }
   if (!unfinished.empty()) {
     return fmt::format("it only has leftovers of killed saves ({}); begin a new run",
@@ -57,11 +59,17 @@ std::string found_in(const fs::path& folder) {
 std::map<std::int64_t, std::vector<fs::path>> steps_of(const fs::path& folder,
                                                        const NewestOptions& options) {
   std::map<std::int64_t, std::vector<fs::path>> steps;
-  for (const StepFolder& step : steps_in(folder, StepKind::whole)) {
+  for (const checkpoint::StepFolder& step :
+       checkpoint::steps_in(folder, checkpoint::StepKind::whole)) {
     steps[step.step].push_back(step.path_in(folder));
   }
-  const auto add = [&](std::int64_t step) { steps.try_emplace(step, 1, folder / step_name(step)); };
-  for (const StepFolder& part : steps_in(folder, StepKind::part)) { add(part.step); }
+  const auto add = [&](std::int64_t step) {
+    steps.try_emplace(step, 1, folder / checkpoint::step_name(step));
+  };
+  for (const checkpoint::StepFolder& part :
+       checkpoint::steps_in(folder, checkpoint::StepKind::part)) {
+    add(part.step);
+  }
   if (options.seen != nullptr) {
     for (const SeenParts::Part& part : options.seen->all) { add(part.step); }
   }
@@ -144,8 +152,8 @@ struct Finding {
 };
 
 bool has_parts_of(const fs::path& folder, std::int64_t step) {
-  return std::ranges::any_of(steps_in(folder, StepKind::part),
-                             [&](const StepFolder& part) { return part.step == step; });
+  return std::ranges::any_of(checkpoint::steps_in(folder, checkpoint::StepKind::part),
+                             [&](const checkpoint::StepFolder& part) { return part.step == step; });
 }
 
 /// `path`: one of steps_of(folder).
@@ -153,12 +161,14 @@ Finding look_at(const fs::path& folder, std::int64_t step, const fs::path& path,
                 const NewestOptions& options) {
   using Kind = Finding::Kind;
   try {
-    (void)open_checkpoint(path, options.what);
+    (void)checkpoint::open_checkpoint(path, options.what);
     return {};
-  } catch (const IncompleteParts& error) {
+  } catch (const checkpoint::IncompleteParts& error) {
     return {Kind::incomplete, error.what()};
   } catch (const Error& error) {
-    if (name_is_taken(path) || has_parts_of(folder, step)) { return {Kind::damaged, error.what()}; }
+    if (checkpoint::name_is_taken(path) || has_parts_of(folder, step)) {
+      return {Kind::damaged, error.what()};
+    }
     if (options.seen != nullptr && is_seen(step, *options.seen)) {
       return {Kind::incomplete, fmt::format("step {} has no part there", step)};
     }

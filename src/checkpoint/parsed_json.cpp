@@ -8,7 +8,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 nlohmann::json parse_json(const std::string& path, std::string_view text, const char* what,
                           std::size_t text_begins_at) {
@@ -72,4 +72,4 @@ void JsonFields::refuse(const std::string& reason) const {
   throw FormatError(fmt::format("{}: {}: {}", path_, shown(where_), shown(reason)));
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

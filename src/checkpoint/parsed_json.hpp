@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Parses `text` as JSON. Throws FormatError with `path` and the place, naming the text `what`
 /// ("the header"), for invalid JSON and for keys that occur twice in one object: their meaning
@@ -36,4 +36,4 @@ class JsonFields {
   const nlohmann::json& object_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

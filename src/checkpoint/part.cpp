@@ -17,7 +17,7 @@
 #include "tessera/base/shown.hpp"
 #include "tessera/checkpoint/folders.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -173,17 +173,22 @@ void require_size(const ReadableFile& file, std::uint64_t bytes) {
                                 file.path().string(), file.bytes(), kPartName, bytes));
 }
 
-void verify_part(const fs::path& folder) {
-  const fs::path path = folder / kPartName;
-  const CheckpointPart part = parse_part(path.string(), read_text(path, kMostPartBytes));
-  ReadableFiles files;
+}  // namespace tessera::checkpoint
+
+namespace tessera {
+
+void verify_part(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / checkpoint::kPartName;
+  const checkpoint::CheckpointPart part = checkpoint::parse_part(
+      path.string(), checkpoint::read_text(path, checkpoint::kMostPartBytes));
+  checkpoint::ReadableFiles files;
   for (const auto& [name, bytes] : part.manifest.files) {
     const auto file = files.at(folder / name);
-    require_size(*file, bytes);
-    verify_text(part, name, *file);
+    checkpoint::require_size(*file, bytes);
+    checkpoint::verify_text(part, name, *file);
   }
   for (const ManifestTensor& tensor : part.manifest.tensors) {
-    verify_tensor(part, tensor, *files.at(folder / tensor.file));
+    checkpoint::verify_tensor(part, tensor, *files.at(folder / tensor.file));
   }
 }
 

@@ -8,7 +8,7 @@
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/readable_file.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 inline constexpr std::string_view kPartName = "part.json";
 /// A larger file is refused before it is read.
@@ -46,4 +46,4 @@ struct CheckpointPart {
 /// Throws FormatError unless `file`, one of a part, has the size of the checkpoint's file.
 void require_size(const ReadableFile& file, std::uint64_t bytes);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

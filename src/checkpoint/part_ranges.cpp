@@ -9,7 +9,7 @@
 #include "base/number_text.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 /// Takes a number and the character after it.
@@ -63,4 +63,4 @@ std::vector<PartRange> ranges_of(const std::string& text) {
   return ranges;
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -5,7 +5,7 @@
 
 #include "checkpoint/part.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Returns `ranges` in ascending order in each file, without empty ones, and with adjacent ones
 /// merged.
@@ -16,4 +16,4 @@ namespace tessera {
 /// The inverse of text_of.
 [[nodiscard]] std::vector<PartRange> ranges_of(const std::string& text);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -14,7 +14,7 @@
 #include "base/machine.hpp"
 #include "checkpoint/step_folders.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -62,4 +62,4 @@ PartialFolder::~PartialFolder() {
   if (claim_ >= 0) { ::close(claim_); }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

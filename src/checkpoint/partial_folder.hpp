@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Whether a process is still writing to the folder of a save. The answer holds as long as this
 /// object lives: it holds the lock of a folder whose writer is dead.
@@ -31,4 +31,4 @@ class PartialFolder {
   Writer writer_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

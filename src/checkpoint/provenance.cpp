@@ -11,7 +11,7 @@
 
 #include "engine/rules/option_list.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 namespace {
 
@@ -52,4 +52,4 @@ std::string provenance_of(ShardedModel& model, const std::string& command) {
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -12,7 +12,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 constexpr std::size_t kHashDigits = 16;
@@ -101,4 +101,4 @@ std::string difference_in_values(const std::vector<std::string>& texts) {
   return {};
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -7,7 +7,7 @@
 
 #include "checkpoint/layout.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// What a rank tells the others once rank 0 has made the folder of a save.
 struct RankAnswer {
@@ -36,4 +36,4 @@ using SavedValues = std::map<std::string, std::string>;
 /// value 'seed' is '1' on rank 0, but '2' on rank 3". Empty if all are equal.
 [[nodiscard]] std::string difference_in_values(const std::vector<std::string>& texts);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -5,7 +5,7 @@
 
 #include "checkpoint/checksum.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 void RankReads::read(const std::string& file, std::uint64_t first, std::span<std::byte> out) const {
   checkpoint_.read_file(file, first, out);
@@ -40,4 +40,4 @@ void RankReads::verify_part_of(std::size_t part, std::size_t parts) const {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

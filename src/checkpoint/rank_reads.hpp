@@ -7,7 +7,7 @@
 
 #include "tessera/checkpoint/reader.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// What ranks that load or verify a checkpoint together read of it. The files are the reader's.
 ///
@@ -29,4 +29,4 @@ class RankReads {
   const CheckpointReader& checkpoint_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -5,7 +5,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 ReadAhead::ReadAhead(std::size_t rounds, std::size_t slots, std::size_t readers, Fill fill)
     : rounds_{rounds}, fill_{std::move(fill)}, slots_(slots) {
@@ -66,4 +66,4 @@ void ReadAhead::release() {
   room_.notify_all();
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

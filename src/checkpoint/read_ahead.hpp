@@ -11,7 +11,7 @@
 
 #include "checkpoint/background_job.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Several threads fill rounds, numbered from 0, ahead of the thread that uses them in order. Round
 /// r fills slot r % slots of a ring: it begins when round r - slots was used.
@@ -58,4 +58,4 @@ class ReadAhead {
   std::list<BackgroundJob> readers_;  // destroyed first
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

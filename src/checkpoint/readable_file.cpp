@@ -12,7 +12,7 @@
 #include "checkpoint/file_pages.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 std::string reason_of_read() {
@@ -95,4 +95,4 @@ std::string read_text(const std::filesystem::path& path, std::uint64_t most_byte
   return text;
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

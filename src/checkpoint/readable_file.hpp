@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Reads bytes [first, first + out.size()) of a file.
 using ReadBytes = std::function<void(std::uint64_t first, std::span<std::byte> out)>;
@@ -60,4 +60,4 @@ class ReadableFiles {
 /// The whole text file at `path`, of at most `most_bytes`. Throws FormatError as ReadableFile does.
 [[nodiscard]] std::string read_text(const std::filesystem::path& path, std::uint64_t most_bytes);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

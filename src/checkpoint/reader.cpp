@@ -24,24 +24,25 @@
 namespace tessera {
 namespace {
 
-static_assert(CheckpointReader::kBlockBytes == kChecksumBlock);
+static_assert(CheckpointReader::kBlockBytes == checkpoint::kChecksumBlock);
 
 Manifest manifest_in(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / kManifestName;
+  const std::filesystem::path path = folder / checkpoint::kManifestName;
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
     throw FormatError(
         fmt::format("{}: there is no checkpoint here: the folder has no {}; give the folder of a "
                     "step, such as DIR/step-00000012",
-                    folder.string(), kManifestName));
+                    folder.string(), checkpoint::kManifestName));
   }
-  return parse_manifest(path.string(), read_text(path, kMostManifestBytes));
+  return checkpoint::parse_manifest(path.string(),
+                                    checkpoint::read_text(path, checkpoint::kMostManifestBytes));
 }
 
 }  // namespace
 
 struct CheckpointReader::Files {
-  ReadableFiles open;
+  checkpoint::ReadableFiles open;
   std::map<std::pair<std::string_view, std::string_view>, const ManifestTensor*> by_name;
 };
 
@@ -50,7 +51,7 @@ CheckpointReader::CheckpointReader(const std::filesystem::path& folder, const Co
       contents_{contents},
       manifest_{manifest_in(folder_)},
       files_{std::make_unique<Files>()} {
-  require_step(folder_, manifest_.step);
+  checkpoint::require_step(folder_, manifest_.step);
   check_files(contents_);
   for (const ManifestTensor& tensor : manifest_.tensors) {
     files_->by_name.try_emplace({tensor.name, tensor.role}, &tensor);
@@ -59,12 +60,13 @@ CheckpointReader::CheckpointReader(const std::filesystem::path& folder, const Co
 
 void CheckpointReader::check_files(const Contents& contents) const {
   for (const auto& [name, bytes] : manifest_.files) {
-    if (!serves_any(manifest_, name, contents)) { continue; }
+    if (!checkpoint::serves_any(manifest_, name, contents)) { continue; }
     const auto file = files_->open.at(folder_ / name);
-    check_file(manifest_, name,
-               {.path = file->path().string(),
-                .bytes = file->bytes(),
-                .read = [&](std::uint64_t first, auto out) { file->read_at(first, out); }});
+    checkpoint::check_file(
+        manifest_, name,
+        {.path = file->path().string(),
+         .bytes = file->bytes(),
+         .read = [&](std::uint64_t first, auto out) { file->read_at(first, out); }});
   }
 }
 
@@ -76,7 +78,8 @@ const ManifestTensor* CheckpointReader::find(std::string_view name, std::string_
 }
 
 std::string CheckpointReader::provenance() const {
-  return read_text(folder_ / kProvenanceName, kMostProvenanceBytes);
+  return checkpoint::read_text(folder_ / checkpoint::kProvenanceName,
+                               checkpoint::kMostProvenanceBytes);
 }
 
 void CheckpointReader::read(const ManifestTensor& tensor, std::int64_t first,
@@ -85,14 +88,15 @@ void CheckpointReader::read(const ManifestTensor& tensor, std::int64_t first,
   const std::int64_t elems = tensor.shape.elems();
   expects(first >= 0 && first <= elems && std::ssize(out) <= elems - first,
           "CheckpointReader: the elements are outside the tensor");
-  const std::optional<DType> dtype = dtype_named(tensor.dtype);
+  const std::optional<DType> dtype = checkpoint::dtype_named(tensor.dtype);
   if (!dtype) {
     throw FormatError(fmt::format("{}: tensor '{}' has dtype {}, expected F32, BF16 or F16",
                                   (folder_ / tensor.file).string(), shown(tensor.name),
                                   shown(tensor.dtype)));
   }
-  const std::uint64_t at = static_cast<std::uint64_t>(first) * file_bytes_of(*dtype);
-  read_values(*dtype, out, [&](std::span<std::byte> raw) { read_bytes(tensor, at, raw); });
+  const std::uint64_t at = static_cast<std::uint64_t>(first) * checkpoint::file_bytes_of(*dtype);
+  checkpoint::read_values(*dtype, out,
+                          [&](std::span<std::byte> raw) { read_bytes(tensor, at, raw); });
 }
 
 void CheckpointReader::read_bytes(const ManifestTensor& tensor, std::uint64_t first,
@@ -129,8 +133,8 @@ std::span<const std::byte> CheckpointReader::read_block(const ManifestTensor& te
 
 void CheckpointReader::check_block(const ManifestTensor& tensor, std::size_t block,
                                    std::span<const std::byte> bytes) const {
-  TensorSums sums{tensor.bytes, tensor.chunk_bytes};
-  sums.add(block * kChecksumBlock, bytes);
+  checkpoint::TensorSums sums{tensor.bytes, tensor.chunk_bytes};
+  sums.add(block * checkpoint::kChecksumBlock, bytes);
   if (sums.sums().at(block) != tensor.sums.at(block)) {
     refuse_block(tensor, block, sums.sums()[block]);
   }
@@ -138,9 +142,10 @@ void CheckpointReader::check_block(const ManifestTensor& tensor, std::size_t blo
 
 void CheckpointReader::refuse_block(const ManifestTensor& tensor, std::size_t block,
                                     std::uint64_t found) const {
-  const std::uint64_t first = block * kChecksumBlock;
+  const std::uint64_t first = block * checkpoint::kChecksumBlock;
   const std::uint64_t at = tensor.first_byte + first;
-  const std::uint64_t end = tensor.first_byte + std::min(first + kChecksumBlock, tensor.bytes);
+  const std::uint64_t end =
+      tensor.first_byte + std::min(first + checkpoint::kChecksumBlock, tensor.bytes);
   throw FormatError(
       fmt::format("{}: bytes {} to {}: tensor '{}' ({}) is damaged: the checksum of these bytes is "
                   "{:016x}, expected {:016x}; use another checkpoint",
@@ -153,7 +158,7 @@ void CheckpointReader::verify(const Progress& progress) const {
 }
 
 void CheckpointReader::verify(Content content, const Progress& progress) const {
-  std::vector<std::byte> buffer(kChecksumBlock);
+  std::vector<std::byte> buffer(checkpoint::kChecksumBlock);
   for (const ManifestTensor& tensor : manifest_.tensors) {
     if (content_of(tensor.role) != content) { continue; }
     for (std::size_t block = 0; block < tensor.sums.size(); ++block) {

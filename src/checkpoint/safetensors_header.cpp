@@ -17,7 +17,7 @@
 #include "tessera/base/math.hpp"
 #include "tessera/base/shown.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 using Entry = SafetensorsReader::Entry;
@@ -255,4 +255,4 @@ std::string format_header(std::span<const HeaderTensor> tensors) {
   return length + text;
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

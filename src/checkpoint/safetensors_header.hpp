@@ -11,7 +11,7 @@
 #include "checkpoint/readable_file.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// The file starts with the length of the JSON header as a little-endian uint64.
 inline constexpr std::uint64_t kLengthBytes = 8;
@@ -48,4 +48,4 @@ struct HeaderTensor {
 /// reserved or not UTF-8, a dtype is unknown, or the bytes exceed what a file or a header can have.
 [[nodiscard]] std::string format_header(std::span<const HeaderTensor> tensors);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -30,7 +30,7 @@ bool file_exists(const std::filesystem::path& path) {
 // The file through which a folder of weights is read.
 std::filesystem::path weights_in(const std::filesystem::path& folder) {
   std::filesystem::path file = folder / "model.safetensors";
-  std::filesystem::path index = folder / ("model" + std::string{kIndexEnd});
+  std::filesystem::path index = folder / ("model" + std::string{checkpoint::kIndexEnd});
   if (file_exists(file) && file_exists(index)) {
     throw FormatError(
         fmt::format("{}: the folder holds both {} and {}; give the path of one of them",
@@ -47,15 +47,16 @@ std::filesystem::path weights_in(const std::filesystem::path& folder) {
 void refuse_part(const std::filesystem::path& weights) {
   std::error_code failed;
   const std::filesystem::path target = std::filesystem::canonical(weights, failed);
-  if (is_part_folder(weights.parent_path()) || (!failed && is_part_folder(target.parent_path()))) {
-    throw FormatError(text_of_part(weights));
+  if (checkpoint::is_part_folder(weights.parent_path()) ||
+      (!failed && checkpoint::is_part_folder(target.parent_path()))) {
+    throw FormatError(checkpoint::text_of_part(weights));
   }
 }
 
 }  // namespace
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
-    : path_{kept_path(path)}, open_{std::make_unique<ReadableFiles>()} {
+    : path_{kept_path(path)}, open_{std::make_unique<checkpoint::ReadableFiles>()} {
   std::error_code ignored;
   const bool is_folder = std::filesystem::is_directory(path_, ignored);
   const std::filesystem::path weights = is_folder ? weights_in(path_) : path_;
@@ -74,20 +75,22 @@ SafetensorsReader& SafetensorsReader::operator=(SafetensorsReader&& other) noexc
 void SafetensorsReader::open_file(const std::filesystem::path& file) {
   const auto opened = open_->at(file);
   files_.push_back(file);
-  entries_ = parse_header(file.string(), read_header(*opened), opened->bytes());
+  entries_ =
+      checkpoint::parse_header(file.string(), checkpoint::read_header(*opened), opened->bytes());
 }
 
 void SafetensorsReader::open_index(const std::filesystem::path& index) {
   files_.push_back(index);
-  const auto listed = parse_index(index.string(), read_text(index, kMaxHeaderBytes));
+  const auto listed = checkpoint::parse_index(
+      index.string(), checkpoint::read_text(index, checkpoint::kMaxHeaderBytes));
   std::set<std::string> names;
   for (const auto& [tensor, file] : listed) { names.insert(file); }
   for (const std::string& name : names) {
     const std::filesystem::path file = index.parent_path() / name;
     const auto opened = open_->at(file);
     files_.push_back(file);
-    for (auto& [tensor, entry] :
-         parse_header(file.string(), read_header(*opened), opened->bytes())) {
+    for (auto& [tensor, entry] : checkpoint::parse_header(
+             file.string(), checkpoint::read_header(*opened), opened->bytes())) {
       const auto found = listed.find(tensor);
       if (found != listed.end() && found->second == name) { entries_.emplace(tensor, entry); }
     }
@@ -121,13 +124,14 @@ void SafetensorsReader::read(const std::string& name, std::int64_t first, std::s
   expects(
       first >= 0 && first <= found.shape.elems() && std::ssize(out) <= found.shape.elems() - first,
       "SafetensorsReader: the elements are outside the tensor");
-  const std::optional<DType> dtype = dtype_named(found.dtype);
+  const std::optional<DType> dtype = checkpoint::dtype_named(found.dtype);
   if (!dtype) {
     throw FormatError(fmt::format("{}: tensor '{}' has dtype {}, expected F32, BF16 or F16",
                                   found.file.string(), shown(name), shown(found.dtype)));
   }
-  const std::uint64_t at = static_cast<std::uint64_t>(first) * file_bytes_of(*dtype);
-  read_values(*dtype, out, [&](std::span<std::byte> raw) { read_bytes(name, at, raw); });
+  const std::uint64_t at = static_cast<std::uint64_t>(first) * checkpoint::file_bytes_of(*dtype);
+  checkpoint::read_values(*dtype, out,
+                          [&](std::span<std::byte> raw) { read_bytes(name, at, raw); });
 }
 
 }  // namespace tessera

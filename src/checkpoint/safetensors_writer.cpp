@@ -10,12 +10,12 @@ namespace tessera {
 namespace {
 
 std::string header_of(const std::vector<SafetensorsWriter::Declared>& declared) {
-  std::vector<HeaderTensor> tensors;
+  std::vector<checkpoint::HeaderTensor> tensors;
   tensors.reserve(declared.size());
   for (const SafetensorsWriter::Declared& tensor : declared) {
     tensors.push_back({tensor.name, tensor.dtype, &tensor.shape});
   }
-  return format_header(tensors);
+  return checkpoint::format_header(tensors);
 }
 
 }  // namespace
@@ -43,8 +43,8 @@ void SafetensorsWriter::write_bytes(std::string_view name, std::span<const std::
   expects(file_.is_open(), "SafetensorsWriter: write was called after the end or after an error");
   expects(next_ < tensors_.size(), "SafetensorsWriter: every declared tensor is already written");
   const Declared& declared = tensors_[next_];
-  const std::uint64_t all =
-      static_cast<std::uint64_t>(declared.shape.elems()) * dtype_bytes(declared.dtype).value();
+  const std::uint64_t all = static_cast<std::uint64_t>(declared.shape.elems()) *
+                            checkpoint::dtype_bytes(declared.dtype).value();
   if (name != declared.name || bytes.size() > all - wrote_) {
     throw ContractError(
         fmt::format("SafetensorsWriter: {} bytes of '{}' were written, but the next are {} of '{}'",

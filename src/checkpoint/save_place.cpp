@@ -2,7 +2,7 @@
 
 #include <map>
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 SavePlace SavePlace::by_machine(const std::vector<std::string>& machines) {
   SavePlace place{static_cast<int>(machines.size())};
@@ -28,4 +28,4 @@ int SavePlace::part_of(int rank) const {
   return part;
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

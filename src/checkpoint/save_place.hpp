@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// The ranks that write into one folder: all of a job with a shared file system, or those of one
 /// machine. Each folder has a leader, the first of its ranks, which makes it and commits it.
@@ -27,4 +27,4 @@ class SavePlace {
   std::vector<int> leader_of_;  // by rank
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -5,7 +5,7 @@
 #include "checkpoint/split_chunks.hpp"
 #include "checkpoint/state_names.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 bool has_whole_chunks(const PlannedPiece& piece, const CheckpointLayout& layout) {
@@ -82,4 +82,4 @@ void list_in(Manifest& manifest, const CheckpointLayout& layout,
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -11,7 +11,7 @@
 #include "engine/model/training_state.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// A piece of this rank's share and its place among the tensors of the layout.
 struct PlannedPiece {
@@ -78,4 +78,4 @@ class SavePlan {
 void list_in(Manifest& manifest, const CheckpointLayout& layout,
              const std::vector<std::string>& roles);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -18,7 +18,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/reader.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 bool any_of_results(const std::vector<std::string>& all) {
@@ -415,4 +415,4 @@ void SaveRun::wait(std::chrono::milliseconds longest) const {
   if (job_) { job_->wait(longest); }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

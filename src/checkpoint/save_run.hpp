@@ -19,7 +19,7 @@
 #include "checkpoint/tensor_writer.hpp"
 #include "tessera/world/world.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// The texts of a checkpoint, written by the rank that commits.
 struct SaveTexts {
@@ -138,4 +138,4 @@ class SaveRun {
   std::optional<BackgroundJob> job_;  // destroyed first
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

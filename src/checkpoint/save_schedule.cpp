@@ -4,7 +4,7 @@
 #include <charconv>
 #include <utility>
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 constexpr std::int64_t kMostStepsBetween = 1'000'000;
@@ -44,4 +44,4 @@ void SaveSchedule::begin_interval(std::int64_t step) {
   ask_at_ = step + 1;
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

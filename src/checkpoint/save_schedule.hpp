@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// When a save is due: every `every` steps, and every `interval` by the clock of rank 0.
 ///
@@ -43,4 +43,4 @@ class SaveSchedule {
   std::int64_t ask_at_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -11,9 +11,11 @@
 namespace tessera {
 namespace {
 
-std::uint64_t bytes_of_tensors(const CheckpointLayout& layout) {
+std::uint64_t bytes_of_tensors(const checkpoint::CheckpointLayout& layout) {
   std::uint64_t bytes = 0;
-  for (const TensorPlace& place : layout.places()) { bytes += Arena::need(place.bytes); }
+  for (const checkpoint::TensorPlace& place : layout.places()) {
+    bytes += Arena::need(place.bytes);
+  }
   return bytes;
 }
 
@@ -22,13 +24,14 @@ std::uint64_t bytes_of_tensors(const CheckpointLayout& layout) {
 BufferView::BufferView(View view) : BufferView{view.data, view.elems, view.dtype} {}
 
 BufferView::BufferView(void* data_, std::int64_t elems_, DType dtype_)
-    : BufferView{data_, elems_, std::string{dtype_name(dtype_)}} {}
+    : BufferView{data_, elems_, std::string{checkpoint::dtype_name(dtype_)}} {}
 
 BufferView::BufferView(void* data_, std::int64_t elems_, std::string dtype_)
     : data{data_}, elems{elems_}, dtype{std::move(dtype_)} {}
 
-CheckpointLayout layout_of_extras(const std::vector<CheckpointBuffer>& buffers) {
-  CheckpointLayout::Set set{.name = "extras", .tensors = {}};
+checkpoint::CheckpointLayout checkpoint::layout_of_extras(
+    const std::vector<CheckpointBuffer>& buffers) {
+  checkpoint::CheckpointLayout::Set set{.name = "extras", .tensors = {}};
   for (const CheckpointBuffer& buffer : buffers) {
     if (buffer.values.elems != buffer.shape.elems()) {
       throw ContractError{fmt::format(
@@ -40,23 +43,24 @@ CheckpointLayout layout_of_extras(const std::vector<CheckpointBuffer>& buffers) 
           "checkpoint: buffer '{}' has {} elements, but no address; give that of the first",
           buffer.name, buffer.values.elems)};
     }
-    set.tensors.push_back({.name = buffer.name,
-                           .dtype = buffer.values.dtype,
-                           .shape = buffer.shape,
-                           .chunk_bytes = chunk_bytes_of("extra", buffer.values.dtype)});
+    set.tensors.push_back(
+        {.name = buffer.name,
+         .dtype = buffer.values.dtype,
+         .shape = buffer.shape,
+         .chunk_bytes = checkpoint::chunk_bytes_of("extra", buffer.values.dtype)});
   }
   return {{std::move(set)}, ~std::uint64_t{0}};
 }
 
-SavedExtras::SavedExtras(World& world, const CheckpointExtras& extras)
-    : values_{extras.values}, layout_{layout_of_extras(extras.buffers)} {
+checkpoint::SavedExtras::SavedExtras(World& world, const CheckpointExtras& extras)
+    : values_{extras.values}, layout_{checkpoint::layout_of_extras(extras.buffers)} {
   if (values_.contains("")) {
     throw ContractError{"checkpoint: a value has no name; name every value"};
   }
   std::string ignored;
   for (const auto& [name, value] : values_) {
-    append_json_string(ignored, name, "the name of a value of a checkpoint");
-    append_json_string(ignored, value, "a value of a checkpoint");
+    checkpoint::append_json_string(ignored, name, "the name of a value of a checkpoint");
+    checkpoint::append_json_string(ignored, value, "a value of a checkpoint");
   }
   if (world.rank() != 0) { return; }
   memory_ =
@@ -71,7 +75,7 @@ SavedExtras::SavedExtras(World& world, const CheckpointExtras& extras)
   world.compute_stream().record(copied_.get());
 }
 
-void SavedExtras::write(TensorWriter& writer) const {
+void checkpoint::SavedExtras::write(checkpoint::TensorWriter& writer) const {
   copied_.get().wait();
   const auto* from = static_cast<const std::byte*>(memory_.data());
   for (std::size_t i = 0; i < layout_.places().size(); ++i) {

@@ -10,7 +10,7 @@
 #include "tessera/memory/buffer.hpp"
 #include "tessera/world/world.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// The layout of a trainer's own buffers. Throws ContractError if a name is empty or repeated, or a
 /// buffer's size differs from its shape.
@@ -36,4 +36,4 @@ class SavedExtras {
   OwnedEvent copied_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -12,7 +12,7 @@
 #include "checkpoint/provenance.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 Saver::Options with_kept_folder(Saver::Options options) {
@@ -127,9 +127,13 @@ SaveTexts Saver::texts() const {
   return {std::move(manifest), provenance_of(model_, options_.save.command)};
 }
 
+}  // namespace tessera::checkpoint
+
+namespace tessera {
+
 SaveReport save(ShardedModel& model, const std::filesystem::path& folder,
                 const CheckpointExtras& extras, const SaveOptions& options) {
-  Saver saver{model, {.folder = folder, .save = options}};
+  checkpoint::Saver saver{model, {.folder = folder, .save = options}};
   saver.begin(extras);
   return saver.newest();
 }

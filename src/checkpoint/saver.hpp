@@ -14,7 +14,7 @@
 #include "engine/model/training_state.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Whether files are written while training goes on.
 enum class SaveMode : std::uint8_t { synchronous, asynchronous };
@@ -75,4 +75,4 @@ class Saver {
   std::unique_ptr<SaveRun> run_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

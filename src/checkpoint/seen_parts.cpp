@@ -18,7 +18,7 @@ using nlohmann::json;
 /// checkpoint reports that.
 json seen_part(const std::filesystem::path& folder) {
   try {
-    const CheckpointPart part = read_part(folder).part;
+    const checkpoint::CheckpointPart part = checkpoint::read_part(folder).part;
     return {part.manifest.step, part.save, part.part, part.parts};
   } catch (const FormatError&) { return nullptr; }
 }
@@ -26,7 +26,8 @@ json seen_part(const std::filesystem::path& folder) {
 json seen_parts_in(const std::filesystem::path& folder) {
   json parts = json::array();
   try {
-    for (const StepFolder& found : steps_in(folder, StepKind::part)) {
+    for (const checkpoint::StepFolder& found :
+         checkpoint::steps_in(folder, checkpoint::StepKind::part)) {
       if (json part = seen_part(found.path_in(folder)); !part.is_null()) { parts.push_back(part); }
     }
   } catch (const Error&) {

@@ -20,7 +20,7 @@
 #include "tessera/base/moment_format.hpp"
 #include "tessera/base/shown.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 using engine::StateFormat;
@@ -385,4 +385,4 @@ const void* ShareLoader::encode(const BufferPart& part, const float* values) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -18,7 +18,7 @@
 #include "tessera/memory/buffer.hpp"
 #include "tessera/world/world.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Fills this rank's share of the training state: reads what it needs, converts it where formats
 /// differ, and sums what it reads. Several threads read and sum ahead of the rank's own thread,
@@ -83,4 +83,4 @@ class ShareLoader {
   std::optional<ReadAhead> ahead_;  // ends before the buffers
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -11,7 +11,7 @@
 #include "checkpoint/file_pages.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 // Data that is summed and written at a time stays in a cache in between.
@@ -208,4 +208,4 @@ void StagedSource::write(const BufferRound& round, const std::byte* buffer,
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -12,7 +12,7 @@
 #include "tessera/memory/buffer.hpp"
 #include "tessera/world/world.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Copies this rank's share of the training state to host memory, and writes it to files.
 ///
@@ -78,4 +78,4 @@ class StagedSource final : public ShareSource {
   OwnedStream lane_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -10,7 +10,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 constexpr std::uint64_t kMostRead = std::uint64_t{1} << 18;  // a multiple of every chunk
@@ -72,4 +72,4 @@ void sum_split_chunks(const SavePlan& plan, const std::filesystem::path& folder,
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

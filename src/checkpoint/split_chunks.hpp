@@ -6,7 +6,7 @@
 #include "checkpoint/save_plan.hpp"
 #include "checkpoint/tensor_writer.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// What `piece` adds to SavePlan::split_balance.
 [[nodiscard]] std::uint64_t balance_of_splits(const PlannedPiece& piece,
@@ -18,4 +18,4 @@ namespace tessera {
 void sum_split_chunks(const SavePlan& plan, const std::filesystem::path& folder,
                       TensorWriter& writer);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

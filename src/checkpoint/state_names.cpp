@@ -4,7 +4,7 @@
 
 #include "checkpoint/safetensors_header.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 using engine::StateFormat;
 using engine::StateKind;
@@ -94,4 +94,4 @@ CheckpointTensor checkpoint_tensor(const engine::StateTensorInfo& info, const We
           .chunk_bytes = chunk_bytes_of(role_of(info.kind), dtype_name(info.format))};
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

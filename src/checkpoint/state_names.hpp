@@ -9,7 +9,7 @@
 #include "tessera/base/dtype.hpp"
 #include "tessera/checkpoint/weights.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// The name of a parameter's weight in the files: the result of `name`, or "unit.name".
 [[nodiscard]] std::string weight_name(const ParameterInfo& parameter, const WeightName& name);
@@ -40,4 +40,4 @@ inline constexpr std::uint64_t kChunkElems = 64;
 /// Whether tensors of `role` may be of `dtype`.
 [[nodiscard]] bool may_be(std::string_view role, std::string_view dtype);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

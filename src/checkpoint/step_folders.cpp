@@ -12,7 +12,7 @@
 #include "checkpoint/part.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -137,4 +137,4 @@ bool is_plain_file(const fs::path& path) {
   return fs::is_regular_file(fs::symlink_status(path, ignored));
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Names in the folder of a run (CheckpointStore).
 inline constexpr std::string_view kStepPrefix = "step-";
@@ -68,4 +68,4 @@ enum class StepKind : std::uint8_t { whole, part };
 /// A file that is not a link.
 [[nodiscard]] bool is_plain_file(const std::filesystem::path& path);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -22,7 +22,7 @@
 #include "tessera/checkpoint/folders.hpp"
 #include "tessera/checkpoint/reader.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -395,4 +395,4 @@ void CheckpointStore::remove(const std::vector<Entry>& entries) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

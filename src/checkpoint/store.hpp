@@ -11,7 +11,7 @@
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/part.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// The checkpoints to keep. An old one is removed only after a newer one was verified.
 struct Retention {
@@ -128,4 +128,4 @@ class CheckpointStore {
   std::filesystem::path committed_;  // last commit of this object
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -5,7 +5,7 @@
 namespace tessera {
 
 CheckpointSummary summary_of(const std::filesystem::path& path) {
-  const auto source = open_checkpoint(path, LoadOptions::What::everything);
+  const auto source = checkpoint::open_checkpoint(path, LoadOptions::What::everything);
   const Manifest& manifest = source->manifest();
   return {manifest.step, manifest.state, manifest.values};
 }

@@ -1,6 +1,6 @@
 #include "checkpoint/tensor_writer.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 void TensorWriter::sum(std::size_t tensor, std::uint64_t first_byte,
                        std::span<const std::byte> bytes) {
@@ -46,4 +46,4 @@ WritableFile& TensorWriter::open(std::size_t file) {
   return *opened;
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

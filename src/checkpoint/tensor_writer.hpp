@@ -12,7 +12,7 @@
 #include "checkpoint/file_system.hpp"
 #include "checkpoint/layout.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 /// Writes tensors into the files of a layout, in any order, each rank its own ranges, and sums
 /// them.
@@ -51,4 +51,4 @@ class TensorWriter {
   SumTable sums_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

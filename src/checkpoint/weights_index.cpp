@@ -10,7 +10,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 bool is_plain_name(std::string_view name) {
   return !name.empty() && name.front() != '.' &&
@@ -59,4 +59,4 @@ std::map<std::string, std::string> parse_index(const std::string& path, std::str
   return files;
 }
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

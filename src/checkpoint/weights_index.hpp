@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera {
+namespace tessera::checkpoint {
 
 inline constexpr std::string_view kIndexEnd = ".safetensors.index.json";
 
@@ -27,4 +27,4 @@ inline constexpr std::string_view kIndexEnd = ".safetensors.index.json";
 /// Whether `name` is a plain file name: not empty, no folder, not hidden.
 [[nodiscard]] bool is_plain_name(std::string_view name);
 
-}  // namespace tessera
+}  // namespace tessera::checkpoint

@@ -53,7 +53,7 @@ std::vector<std::string> from_rank0(World& world,
 std::vector<SafetensorsReader> readers_of(const std::filesystem::path& path) {
   std::vector<SafetensorsReader> readers;
   // Parts of a checkpoint have another name than the whole; buffers are not searched in them.
-  if (!std::filesystem::exists(path) || is_part_folder(path)) { return readers; }
+  if (!std::filesystem::exists(path) || checkpoint::is_part_folder(path)) { return readers; }
   readers.emplace_back(path);
   const std::filesystem::path extras = path / "extras.safetensors";
   if (std::filesystem::is_directory(path) && std::filesystem::exists(extras)) {

@@ -31,18 +31,19 @@ class RandomShare {
     for (std::size_t piece = 0; piece < 24; ++piece) { add_piece(piece); }
   }
 
-  [[nodiscard]] BufferPlan& plan() { return plan_; }
+  [[nodiscard]] checkpoint::BufferPlan& plan() { return plan_; }
   [[nodiscard]] std::size_t elems() const { return elems_; }
   /// What runs write to the files.
   [[nodiscard]] const std::vector<std::string>& files() const { return files_; }
 
-  static std::string own_of(const BufferPart& part) { return values_of(part, 0, 4); }
-  static std::string beside_of(const BufferPart& part) {
+  static std::string own_of(const checkpoint::BufferPart& part) { return values_of(part, 0, 4); }
+  static std::string beside_of(const checkpoint::BufferPart& part) {
     return part.beside.bytes == 0 ? "" : values_of(part, 4, 1);
   }
 
  private:
-  static std::string values_of(const BufferPart& part, std::size_t first, std::size_t bytes) {
+  static std::string values_of(const checkpoint::BufferPart& part, std::size_t first,
+                               std::size_t bytes) {
     std::string values;
     for (std::int64_t elem = part.elems.first; elem < part.elems.end(); ++elem) {
       for (std::size_t b = 0; b < bytes; ++b) { values += value_at(part.piece, elem, first + b); }
@@ -55,19 +56,19 @@ class RandomShare {
     const std::size_t file = piece / 12;
     if (piece % 12 == 0 || random_() % 3 == 0) { files_[file].resize(files_[file].size() + gap()); }
     if (random_() % 2 == 0) { files_[2].resize(files_[2].size() + gap()); }
-    const FileArray own{file, files_[file].size(), 4};
-    const FileArray beside{2, files_[2].size(), 1};
+    const checkpoint::FileArray own{file, files_[file].size(), 4};
+    const checkpoint::FileArray beside{2, files_[2].size(), 1};
     const auto kind = random_() % 6;  // 0: not in the files; 1: in runs; 2: completed
     const bool completed = kind == 2 && use_ == For::load;
     std::int64_t at = random_() % 2 == 0 ? 0 : end_;  // as if the piece before went on
     std::int64_t in_array = 0;
     for (std::size_t parts = 1 + random_() % 8; parts > 0; --parts) {
       const auto elems = static_cast<std::int64_t>(1 + random_() % 1'024);
-      BufferPart part{.piece = piece,
-                      .elems = {at, elems},
-                      .in_runs = kind == 1,
-                      .grows = kind > 1 && !completed,
-                      .own = {{in_array, elems}, static_cast<std::size_t>(elems) * 4}};
+      checkpoint::BufferPart part{.piece = piece,
+                                  .elems = {at, elems},
+                                  .in_runs = kind == 1,
+                                  .grows = kind > 1 && !completed,
+                                  .own = {{in_array, elems}, static_cast<std::size_t>(elems) * 4}};
       if (completed) { part.beside = {{in_array, elems}, static_cast<std::size_t>(elems)}; }
       plan_.add(part, kind == 0 ? nullptr : &own, completed ? &beside : nullptr);
       if (kind > 1) {
@@ -90,15 +91,15 @@ class RandomShare {
 
   std::mt19937 random_;
   For use_;
-  BufferPlan plan_{kMostBytes};
+  checkpoint::BufferPlan plan_{kMostBytes};
   std::vector<std::string> files_{3};
   std::size_t elems_ = 0;
   std::int64_t end_ = 0;  // of the last piece's elements
 };
 
 /// Whether the bytes of a part are in no run of its round.
-bool is_apart(const BufferRound& round, const BufferedElems& part) {
-  return std::ranges::none_of(round.runs, [&](const BufferRun& run) {
+bool is_apart(const checkpoint::BufferRound& round, const checkpoint::BufferedElems& part) {
+  return std::ranges::none_of(round.runs, [&](const checkpoint::BufferRun& run) {
     return part.at >= run.at && part.at + part.bytes <= run.end();
   });
 }
@@ -109,9 +110,9 @@ void put(std::string& buffer, std::size_t at, const std::string& bytes) {
 }
 
 /// A buffer with what a round's parts have in the share.
-std::string filled(const BufferRound& round) {
+std::string filled(const checkpoint::BufferRound& round) {
   std::string buffer(round.end, '\0');
-  for (const BufferPart& part : round.parts) {
+  for (const checkpoint::BufferPart& part : round.parts) {
     put(buffer, part.own.at, RandomShare::own_of(part));
     put(buffer, part.beside.at, RandomShare::beside_of(part));
   }
@@ -123,21 +124,21 @@ TEST(BufferPlan, ALoadFindsEveryElementOfTheShareInItsBuffer) {
     SCOPED_TRACE(seed);
     RandomShare share{seed, RandomShare::For::load};
     std::size_t elems = 0;
-    for (const BufferRound& round : share.plan().rounds()) {
+    for (const checkpoint::BufferRound& round : share.plan().rounds()) {
       EXPECT_TRUE(round.end <= kMostBytes || round.parts.size() == 1);
       std::string buffer(round.end, '\0');
-      for (const BufferRun& run : round.runs) {
-        EXPECT_EQ(run.at % kFilePage, run.first % kFilePage);
+      for (const checkpoint::BufferRun& run : round.runs) {
+        EXPECT_EQ(run.at % checkpoint::kFilePage, run.first % checkpoint::kFilePage);
         EXPECT_EQ(buffer.find_first_not_of('\0', run.at), std::string::npos) << "runs overlap";
         put(buffer, run.at, share.files()[run.file].substr(run.first, run.bytes));
       }
-      for (const BufferPart& part : round.parts) {
+      for (const checkpoint::BufferPart& part : round.parts) {
         if (!is_apart(round, part.own)) { continue; }
-        EXPECT_EQ(part.own.at % kFilePage, 0U);
+        EXPECT_EQ(part.own.at % checkpoint::kFilePage, 0U);
         put(buffer, part.own.at, RandomShare::own_of(part));
       }
-      const BufferPart* last = nullptr;
-      for (const BufferPart& part : round.parts) {
+      const checkpoint::BufferPart* last = nullptr;
+      for (const checkpoint::BufferPart& part : round.parts) {
         elems += static_cast<std::size_t>(part.elems.elems);
         EXPECT_EQ(part.own.elems.elems, part.elems.elems);
         ASSERT_EQ(buffer.substr(part.own.at, part.own.bytes), RandomShare::own_of(part));
@@ -162,21 +163,21 @@ TEST(BufferPlan, ASaveWritesEveryByteOnceAndNoPageInTwoRounds) {
     std::vector<std::string> files(3);
     for (std::size_t f = 0; f < 3; ++f) { files[f].resize(share.files()[f].size()); }
     std::string before;
-    const BufferRun* last = nullptr;
-    for (const BufferRound& round : share.plan().rounds()) {
+    const checkpoint::BufferRun* last = nullptr;
+    for (const checkpoint::BufferRound& round : share.plan().rounds()) {
       std::string buffer = filled(round);
       if (round.carried > 0) {
-        ASSERT_LT(round.carried, kFilePage);
+        ASSERT_LT(round.carried, checkpoint::kFilePage);
         ASSERT_LE(round.carried, round.runs.front().bytes);
         ASSERT_LE(round.carried_from + round.carried, before.size());
         put(buffer, round.runs.front().at, before.substr(round.carried_from, round.carried));
         ++carried;
       }
-      for (const BufferRun& run : round.runs) {
-        EXPECT_EQ(run.at % kFilePage, run.first % kFilePage);
+      for (const checkpoint::BufferRun& run : round.runs) {
+        EXPECT_EQ(run.at % checkpoint::kFilePage, run.first % checkpoint::kFilePage);
         const bool follows = last != nullptr && &run == round.runs.data() &&
                              last->file == run.file && last->end_in_file() == run.first;
-        if (follows) { EXPECT_EQ(run.first % kFilePage, 0U) << "a page is cut"; }
+        if (follows) { EXPECT_EQ(run.first % checkpoint::kFilePage, 0U) << "a page is cut"; }
         ASSERT_LE(run.end_in_file(), files[run.file].size());
         const std::string there = files[run.file].substr(run.first, run.bytes);
         EXPECT_EQ(there, std::string(run.bytes, '\0')) << "bytes are written twice";

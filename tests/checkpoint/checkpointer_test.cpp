@@ -222,15 +222,15 @@ class FullDisk final : public ForwardingFiles {
  public:
   explicit FullDisk(const std::atomic<bool>& full) : full_{full} {}
 
-  std::unique_ptr<WritableFile> open(const std::filesystem::path& path,
-                                     std::uint64_t bytes) override {
+  std::unique_ptr<checkpoint::WritableFile> open(const std::filesystem::path& path,
+                                                 std::uint64_t bytes) override {
     return std::make_unique<File>(full_, path, system_.open(path, bytes));
   }
 
  private:
-  struct File final : WritableFile {
+  struct File final : checkpoint::WritableFile {
     File(const std::atomic<bool>& full, std::filesystem::path path,
-         std::unique_ptr<WritableFile> file)
+         std::unique_ptr<checkpoint::WritableFile> file)
         : full_{full}, path_{std::move(path)}, file_{std::move(file)} {}
     void write_at(std::uint64_t first, std::span<const std::byte> bytes) override {
       if (full_) { throw Error{path_.string() + ": no space left on device"}; }
@@ -240,21 +240,22 @@ class FullDisk final : public ForwardingFiles {
 
     const std::atomic<bool>& full_;
     std::filesystem::path path_;
-    std::unique_ptr<WritableFile> file_;
+    std::unique_ptr<checkpoint::WritableFile> file_;
   };
 
   const std::atomic<bool>& full_;
 };
 
 TEST(Saver, ThrowsOneRanksFailureOnAllRanksAndContinues) {
-  for (const SaveMode mode : {SaveMode::synchronous, SaveMode::asynchronous}) {
+  for (const checkpoint::SaveMode mode :
+       {checkpoint::SaveMode::synchronous, checkpoint::SaveMode::asynchronous}) {
     const TemporaryFolder folder;
     std::atomic<int> told = 0;
     run_job(ToyJob{}.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
       trainer.steps(2);
       std::atomic<bool> full = world.rank() == 2;
       FullDisk files{full};
-      Saver saver{trainer.model(), {.folder = folder / "run", .mode = mode}, files};
+      checkpoint::Saver saver{trainer.model(), {.folder = folder / "run", .mode = mode}, files};
       const auto trouble = message_of<Error>([&] {
         saver.begin({});
         trainer.step();  // a synchronous save has failed already
@@ -271,7 +272,7 @@ TEST(Saver, ThrowsOneRanksFailureOnAllRanksAndContinues) {
       EXPECT_TRUE(std::filesystem::exists(saver.newest().path / "manifest.json"));
     });
     EXPECT_EQ(told, 4);
-    const bool synchronous = mode == SaveMode::synchronous;
+    const bool synchronous = mode == checkpoint::SaveMode::synchronous;
     EXPECT_THAT(folders_in(folder / "run"),
                 ElementsAre(synchronous ? "step-00000002" : "step-00000003"));
   }
@@ -317,7 +318,8 @@ TEST(Saver, RetainsByItsOwnCommits) {
   train_and_save(ToyJob{}.under(Strategy::zero3), 9, folder / "run");
   std::filesystem::resize_file(folder / "run/step-00000009/model.safetensors", 100);
   run_job(ToyJob{}.under(Strategy::zero3), [&](World&, ToyTrainer& trainer) {
-    Saver saver{trainer.model(), {.folder = folder / "run", .keep = Retention{.last = 2}}};
+    checkpoint::Saver saver{trainer.model(),
+                            {.folder = folder / "run", .keep = checkpoint::Retention{.last = 2}}};
     for (int step = 1; step <= 3; ++step) {
       trainer.step();
       EXPECT_NO_THROW(saver.begin({}));
@@ -450,7 +452,7 @@ TEST(Checkpointer, HoldsThePlannedHostMemoryAndNoDeviceMemory) {
 
 TEST(SaveSchedule, AsksRankZeroMoreOftenAsTheTimeApproaches) {
   std::chrono::steady_clock::time_point now{};
-  SaveSchedule schedule{0, std::chrono::minutes{10}, [&] { return now; }};
+  checkpoint::SaveSchedule schedule{0, std::chrono::minutes{10}, [&] { return now; }};
   std::vector<std::int64_t> asked;
   std::int64_t due = 0;
   for (std::int64_t step = 1; step <= 700 && due == 0; ++step) {
@@ -467,7 +469,7 @@ TEST(SaveSchedule, AsksRankZeroMoreOftenAsTheTimeApproaches) {
 }
 
 TEST(SaveSchedule, ByStepsNeedsNoQuestion) {
-  const SaveSchedule schedule{5, {}, std::chrono::steady_clock::now};
+  const checkpoint::SaveSchedule schedule{5, {}, std::chrono::steady_clock::now};
   EXPECT_TRUE(schedule.is_due_at(10));
   EXPECT_FALSE(schedule.is_due_at(11));
   EXPECT_FALSE(schedule.asks_at(10));

@@ -41,12 +41,12 @@ std::vector<std::byte> random_bytes(std::size_t count) {
 
 // The tensor has three blocks and ends within a chunk.
 TEST(TensorSums, PartsInAnyOrderAddUpToTheWhole) {
-  const std::vector<std::byte> bytes = random_bytes(2 * kChecksumBlock + 1'000);
-  TensorSums whole{bytes.size(), 256};
+  const std::vector<std::byte> bytes = random_bytes(2 * checkpoint::kChecksumBlock + 1'000);
+  checkpoint::TensorSums whole{bytes.size(), 256};
   whole.add(0, bytes);
   ASSERT_EQ(whole.sums().size(), 3U);
   std::uint64_t last = 0;  // the formula, on the last block
-  const std::uint64_t chunks = 2 * kChecksumBlock / 256;
+  const std::uint64_t chunks = 2 * checkpoint::kChecksumBlock / 256;
   for (std::uint64_t c = chunks; c * 256 < bytes.size(); ++c) {
     last += XXH3_64bits_withSeed(bytes.data() + c * 256,
                                  std::min<std::size_t>(256, bytes.size() - c * 256), c);
@@ -60,8 +60,8 @@ TEST(TensorSums, PartsInAnyOrderAddUpToTheWhole) {
   std::vector<std::size_t> order(cuts.size() - 1);
   for (std::size_t i = 0; i < order.size(); ++i) { order[i] = i; }
   std::shuffle(order.begin(), order.end(), random);
-  TensorSums one{bytes.size(), 256};
-  TensorSums other{bytes.size(), 256};
+  checkpoint::TensorSums one{bytes.size(), 256};
+  checkpoint::TensorSums other{bytes.size(), 256};
   for (const std::size_t i : order) {
     (i % 3 == 0 ? one : other)
         .add(cuts[i], std::span{bytes}.subspan(cuts[i], cuts[i + 1] - cuts[i]));
@@ -73,7 +73,7 @@ TEST(TensorSums, PartsInAnyOrderAddUpToTheWhole) {
 TEST(TensorSums, DetectAMissingMovedOrChangedPart) {
   const std::vector<std::byte> bytes(1'024, std::byte{7});  // chunks differ only in position
   const auto sum = [&](std::vector<std::uint64_t> parts) {
-    TensorSums sums{bytes.size(), 64};
+    checkpoint::TensorSums sums{bytes.size(), 64};
     for (const std::uint64_t at : parts) { sums.add(at, std::span{bytes}.first(128)); }
     return sums.sums().front();
   };
@@ -85,29 +85,29 @@ TEST(TensorSums, DetectAMissingMovedOrChangedPart) {
 }
 
 TEST(TensorSums, RefusesPartsThatDivideAChunk) {
-  TensorSums sums{100, 64};
+  checkpoint::TensorSums sums{100, 64};
   const std::vector<std::byte> bytes(100);
   EXPECT_THROW(sums.add(32, std::span{bytes}.first(68)), ContractError);
   EXPECT_THROW(sums.add(0, std::span{bytes}.first(63)), ContractError);
   EXPECT_THROW(sums.add(64, std::span{bytes}.first(64)), ContractError);
-  EXPECT_THROW((TensorSums{100, 0}), ContractError);
-  EXPECT_THROW((TensorSums{100, 96}), ContractError);
-  EXPECT_TRUE((TensorSums{0, 64}).sums().empty());
+  EXPECT_THROW((checkpoint::TensorSums{100, 0}), ContractError);
+  EXPECT_THROW((checkpoint::TensorSums{100, 96}), ContractError);
+  EXPECT_TRUE((checkpoint::TensorSums{0, 64}).sums().empty());
 }
 
 TEST(CheckpointLayout, SetsAreDividedAtTensorsWithAnIndexAsHuggingFaceHasIt) {
   const auto tensor = [](std::string name, std::int64_t elems) {
-    return CheckpointTensor{std::move(name), "F32", Shape{elems}, 256};
+    return checkpoint::CheckpointTensor{std::move(name), "F32", Shape{elems}, 256};
   };
   // Bytes by file: 40, 40 | 20, 60 | 400, more than the limit | 4
-  const CheckpointLayout layout{{{"model",
-                                  {tensor("z", 10), tensor("b", 10), tensor("c", 5),
-                                   tensor("d", 15), tensor("e", 100), tensor("f", 1)}},
-                                 {"optimizer", {tensor("z", 20)}},
-                                 {"extras", {}}},
-                                80};
+  const checkpoint::CheckpointLayout layout{{{"model",
+                                              {tensor("z", 10), tensor("b", 10), tensor("c", 5),
+                                               tensor("d", 15), tensor("e", 100), tensor("f", 1)}},
+                                             {"optimizer", {tensor("z", 20)}},
+                                             {"extras", {}}},
+                                            80};
   std::vector<std::string> names;
-  for (const CheckpointFile& file : layout.files()) {
+  for (const checkpoint::CheckpointFile& file : layout.files()) {
     names.push_back(file.name);
     EXPECT_EQ(file.header.size() % 8, 0U);
   }
@@ -135,7 +135,7 @@ TEST(CheckpointLayout, SetsAreDividedAtTensorsWithAnIndexAsHuggingFaceHasIt) {
 
 // Readers that map a file need aligned elements.
 TEST(CheckpointLayout, EveryTensorLiesOnAMultipleOfItsElements) {
-  const CheckpointLayout layout = test::layout_of(small_state(), 1'000);
+  const checkpoint::CheckpointLayout layout = test::layout_of(small_state(), 1'000);
   const std::map<std::string, std::uint64_t> width{{"U8", 1}, {"U16", 2}, {"BF16", 2}, {"F32", 4}};
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
     EXPECT_EQ(layout.places()[t].first_byte % width.at(layout.tensors()[t].dtype), 0U)
@@ -144,9 +144,10 @@ TEST(CheckpointLayout, EveryTensorLiesOnAMultipleOfItsElements) {
 }
 
 TEST(CheckpointLayout, RefusesNamesAndDtypesThatAFileCannotHold) {
-  const auto refusal = [](std::vector<CheckpointTensor> tensors, std::uint64_t shard_bytes) {
+  const auto refusal = [](std::vector<checkpoint::CheckpointTensor> tensors,
+                          std::uint64_t shard_bytes) {
     return message_of<ContractError>(
-        [&] { CheckpointLayout{{{"model", std::move(tensors)}}, shard_bytes}; });
+        [&] { checkpoint::CheckpointLayout{{{"model", std::move(tensors)}}, shard_bytes}; });
   };
   for (const std::uint64_t shard_bytes : {4, 1'000}) {
     EXPECT_THAT(refusal({{"x", "F32", {1}, 256}, {"x", "F32", {1}, 256}}, shard_bytes),
@@ -155,13 +156,13 @@ TEST(CheckpointLayout, RefusesNamesAndDtypesThatAFileCannotHold) {
     EXPECT_THAT(refusal({{"\xFF", "F32", {1}, 256}}, shard_bytes), HasSubstr("not UTF-8"));
     EXPECT_THAT(refusal({{"x", "F4", {1}, 256}}, shard_bytes), HasSubstr("unknown dtype F4"));
   }
-  EXPECT_THROW((CheckpointLayout{{}, 0}), ContractError);
+  EXPECT_THROW((checkpoint::CheckpointLayout{{}, 0}), ContractError);
 }
 
 // 70 billion parameters in bf16 with fp32 masters and two fp32 moments, in the shapes of Llama 2.
-std::vector<CheckpointLayout::Set> large_model() {
-  CheckpointLayout::Set model{"model", {}};
-  CheckpointLayout::Set optimizer{"optimizer", {}};
+std::vector<checkpoint::CheckpointLayout::Set> large_model() {
+  checkpoint::CheckpointLayout::Set model{"model", {}};
+  checkpoint::CheckpointLayout::Set optimizer{"optimizer", {}};
   const auto add = [&](const std::string& name, const Shape& shape) {
     model.tensors.push_back({name, "BF16", shape, 128});
     for (const char* const state : {".master", ".moment_0", ".moment_1"}) {
@@ -186,15 +187,18 @@ std::vector<CheckpointLayout::Set> large_model() {
   return {std::move(model), std::move(optimizer)};
 }
 
-Manifest manifest_of(const CheckpointLayout& layout) {
+Manifest manifest_of(const checkpoint::CheckpointLayout& layout) {
   Manifest manifest;
   manifest.state = test::counters_after(0);
   std::mt19937_64 random{1};
-  for (const CheckpointFile& file : layout.files()) { manifest.files[file.name] = file.bytes; }
+  for (const checkpoint::CheckpointFile& file : layout.files()) {
+    manifest.files[file.name] = file.bytes;
+  }
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
-    const CheckpointTensor& tensor = layout.tensors()[t];
-    const TensorPlace& place = layout.places()[t];
-    std::vector<std::uint64_t> sums((place.bytes + kChecksumBlock - 1) / kChecksumBlock);
+    const checkpoint::CheckpointTensor& tensor = layout.tensors()[t];
+    const checkpoint::TensorPlace& place = layout.places()[t];
+    std::vector<std::uint64_t> sums((place.bytes + checkpoint::kChecksumBlock - 1) /
+                                    checkpoint::kChecksumBlock);
     for (std::uint64_t& sum : sums) { sum = random(); }
     std::string role = tensor.dtype == "BF16" ? "weight" : "moment";
     if (tensor.name.ends_with(".master")) { role = "master"; }
@@ -210,24 +214,24 @@ TEST(CheckpointFormat, SeventyBillionParametersOnAThousandRanksTakeAMomentToLayO
   const auto milliseconds_since = [](Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   };
-  const std::vector<CheckpointLayout::Set> sets = large_model();
+  const std::vector<checkpoint::CheckpointLayout::Set> sets = large_model();
   constexpr int ranks = TESSERA_SANITIZED ? 16 : 1'024;
   double slowest = 0;
   double all = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     const auto start = Clock::now();
-    const CheckpointLayout layout{sets, std::uint64_t{5} << 30};
+    const checkpoint::CheckpointLayout layout{sets, std::uint64_t{5} << 30};
     const double took = milliseconds_since(start);
     slowest = std::max(slowest, took);
     all += took;
   }
-  const CheckpointLayout layout{sets, std::uint64_t{5} << 30};
+  const checkpoint::CheckpointLayout layout{sets, std::uint64_t{5} << 30};
   const Manifest manifest = manifest_of(layout);
   auto start = Clock::now();
-  const std::string text = format_manifest(manifest);
+  const std::string text = checkpoint::format_manifest(manifest);
   const double formatted = milliseconds_since(start);
   start = Clock::now();
-  EXPECT_EQ(parse_manifest("manifest", text).tensors.size(), manifest.tensors.size());
+  EXPECT_EQ(checkpoint::parse_manifest("manifest", text).tensors.size(), manifest.tensors.size());
   std::cout << fmt::format(
       "{} tensors in {} files. Layout: {:.2f} ms a rank, slowest {:.2f} ms, {} ranks one after "
       "the other {:.0f} ms. Manifest: {} bytes, formatted in {:.1f} ms, parsed in {:.1f} ms\n",
@@ -243,9 +247,9 @@ TEST(Manifest, RoundTrips) {
   for (const std::uint64_t shard_bytes : {60, 1'000}) {
     const std::vector<test::StateTensor> tensors = small_state();
     const Manifest manifest = test::manifest_of(tensors, test::layout_of(tensors, shard_bytes));
-    const std::string text = format_manifest(manifest);
-    const Manifest back = parse_manifest("manifest", text);
-    EXPECT_EQ(format_manifest(back), text);
+    const std::string text = checkpoint::format_manifest(manifest);
+    const Manifest back = checkpoint::parse_manifest("manifest", text);
+    EXPECT_EQ(checkpoint::format_manifest(back), text);
     EXPECT_EQ(back.step, 12);
     EXPECT_EQ(back.values, manifest.values);
     EXPECT_EQ(back.files, manifest.files);
@@ -259,20 +263,20 @@ TEST(Manifest, RoundTrips) {
 TEST(Manifest, ValuesThatAreNotTextAreRefusedWhenItIsWritten) {
   Manifest manifest;
   manifest.values["x"] = "\xFF\xFE";
-  EXPECT_THAT(message_of<ContractError>([&] { (void)format_manifest(manifest); }),
+  EXPECT_THAT(message_of<ContractError>([&] { (void)checkpoint::format_manifest(manifest); }),
               HasSubstr("not UTF-8"));
 }
 
 // The text with a matching checksum, as a hostile author would write it.
 std::string sealed(std::string text) {
   text.erase(text.rfind("\"checksum\""));
-  return text + manifest_seal(text);
+  return text + checkpoint::manifest_seal(text);
 }
 
 TEST(Manifest, DamageIsRefusedWithItsPlace) {
   const std::vector<test::StateTensor> tensors = small_state();
   const std::string good =
-      format_manifest(test::manifest_of(tensors, test::layout_of(tensors, 1'000)));
+      checkpoint::format_manifest(test::manifest_of(tensors, test::layout_of(tensors, 1'000)));
   struct Damage {
     std::string from;
     std::string to;
@@ -329,11 +333,11 @@ TEST(Manifest, DamageIsRefusedWithItsPlace) {
     std::string text = good;
     text.replace(at, damage.from.size(), damage.to);
     if (damage.expected.empty()) {
-      EXPECT_NO_THROW((void)parse_manifest("DIR/manifest.json", sealed(text)));
+      EXPECT_NO_THROW((void)checkpoint::parse_manifest("DIR/manifest.json", sealed(text)));
       continue;
     }
-    const std::string message =
-        message_of<FormatError>([&] { (void)parse_manifest("DIR/manifest.json", sealed(text)); });
+    const std::string message = message_of<FormatError>(
+        [&] { (void)checkpoint::parse_manifest("DIR/manifest.json", sealed(text)); });
     EXPECT_THAT(message, HasSubstr("DIR/manifest.json"));
     for (const std::string& word : damage.expected) { EXPECT_THAT(message, HasSubstr(word)); }
   }
@@ -345,7 +349,8 @@ TEST(Manifest, TensorsThatOverlapOrLieBeyondTheirFileAreRefused) {
   const auto refusal = [&](auto&& change) {
     Manifest manifest = good;
     change(manifest);
-    return message_of<FormatError>([&] { (void)parse_manifest("m", format_manifest(manifest)); });
+    return message_of<FormatError>(
+        [&] { (void)checkpoint::parse_manifest("m", checkpoint::format_manifest(manifest)); });
   };
   EXPECT_THAT(refusal([](Manifest& m) { m.tensors[0].first_byte -= 4; }),
               AllOf(HasSubstr("'frozen'"), HasSubstr("'h.weight'"), HasSubstr("overlap")));
@@ -374,29 +379,32 @@ TEST(Manifest, StateThatNoModelLoadsIsRefused) {
     std::vector<test::StateTensor> tensors = small_state();
     one.change(tensors);
     const std::string text =
-        format_manifest(test::manifest_of(tensors, test::layout_of(tensors, 1'000)));
-    const std::string message = message_of<FormatError>([&] { (void)parse_manifest("m", text); });
+        checkpoint::format_manifest(test::manifest_of(tensors, test::layout_of(tensors, 1'000)));
+    const std::string message =
+        message_of<FormatError>([&] { (void)checkpoint::parse_manifest("m", text); });
     for (const std::string& word : one.expected) { EXPECT_THAT(message, HasSubstr(word)); }
   }
   const std::vector<test::StateTensor> tensors = small_state();
   Manifest manifest = test::manifest_of(tensors, test::layout_of(tensors, 1'000));
   manifest.files["empty.safetensors"] = 8;
-  EXPECT_THAT(
-      message_of<FormatError>([&] { (void)parse_manifest("m", format_manifest(manifest)); }),
-      HasSubstr("no tensor in empty.safetensors"));
+  EXPECT_THAT(message_of<FormatError>([&] {
+                (void)checkpoint::parse_manifest("m", checkpoint::format_manifest(manifest));
+              }),
+              HasSubstr("no tensor in empty.safetensors"));
 }
 
 // However the text is cut or extended, the only error is FormatError.
 TEST(Manifest, ATextThatEndsAnywhereIsRefused) {
   const std::vector<test::StateTensor> tensors = small_state();
   const std::string good =
-      format_manifest(test::manifest_of(tensors, test::layout_of(tensors, 1'000)));
+      checkpoint::format_manifest(test::manifest_of(tensors, test::layout_of(tensors, 1'000)));
   for (std::size_t size = 0; size < good.size(); ++size) {
-    ASSERT_THROW((void)parse_manifest("m", std::string_view{good}.substr(0, size)), FormatError)
+    ASSERT_THROW((void)checkpoint::parse_manifest("m", std::string_view{good}.substr(0, size)),
+                 FormatError)
         << size;
   }
-  EXPECT_THROW((void)parse_manifest("m", std::string(100'000, '[')), FormatError);
-  EXPECT_THROW((void)parse_manifest("m", good + " "), FormatError);
+  EXPECT_THROW((void)checkpoint::parse_manifest("m", std::string(100'000, '[')), FormatError);
+  EXPECT_THROW((void)checkpoint::parse_manifest("m", good + " "), FormatError);
 }
 
 }  // namespace

@@ -11,15 +11,15 @@
 namespace tessera::test {
 
 /// Forwards to the system's files. Doubles override what they change.
-class ForwardingFiles : public FileSystem {
+class ForwardingFiles : public checkpoint::FileSystem {
  public:
   [[nodiscard]] std::string machine() const override { return system_.machine(); }
   void make_folder(const std::filesystem::path& path) override { system_.make_folder(path); }
-  std::unique_ptr<WritableFile> open(const std::filesystem::path& path,
-                                     std::uint64_t bytes) override {
+  std::unique_ptr<checkpoint::WritableFile> open(const std::filesystem::path& path,
+                                                 std::uint64_t bytes) override {
     return system_.open(path, bytes);
   }
-  std::unique_ptr<FileClaim> claim(const std::filesystem::path& path) override {
+  std::unique_ptr<checkpoint::FileClaim> claim(const std::filesystem::path& path) override {
     return system_.claim(path);
   }
   bool link(const std::filesystem::path& from, const std::filesystem::path& to) override {
@@ -38,7 +38,7 @@ class ForwardingFiles : public FileSystem {
   }
 
  protected:
-  FileSystem& system_ = system_files();
+  checkpoint::FileSystem& system_ = checkpoint::system_files();
 };
 
 /// The system's files, under the name of one of several machines.

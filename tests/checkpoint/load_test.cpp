@@ -127,10 +127,10 @@ TEST_F(Refused, AFileThatIsMissingOrShort) {
 }
 
 /// A checkpoint whose reads block until `open` is called.
-class WaitingSource final : public LoadSource {
+class WaitingSource final : public checkpoint::LoadSource {
  public:
   explicit WaitingSource(const std::filesystem::path& path)
-      : source_{open_load_source(path, LoadOptions::What::everything)} {}
+      : source_{checkpoint::open_load_source(path, LoadOptions::What::everything)} {}
 
   [[nodiscard]] const Manifest& manifest() const noexcept override { return source_->manifest(); }
   void check_files(const Contents& contents) override { source_->check_files(contents); }
@@ -141,7 +141,7 @@ class WaitingSource final : public LoadSource {
   void open() { open_.count_down(); }
 
  private:
-  std::unique_ptr<LoadSource> source_;
+  std::unique_ptr<checkpoint::LoadSource> source_;
   std::latch open_{1};
 };
 
@@ -153,9 +153,9 @@ TEST(ShareLoader, ReturnsInTimeAndResumesAtItsPosition) {
   run_job(job, [&](World& world, ToyTrainer& trainer) {
     engine::TrainingState state{trainer.model()};
     WaitingSource source{saved};
-    const LoadPlan plan{state, source.manifest(), {}, saved.string()};
-    ShareLoader loader{world, state, plan, source};
-    SumTable sums;
+    const checkpoint::LoadPlan plan{state, source.manifest(), {}, saved.string()};
+    checkpoint::ShareLoader loader{world, state, plan, source};
+    checkpoint::SumTable sums;
     state.begin_write();
     EXPECT_FALSE(loader.load(sums, std::chrono::milliseconds{1}));
     EXPECT_FALSE(loader.load(sums, std::chrono::milliseconds{1}));
@@ -610,7 +610,8 @@ TEST(LossScaleAfterALoad, IsTheModelsUnlessBothAreDynamic) {
   const auto scale_after = [&](const ToyJob& job, const std::filesystem::path& from,
                                const std::filesystem::path& to) {
     const std::filesystem::path saved = load_and_save(job, from, to);
-    return parse_manifest("m", bytes_of_file(saved / "manifest.json")).state.at("loss_scale");
+    return checkpoint::parse_manifest("m", bytes_of_file(saved / "manifest.json"))
+        .state.at("loss_scale");
   };
   const ToyJob moving = with(LossScaleMode::dynamic, 64.0F);
   const TemporaryFolder folder;

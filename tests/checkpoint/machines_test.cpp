@@ -23,7 +23,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 TEST(SavePlace, TheFirstRankOfEachMachineLeads) {
-  const SavePlace place = SavePlace::by_machine({"a", "b", "a", "c", "b"});
+  const checkpoint::SavePlace place = checkpoint::SavePlace::by_machine({"a", "b", "a", "c", "b"});
   EXPECT_EQ(place.parts(), 3);
   const std::vector<int> leaders = {0, 1, 0, 3, 1};
   const std::vector<int> parts = {0, 1, 0, 2, 1};
@@ -31,7 +31,7 @@ TEST(SavePlace, TheFirstRankOfEachMachineLeads) {
     EXPECT_EQ(place.leader_of(rank), leaders[static_cast<std::size_t>(rank)]) << rank;
     EXPECT_EQ(place.part_of(rank), parts[static_cast<std::size_t>(rank)]) << rank;
   }
-  EXPECT_EQ(SavePlace{4}.parts(), 1);
+  EXPECT_EQ(checkpoint::SavePlace{4}.parts(), 1);
 }
 
 std::string name_of(int machine) {
@@ -39,11 +39,12 @@ std::string name_of(int machine) {
 }
 
 /// Options of a rank on machine `machine`, whose disk is a separate folder.
-Saver::Options on_machine(const fs::path& disks, int machine, SaveMode mode) {
+checkpoint::Saver::Options on_machine(const fs::path& disks, int machine,
+                                      checkpoint::SaveMode mode) {
   return {.folder = disks / name_of(machine),
           .save = {.shard_bytes = 9'000},
           .mode = mode,
-          .keep = Retention{.last = 1}};
+          .keep = checkpoint::Retention{.last = 1}};
 }
 
 /// Does not remove the weights of an earlier save.
@@ -64,7 +65,9 @@ TEST(MachinesOfAJob, AllLearnThatOneMachineKeepsOlderWeights) {
   run_job(ToyJob{}.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
     const int machine = world.rank() / 3;
     KeptWeights files{machine};
-    Saver saver{trainer.model(), on_machine(folder.path(), machine, SaveMode::synchronous), files};
+    checkpoint::Saver saver{trainer.model(),
+                            on_machine(folder.path(), machine, checkpoint::SaveMode::synchronous),
+                            files};
     trainer.step();
     saver.begin({});
     saver.finish();
@@ -95,10 +98,11 @@ TEST_P(Machines, SavePartsThatLoadAsOneCheckpoint) {
     const fs::path whole = train_and_save(job, 3, folder / "shared");
     run_job(job, [&](World& world, ToyTrainer& trainer) {
       const int machine = world.rank() / 3;  // 0 0 0 1
-      const SaveMode mode =
-          strategy == Strategy::ddp ? SaveMode::synchronous : SaveMode::asynchronous;
+      const checkpoint::SaveMode mode = strategy == Strategy::ddp
+                                            ? checkpoint::SaveMode::synchronous
+                                            : checkpoint::SaveMode::asynchronous;
       FilesOf files{machine};
-      Saver saver{trainer.model(), on_machine(folder / "disks", machine, mode), files};
+      checkpoint::Saver saver{trainer.model(), on_machine(folder / "disks", machine, mode), files};
       for (int step = 1; step <= 3; ++step) {
         trainer.step();
         saver.begin({});
@@ -128,10 +132,11 @@ TEST(MachinesOfAJob, ARankThatLacksItsMachinesFolderIsNamedAndNothingIsLeft) {
   std::atomic<int> told = 0;
   run_job(ToyJob{}.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
     trainer.step();
-    Saver::Options options = on_machine(folder / "disks", 0, SaveMode::synchronous);
+    checkpoint::Saver::Options options =
+        on_machine(folder / "disks", 0, checkpoint::SaveMode::synchronous);
     if (world.rank() == 2) { options.folder = folder / "elsewhere"; }
     FilesOf files{0};
-    Saver saver{trainer.model(), options, files};
+    checkpoint::Saver saver{trainer.model(), options, files};
     for (const auto& call : {std::function<void()>{[&] { saver.rehearse(); }},
                              std::function<void()>{[&] { saver.begin({}); }}}) {
       EXPECT_THAT(message_of<Error>(call), AllOf(HasSubstr("rank 2"), HasSubstr("same machine")));
@@ -159,7 +164,7 @@ TEST(MachinesOfAJob, ARehearsalWarnsAllRanksOfTooLittleRoom) {
     trainer.step();
     const auto warning = [&](std::uint64_t free) {
       DiskOf files{world.rank() == 0 ? free : 0};  // the others write into the same folder
-      Saver saver{trainer.model(), {.folder = folder / "run"}, files};
+      checkpoint::Saver saver{trainer.model(), {.folder = folder / "run"}, files};
       saver.rehearse();
       EXPECT_EQ(saver.newest().path, "");
       const std::string before = saver.newest().warning;

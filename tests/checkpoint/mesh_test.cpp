@@ -371,7 +371,7 @@ TEST(Meshes, ThatCutWithinBlocksRefuseMomentsOfEightBits) {
 void save_in_halves(const MeshJob& job, const TemporaryFolder& folder) {
   run_job(job, [&](World& world, MeshTrainer& trainer) {
     FilesOf files{2 * world.rank() / world.size()};
-    Saver saver{trainer.model(), {.folder = folder / files.machine()}, files};
+    checkpoint::Saver saver{trainer.model(), {.folder = folder / files.machine()}, files};
     const auto failure_in = [](const auto& call) -> std::string {
       try {
         call();

@@ -48,8 +48,8 @@ class PowerCuts final : public ForwardingFiles {
     if (!was_there) { add(path, folder_node()); }
     done();
   }
-  std::unique_ptr<WritableFile> open(const std::filesystem::path& path,
-                                     std::uint64_t bytes) override {
+  std::unique_ptr<checkpoint::WritableFile> open(const std::filesystem::path& path,
+                                                 std::uint64_t bytes) override {
     auto file = system_.open(path, bytes);
     if (!find(path)) { add(path, std::make_shared<Node>()); }
     const auto node = find(path);
@@ -57,7 +57,7 @@ class PowerCuts final : public ForwardingFiles {
     done();
     return std::make_unique<File>(*this, node, std::move(file));
   }
-  std::unique_ptr<FileClaim> claim(const std::filesystem::path& path) override {
+  std::unique_ptr<checkpoint::FileClaim> claim(const std::filesystem::path& path) override {
     auto claim = system_.claim(path);
     if (claim) { add(path, std::make_shared<Node>()); }
     done();
@@ -139,9 +139,9 @@ class PowerCuts final : public ForwardingFiles {
     return node;
   }
 
-  class File final : public WritableFile {
+  class File final : public checkpoint::WritableFile {
    public:
-    File(PowerCuts& cuts, NodePtr node, std::unique_ptr<WritableFile> file)
+    File(PowerCuts& cuts, NodePtr node, std::unique_ptr<checkpoint::WritableFile> file)
         : cuts_{cuts}, node_{std::move(node)}, file_{std::move(file)} {}
     void write_at(std::uint64_t first, std::span<const std::byte> bytes) override {
       file_->write_at(first, bytes);
@@ -157,7 +157,7 @@ class PowerCuts final : public ForwardingFiles {
    private:
     PowerCuts& cuts_;
     NodePtr node_;
-    std::unique_ptr<WritableFile> file_;
+    std::unique_ptr<checkpoint::WritableFile> file_;
   };
 
   void done() const {

@@ -101,9 +101,9 @@ TEST(CheckpointReader, ReturnsTheTextOfProvenance) {
   write_checkpoint(folder.path());
   const CheckpointReader reader{folder.path()};
   EXPECT_EQ(reader.provenance(), R"({"ranks": 4, "strategy": "zero3"})");
-  std::filesystem::remove(folder / kProvenanceName);
+  std::filesystem::remove(folder / checkpoint::kProvenanceName);
   EXPECT_THAT(message_of<FormatError>([&] { (void)reader.provenance(); }),
-              HasSubstr((folder / kProvenanceName).string()));
+              HasSubstr((folder / checkpoint::kProvenanceName).string()));
 }
 
 // Flips every byte of every file but provenance.json, in a checkpoint with an index.
@@ -114,7 +114,7 @@ TEST(CheckpointReader, AnyFlippedByteIsFound) {
       TESSERA_SANITIZED ? 19 : 1;  // under a sanitizer some of the positions suffice
   std::size_t flipped = 0;
   for (const auto& entry : std::filesystem::directory_iterator{folder.path()}) {
-    if (entry.path().filename() == kProvenanceName) { continue; }
+    if (entry.path().filename() == checkpoint::kProvenanceName) { continue; }
     const std::string good = read_bytes(entry.path());
     // Flipped in place: some file systems write an overwritten file to disk at once.
     std::fstream file{entry.path(), std::ios::binary | std::ios::in | std::ios::out};
@@ -192,7 +192,7 @@ TEST(CheckpointReader, RefusesIncompleteFolders) {
   namespace fs = std::filesystem;
   const std::vector<Case> table = {
       {"no manifest",
-       [](const fs::path& f) { fs::remove(f / kManifestName); },
+       [](const fs::path& f) { fs::remove(f / checkpoint::kManifestName); },
        {"no checkpoint", "manifest.json"}},
       {"no folder", [](const fs::path& f) { fs::remove_all(f); }, {"no checkpoint"}},
       {"a missing file",
@@ -369,7 +369,7 @@ TEST(LoadSource, KeepsFewFilesOpenHoweverManyThereAre) {
         {"model", fmt::format("t{}", i), "weight", "F32", {1}, 256, std::string(4, '1')});
   }
   write_checkpoint(folder.path(), tensors, 1);
-  const auto source = open_checkpoint(folder.path(), LoadOptions::What::everything);
+  const auto source = checkpoint::open_checkpoint(folder.path(), LoadOptions::What::everything);
   ASSERT_EQ(source->manifest().files.size(), 101U);
   for (const ManifestTensor& tensor : source->manifest().tensors) {
     std::string data(4, '\0');

@@ -30,7 +30,7 @@ class SavedCheckpoint {
                 shard_bytes} {}
 
   /// Writes and flushes the files to `folder`: each rank a half of every tensor.
-  void write_files(FileSystem& files, const std::filesystem::path& folder) const {
+  void write_files(checkpoint::FileSystem& files, const std::filesystem::path& folder) const {
     for (std::size_t file = 0; file < layout_.files().size(); ++file) {
       write_file(files, folder, file);
     }
@@ -69,7 +69,7 @@ class SavedCheckpoint {
     }
   }
 
-  [[nodiscard]] const CheckpointLayout& layout() const noexcept { return layout_; }
+  [[nodiscard]] const checkpoint::CheckpointLayout& layout() const noexcept { return layout_; }
 
   [[nodiscard]] std::vector<std::byte> data_of(std::string_view name) const {
     std::vector<std::byte> data(kElems * sizeof(float));
@@ -82,20 +82,21 @@ class SavedCheckpoint {
   }
 
  private:
-  static CheckpointTensor tensor(const char* name) {
+  static checkpoint::CheckpointTensor tensor(const char* name) {
     return {name, "F32", {static_cast<std::int64_t>(kElems)}, kChunk};
   }
   static std::span<const std::byte> bytes_of(std::string_view text) {
     return std::as_bytes(std::span{text.data(), text.size()});
   }
 
-  void write_file(FileSystem& files, const std::filesystem::path& folder, std::size_t file) const {
-    const CheckpointFile& listed = layout_.files()[file];
+  void write_file(checkpoint::FileSystem& files, const std::filesystem::path& folder,
+                  std::size_t file) const {
+    const checkpoint::CheckpointFile& listed = layout_.files()[file];
     for (const std::size_t rank : {0U, 1U}) {
       const auto out = files.open(folder / listed.name, listed.bytes);
       if (rank == 0) { out->write_at(0, bytes_of(listed.header)); }
       for (std::size_t i = 0; i < layout_.tensors().size(); ++i) {
-        const TensorPlace& place = layout_.places()[i];
+        const checkpoint::TensorPlace& place = layout_.places()[i];
         if (place.file != file) { continue; }
         const std::vector<std::byte> data = data_of(layout_.tensors()[i].name);
         const std::span half =
@@ -107,9 +108,9 @@ class SavedCheckpoint {
   }
 
   [[nodiscard]] ManifestTensor listed(std::size_t index) const {
-    const CheckpointTensor& tensor = layout_.tensors()[index];
-    const TensorPlace& place = layout_.places()[index];
-    TensorSums sums{place.bytes, kChunk};
+    const checkpoint::CheckpointTensor& tensor = layout_.tensors()[index];
+    const checkpoint::TensorPlace& place = layout_.places()[index];
+    checkpoint::TensorSums sums{place.bytes, kChunk};
     sums.add(0, data_of(tensor.name));
     const bool is_weight = tensor.name.find('.') == std::string::npos;
     return {tensor.name, is_weight ? "weight" : "moment",  tensor.dtype,     tensor.shape,
@@ -118,20 +119,22 @@ class SavedCheckpoint {
   }
 
   std::int64_t step_;
-  CheckpointLayout layout_;
+  checkpoint::CheckpointLayout layout_;
 };
 
 /// Saves the checkpoint in its step's folder.
-inline CheckpointStore::Committed save(CheckpointStore& store, FileSystem& files,
-                                       const SavedCheckpoint& checkpoint) {
+inline checkpoint::CheckpointStore::Committed save(checkpoint::CheckpointStore& store,
+                                                   checkpoint::FileSystem& files,
+                                                   const SavedCheckpoint& checkpoint) {
   const Manifest manifest = checkpoint.manifest();
   const std::filesystem::path partial = store.begin(manifest.step);
   checkpoint.write_files(files, partial);
   return store.commit(partial, manifest, "{}\n");
 }
 
-inline CheckpointStore::Committed save_step(CheckpointStore& store, FileSystem& files,
-                                            std::int64_t step) {
+inline checkpoint::CheckpointStore::Committed save_step(checkpoint::CheckpointStore& store,
+                                                        checkpoint::FileSystem& files,
+                                                        std::int64_t step) {
   return save(store, files, SavedCheckpoint{step});
 }
 

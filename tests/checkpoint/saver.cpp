@@ -19,20 +19,20 @@ namespace {
 
 using namespace tessera;
 
-constexpr Retention kKeep{.last = 2, .every = 100};
+constexpr checkpoint::Retention kKeep{.last = 2, .every = 100};
 constexpr std::int64_t kSavedTwice = 3;  // every third step
 
 /// Returns 0 if the folder is new.
 std::int64_t newest_step(const std::string& folder) {
-  const auto entries = CheckpointStore{folder, system_files()}.list();
+  const auto entries = checkpoint::CheckpointStore{folder, checkpoint::system_files()}.list();
   return entries.empty() ? 0 : newest_checkpoint(folder).step;
 }
 
 [[noreturn]] void save(const std::string& folder) {
-  CheckpointStore store{folder, system_files()};
+  checkpoint::CheckpointStore store{folder, checkpoint::system_files()};
   for (std::int64_t step = newest_step(folder) + 1;; ++step) {
     for (int times = step % kSavedTwice == 0 ? 2 : 1; times > 0; --times) {
-      const auto committed = test::save_step(store, system_files(), step);
+      const auto committed = test::save_step(store, checkpoint::system_files(), step);
       if (!committed.no_weights.empty()) { throw std::runtime_error(committed.no_weights); }
       std::printf("%lld\n", static_cast<long long>(step));
       std::fflush(stdout);
@@ -44,7 +44,7 @@ std::int64_t newest_step(const std::string& folder) {
 void check(const std::string& folder) {
   const std::int64_t newest = newest_step(folder);
   bool has_the_one_before = newest <= 1;
-  for (const auto& entry : CheckpointStore{folder, system_files()}.list()) {
+  for (const auto& entry : checkpoint::CheckpointStore{folder, checkpoint::system_files()}.list()) {
     test::SavedCheckpoint{entry.step}.check(entry.folder);
     has_the_one_before = has_the_one_before || entry.step == newest - 1;
   }

@@ -33,14 +33,14 @@ class StoppingFiles final : public ForwardingFiles {
   void make_folder(const std::filesystem::path& path) override {
     call(path, [&] { system_.make_folder(path); });
   }
-  std::unique_ptr<WritableFile> open(const std::filesystem::path& path,
-                                     std::uint64_t bytes) override {
-    std::unique_ptr<WritableFile> file;
+  std::unique_ptr<checkpoint::WritableFile> open(const std::filesystem::path& path,
+                                                 std::uint64_t bytes) override {
+    std::unique_ptr<checkpoint::WritableFile> file;
     call(path, [&] { file = system_.open(path, bytes); });
     return std::make_unique<File>(*this, path, std::move(file));
   }
-  std::unique_ptr<FileClaim> claim(const std::filesystem::path& path) override {
-    std::unique_ptr<FileClaim> claim;
+  std::unique_ptr<checkpoint::FileClaim> claim(const std::filesystem::path& path) override {
+    std::unique_ptr<checkpoint::FileClaim> claim;
     call(path, [&] { claim = system_.claim(path); });
     return claim;
   }
@@ -65,9 +65,10 @@ class StoppingFiles final : public ForwardingFiles {
   }
 
  private:
-  class File final : public WritableFile {
+  class File final : public checkpoint::WritableFile {
    public:
-    File(StoppingFiles& files, std::filesystem::path path, std::unique_ptr<WritableFile> file)
+    File(StoppingFiles& files, std::filesystem::path path,
+         std::unique_ptr<checkpoint::WritableFile> file)
         : files_{files}, path_{std::move(path)}, file_{std::move(file)} {}
     void write_at(std::uint64_t first, std::span<const std::byte> bytes) override {
       files_.call(
@@ -81,7 +82,7 @@ class StoppingFiles final : public ForwardingFiles {
    private:
     StoppingFiles& files_;
     std::filesystem::path path_;
-    std::unique_ptr<WritableFile> file_;
+    std::unique_ptr<checkpoint::WritableFile> file_;
   };
 
   void call(const std::filesystem::path& path, const std::function<void()>& whole,

@@ -30,7 +30,7 @@ using test::StoppingFiles;
 using Effect = StoppingFiles::Effect;
 using Names = std::set<std::string>;
 
-constexpr Retention kKeep{.last = 2};
+constexpr checkpoint::Retention kKeep{.last = 2};
 
 /// Fails as on a full disk.
 void full_disk(const fs::path& path) {
@@ -40,7 +40,7 @@ void kill_process(const fs::path&) {
   ::kill(::getpid(), SIGKILL);
 }
 
-void save(CheckpointStore& store, FileSystem& files, std::int64_t step) {
+void save(checkpoint::CheckpointStore& store, checkpoint::FileSystem& files, std::int64_t step) {
   test::save_step(store, files, step);
   store.retain(kKeep);
 }
@@ -51,7 +51,7 @@ void check_folder(const fs::path& folder) {
   EXPECT_GE(newest.step, 2);
   EXPECT_EQ(newest.damaged, std::vector<std::string>{});
   std::set<std::int64_t> steps;
-  for (const auto& entry : CheckpointStore{folder, system_files()}.list()) {
+  for (const auto& entry : checkpoint::CheckpointStore{folder, checkpoint::system_files()}.list()) {
     EXPECT_NO_THROW(SavedCheckpoint{entry.step}.check(entry.folder));
     steps.insert(entry.step);
   }
@@ -80,7 +80,7 @@ class StoppedSave : public testing::TestWithParam<std::int64_t> {
  protected:
   StoppedSave() {
     StoppingFiles files{StoppingFiles::kNever, Effect::none, full_disk};
-    CheckpointStore store{before_, files};
+    checkpoint::CheckpointStore store{before_, files};
     for (const std::int64_t step : {1, 2}) { save(store, files, step); }
   }
 
@@ -93,19 +93,20 @@ class StoppedSave : public testing::TestWithParam<std::int64_t> {
 
   int calls_of_a_save() {
     StoppingFiles files{StoppingFiles::kNever, Effect::none, full_disk};
-    CheckpointStore store{copy(), files};
+    checkpoint::CheckpointStore store{copy(), files};
     save(store, files, GetParam());
     return files.calls();
   }
 
   /// Expects the next save to succeed and to leave only the checkpoints to keep.
-  void check_next_save(CheckpointStore& store, FileSystem& files) {
+  void check_next_save(checkpoint::CheckpointStore& store, checkpoint::FileSystem& files) {
     check_folder(run_);
     const std::int64_t newest = newest_checkpoint(run_).step;
     save(store, files, newest + 1);
     check_folder(run_);
-    EXPECT_EQ(names_in(run_),
-              (Names{step_name(newest), step_name(newest + 1), "model.safetensors"}));
+    EXPECT_EQ(checkpoint::names_in(run_),
+              (Names{checkpoint::step_name(newest), checkpoint::step_name(newest + 1),
+                     "model.safetensors"}));
   }
 
   test::TemporaryFolder folder_;
@@ -122,7 +123,7 @@ TEST_P(StoppedSave, AFullDiskAtAnyCallLosesNoCheckpoint) {
     for (const Effect effect : {Effect::none, Effect::half, Effect::whole}) {
       SCOPED_TRACE(testing::Message() << "call " << stop << ", effect " << int(effect));
       StoppingFiles files{stop, effect, full_disk};
-      CheckpointStore store{copy(), files};
+      checkpoint::CheckpointStore store{copy(), files};
       try {
         save(store, files, GetParam());
       } catch (const Error& error) { EXPECT_THAT(error.what(), testing::HasSubstr(run_.string())); }
@@ -140,12 +141,12 @@ TEST_P(StoppedSave, AKillAtAnyCallLosesNoCheckpoint) {
       copy();
       const int status = end_of([&] {
         StoppingFiles files{stop, effect, kill_process};
-        CheckpointStore store{run_, files};
+        checkpoint::CheckpointStore store{run_, files};
         save(store, files, GetParam());
       });
       EXPECT_TRUE(WIFSIGNALED(status)) << status;
       StoppingFiles files{StoppingFiles::kNever, Effect::none, full_disk};
-      CheckpointStore store{run_, files};
+      checkpoint::CheckpointStore store{run_, files};
       check_next_save(store, files);
     }
   }

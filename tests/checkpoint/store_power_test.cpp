@@ -26,7 +26,7 @@ using test::SavedCheckpoint;
 using test::StoppingFiles;
 using Unflushed = PowerCuts::Unflushed;
 
-constexpr Retention kKeep{.last = 2};
+constexpr checkpoint::Retention kKeep{.last = 2};
 // Under a sanitizer some of the cuts suffice.
 constexpr std::uint32_t kCutsApart = TESSERA_SANITIZED ? 11 : 1;
 
@@ -85,7 +85,7 @@ class CutPower : public testing::TestWithParam<Weights> {
 
   static void check_all(const fs::path& run, std::int64_t newest) {
     std::set<std::int64_t> steps;
-    for (const auto& entry : CheckpointStore{run, system_files()}.list()) {
+    for (const auto& entry : checkpoint::CheckpointStore{run, checkpoint::system_files()}.list()) {
       EXPECT_NO_THROW(SavedCheckpoint{entry.step}.check(entry.folder));
       steps.insert(entry.step);
     }
@@ -98,7 +98,7 @@ class CutPower : public testing::TestWithParam<Weights> {
 
   static void check_next_save(const fs::path& run, std::int64_t newest) {
     StoppingFiles files{StoppingFiles::kNever, StoppingFiles::Effect::none, {}};
-    CheckpointStore store{run, files};
+    checkpoint::CheckpointStore store{run, files};
     test::save_step(store, files, newest + 1);
     EXPECT_EQ(newest_checkpoint(run).step, newest + 1);
   }
@@ -106,7 +106,7 @@ class CutPower : public testing::TestWithParam<Weights> {
   test::TemporaryFolder folder_;
   fs::path disk_ = folder_ / "disk";
   PowerCuts files_{disk_};
-  CheckpointStore store_{disk_ / "run", files_};
+  checkpoint::CheckpointStore store_{disk_ / "run", files_};
   std::int64_t committed_ = 0;
   std::uint32_t cuts_ = 0;
 };

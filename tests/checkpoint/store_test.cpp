@@ -44,7 +44,7 @@ using Steps = std::vector<std::int64_t>;
 /// Tests in the folder of a run, without power cuts.
 class Store : public testing::Test {
  protected:
-  CheckpointStore::Committed save(std::int64_t step) {
+  checkpoint::CheckpointStore::Committed save(std::int64_t step) {
     return test::save_step(store_, files_, step);
   }
 
@@ -72,8 +72,8 @@ class Store : public testing::Test {
 
   TemporaryFolder folder_;
   fs::path run_ = folder_ / "a/run";
-  FileSystem& files_ = system_files();
-  CheckpointStore store_{run_, files_};
+  checkpoint::FileSystem& files_ = checkpoint::system_files();
+  checkpoint::CheckpointStore store_{run_, files_};
 };
 
 std::string text_of(const fs::path& path) {
@@ -92,9 +92,10 @@ TEST_F(Store, ASaveExistsFromItsCommitOn) {
   EXPECT_EQ(committed.no_weights, "");
   checkpoint.check(committed.folder);
   EXPECT_EQ(text_of(committed.folder / "provenance.json"), "by a test");
-  EXPECT_EQ(names_in(committed.folder), (Names{"manifest.json", "model.safetensors",
-                                               "optimizer.safetensors", "provenance.json"}));
-  EXPECT_EQ(names_in(run_), (Names{"model.safetensors", "step-00000012"}));
+  EXPECT_EQ(
+      checkpoint::names_in(committed.folder),
+      (Names{"manifest.json", "model.safetensors", "optimizer.safetensors", "provenance.json"}));
+  EXPECT_EQ(checkpoint::names_in(run_), (Names{"model.safetensors", "step-00000012"}));
 }
 
 TEST_F(Store, StepsAreInOrderHoweverManyDigitsTheyHave) {
@@ -116,7 +117,7 @@ TEST_F(Store, AStepThatIsSavedAgainIsReplaced) {
     store_.commit(partial, checkpoint.manifest(), provenance);
   }
   EXPECT_EQ(text_of(run_ / "step-00000005/provenance.json"), "second");
-  EXPECT_EQ(names_in(run_), (Names{"model.safetensors", "step-00000005"}));
+  EXPECT_EQ(checkpoint::names_in(run_), (Names{"model.safetensors", "step-00000005"}));
 }
 
 TEST_F(Store, WeightsAlsoStandInTheRunsFolder) {
@@ -156,12 +157,13 @@ TEST_F(Store, ALinkInPlaceOfTheWeightsStaysAndTheCommitSaysSo) {
               AllOf(HasSubstr((run_ / "model.safetensors").string()), HasSubstr("not a file")));
   EXPECT_EQ(text_of(folder_ / "own"), "a user's");
   EXPECT_EQ(newest_checkpoint(run_).step, 2);
-  EXPECT_EQ(names_in(run_), (Names{"model.safetensors", "step-00000001", "step-00000002"}));
+  EXPECT_EQ(checkpoint::names_in(run_),
+            (Names{"model.safetensors", "step-00000001", "step-00000002"}));
 }
 
 TEST_F(Store, KeepsTheLastOnesAndMultiples) {
   const struct {
-    Retention keep;
+    checkpoint::Retention keep;
     Steps kept;
   } cases[] = {
       {{.last = 0}, {1, 2, 3, 4, 5, 6, 7}},
@@ -174,18 +176,18 @@ TEST_F(Store, KeepsTheLastOnesAndMultiples) {
   for (const auto& one : cases) {
     fs::remove_all(folder_ / "copy");
     fs::copy(run_, folder_ / "copy", fs::copy_options::recursive);
-    CheckpointStore store{folder_ / "copy", files_};
+    checkpoint::CheckpointStore store{folder_ / "copy", files_};
     store.retain(one.keep);
     Names kept{"model.safetensors"};
-    for (const std::int64_t step : one.kept) { kept.insert(step_name(step)); }
-    EXPECT_EQ(names_in(folder_ / "copy"), kept);
+    for (const std::int64_t step : one.kept) { kept.insert(checkpoint::step_name(step)); }
+    EXPECT_EQ(checkpoint::names_in(folder_ / "copy"), kept);
   }
   EXPECT_THROW(store_.retain({.last = -1}), ContractError);
 }
 
 TEST_F(Store, KeepsWhatItHasCommittedBesideLaterStepsOfAnEarlierRun) {
   for (const std::int64_t step : {7, 8, 9}) { save(step); }
-  CheckpointStore store{run_, files_};
+  checkpoint::CheckpointStore store{run_, files_};
   test::save_step(store, files_, 4);
   store.retain({.last = 1});
   EXPECT_EQ(steps(), (Steps{4, 9}));
@@ -206,8 +208,8 @@ void beside_a_save(const fs::path& run, const std::function<void()>& body) {
   ASSERT_EQ(::pipe(begun), 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    CheckpointStore store{run, system_files()};
-    SavedCheckpoint{9}.write_files(system_files(), store.begin(9));
+    checkpoint::CheckpointStore store{run, checkpoint::system_files()};
+    SavedCheckpoint{9}.write_files(checkpoint::system_files(), store.begin(9));
     if (::write(begun[1], "+", 1) != 1) { ::_exit(1); }
     for (;;) { ::pause(); }
   }
@@ -222,8 +224,10 @@ void beside_a_save(const fs::path& run, const std::function<void()>& body) {
 /// Names of the folders of unfinished saves.
 Names partials_in(const fs::path& run) {
   Names partials;
-  for (const std::string& name : names_in(run)) {
-    if (is_hidden(name, kStepPrefix, kPartialEnd)) { partials.insert(name); }
+  for (const std::string& name : checkpoint::names_in(run)) {
+    if (checkpoint::is_hidden(name, checkpoint::kStepPrefix, checkpoint::kPartialEnd)) {
+      partials.insert(name);
+    }
   }
   return partials;
 }
@@ -257,7 +261,7 @@ TEST_F(Store, ASaveOfAnotherMachineIsRemovedOnceItIsOld) {
 TEST_F(Store, AnAbandonedSaveLeavesNothing) {
   SavedCheckpoint{1}.write_files(files_, store_.begin(1));
   store_.abandon();
-  EXPECT_EQ(names_in(run_), Names{});
+  EXPECT_EQ(checkpoint::names_in(run_), Names{});
   const fs::path partial = store_.begin(2);
   EXPECT_THROW(store_.commit(partial, SavedCheckpoint{1}.manifest(), ""), ContractError);
   EXPECT_THROW(store_.commit(run_ / "x", SavedCheckpoint{2}.manifest(), ""), ContractError);
@@ -277,7 +281,7 @@ TEST_F(Store, AnUnwritableFileIsNamedAndOldFilesStay) {
               AllOf(HasSubstr((run_ / "step-00000001").string()), HasSubstr("is not a checkpoint"),
                     HasSubstr("remove it")));
   EXPECT_EQ(text_of(run_ / "step-00000001/notes"), "a user's");
-  EXPECT_EQ(names_in(run_), Names{"step-00000001"});
+  EXPECT_EQ(checkpoint::names_in(run_), Names{"step-00000001"});
 }
 
 TEST_F(Store, AFileThatCannotGrowEndsASaveAlone) {
@@ -289,7 +293,8 @@ TEST_F(Store, AFileThatCannotGrowEndsASaveAlone) {
   }
   EXPECT_EQ(newest_checkpoint(run_).step, 1);
   save(3);
-  EXPECT_EQ(names_in(run_), (Names{"model.safetensors", "step-00000001", "step-00000003"}));
+  EXPECT_EQ(checkpoint::names_in(run_),
+            (Names{"model.safetensors", "step-00000001", "step-00000003"}));
 }
 
 /// A disk that has no room for files of `full`, and no hard links.
@@ -297,11 +302,12 @@ class DiskFullFor final : public test::ForwardingFiles {
  public:
   explicit DiskFullFor(std::string full) : full_{std::move(full)} {}
   bool link(const fs::path& /*from*/, const fs::path& /*to*/) override { return false; }
-  std::unique_ptr<FileClaim> claim(const fs::path& path) override {
+  std::unique_ptr<checkpoint::FileClaim> claim(const fs::path& path) override {
     require_room(path);
     return system_.claim(path);
   }
-  std::unique_ptr<WritableFile> open(const fs::path& path, std::uint64_t bytes) override {
+  std::unique_ptr<checkpoint::WritableFile> open(const fs::path& path,
+                                                 std::uint64_t bytes) override {
     auto file = system_.open(path, bytes);
     require_room(path);
     return file;
@@ -316,13 +322,13 @@ class DiskFullFor final : public test::ForwardingFiles {
 };
 
 TEST_F(Store, WhatAFullDiskStopsLeavesNothing) {
-  DiskFullFor claims{std::string{kManifestName}};
-  EXPECT_THROW((void)CheckpointStore(run_, claims).begin(1), Error);
-  EXPECT_EQ(names_in(run_), Names{});
+  DiskFullFor claims{std::string{checkpoint::kManifestName}};
+  EXPECT_THROW((void)checkpoint::CheckpointStore(run_, claims).begin(1), Error);
+  EXPECT_EQ(checkpoint::names_in(run_), Names{});
   DiskFullFor copies{".model.safetensors."};
-  CheckpointStore store{run_, copies};
+  checkpoint::CheckpointStore store{run_, copies};
   EXPECT_EQ(test::save_step(store, copies, 2).no_weights, "disk full");
-  EXPECT_EQ(names_in(run_), Names{"step-00000002"});
+  EXPECT_EQ(checkpoint::names_in(run_), Names{"step-00000002"});
 }
 
 /// Runs the process as the user nobody in its lifetime, because root may write everywhere.
@@ -363,7 +369,7 @@ TEST_F(Store, TheFolderOfARunMayBeALink) {
   fs::create_directories(run_.parent_path());
   fs::create_directory_symlink(folder_ / "disk", run_);
   save(1);
-  EXPECT_EQ(names_in(folder_ / "disk"), (Names{"model.safetensors", "step-00000001"}));
+  EXPECT_EQ(checkpoint::names_in(folder_ / "disk"), (Names{"model.safetensors", "step-00000001"}));
   EXPECT_EQ(newest_checkpoint(run_).step, 1);
 }
 

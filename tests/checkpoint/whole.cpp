@@ -144,7 +144,8 @@ bool saves_in_parts(const Run& run, const fs::path& whole, const fs::path& folde
     FilesOf files{2 * world.rank() / world.size()};
     Draws draws{run.extras_seed};
     const RandomExtras extras{draws};
-    Saver saver{trainer.model(), {.folder = folder / files.machine(), .save = run.save}, files};
+    checkpoint::Saver saver{
+        trainer.model(), {.folder = folder / files.machine(), .save = run.save}, files};
     try {
       saver.rehearse();
     } catch (const Error&) { refused = true; }
@@ -242,7 +243,7 @@ bool judged(Draws& draws, const Run& run, const fs::path& whole, const fs::path&
     }
     if (!done.starts_with("renamed")) {
       const bool state = verdicts.on(Content::optimizer) && verdicts.on(Content::masters);
-      const bool manifest = !fs::is_regular_file(copy / kManifestName) ||
+      const bool manifest = !fs::is_regular_file(copy / checkpoint::kManifestName) ||
                             is_refused([&] { const CheckpointReader reader{copy, {}}; });
       restore_others(whole, copy);
       if (!manifest) {

@@ -41,7 +41,7 @@ class CheckpointCommand : public test::CommandTest {
              std::uint64_t shard_bytes = 1'000) {
     Manifest manifest = write_checkpoint(path(name), tensors, shard_bytes);
     manifest.step = step;
-    test::write_bytes(path(name) + "/manifest.json", format_manifest(manifest));
+    test::write_bytes(path(name) + "/manifest.json", checkpoint::format_manifest(manifest));
   }
   [[nodiscard]] Outcome checkpoint(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), "checkpoint");
@@ -265,7 +265,7 @@ TEST_F(CheckpointCommand, NamesOfAnyBytesReachTheTerminalShown) {
     manifest.step = step;
     manifest.values = {{evil, evil},      {"lr", evil},           {"mesh", evil},
                        {"moments", evil}, {"data.content", evil}, {"data.epoch", evil}};
-    test::write_bytes(path(folder) + "/manifest.json", format_manifest(manifest));
+    test::write_bytes(path(folder) + "/manifest.json", checkpoint::format_manifest(manifest));
   };
   with_names("evil/step-00000003", 3, 0);
   with_names("evil/step-00000012", 12, 1);
@@ -394,7 +394,7 @@ class CheckpointMerge : public CheckpointCommand {
   }
 
   std::optional<test::DividedCheckpoint> divided_;
-  CheckpointPart* parts_ = nullptr;  // of `divided_`
+  checkpoint::CheckpointPart* parts_ = nullptr;  // of `divided_`
 };
 
 TEST_F(CheckpointMerge, MergedPartsHaveTheBytesOfOneCheckpoint) {
@@ -404,7 +404,7 @@ TEST_F(CheckpointMerge, MergedPartsHaveTheBytesOfOneCheckpoint) {
   const Outcome outcome = checkpoint(merge());
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   for (const auto& entry : fs::directory_iterator{path("whole/step-00000012")}) {
-    if (entry.path().filename() == kProvenanceName) { continue; }
+    if (entry.path().filename() == checkpoint::kProvenanceName) { continue; }
     EXPECT_EQ(read_bytes(path("joined/step-00000012") / entry.path().filename()),
               read_bytes(entry.path()))
         << entry.path();
@@ -425,11 +425,12 @@ TEST_F(CheckpointMerge, RefusesADamagedHeaderOfAPart) {
 
 TEST_F(CheckpointMerge, ReportsANewerSaveThatItSkips) {
   save_parts();
-  CheckpointPart newer = parts_[1];
+  checkpoint::CheckpointPart newer = parts_[1];
   newer.save = "a newer save";
   newer.manifest.step = 15;
   fs::copy(path("machine-1/step-00000012.part-1"), path("machine-1/step-00000015.part-1"));
-  test::write_bytes(path("machine-1/step-00000015.part-1/part.json"), format_part(newer));
+  test::write_bytes(path("machine-1/step-00000015.part-1/part.json"),
+                    checkpoint::format_part(newer));
   const Outcome outcome = checkpoint(merge());
   EXPECT_EQ(outcome.status, 0);
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("step 15 is passed over"), HasSubstr("only part 1"),
@@ -443,7 +444,7 @@ TEST_F(CheckpointMerge, RefusesPartsThatDoNotMakeAWhole) {
           {"part 0 is given twice"});
   refused({"merge", path("run"), "--to", path("joined")}, {path("run"), "no parts"});
 
-  const CheckpointPart good = parts_[1];
+  const checkpoint::CheckpointPart good = parts_[1];
   parts_[1].ranges.pop_back();
   save_parts();
   refused(merge(), {"is in no part"});

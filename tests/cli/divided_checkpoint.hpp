@@ -35,31 +35,32 @@ class DividedCheckpoint {
       parts[0].ranges.push_back({name, 0, data});
     }
     for (std::size_t t = 0; t < manifest.tensors.size(); ++t) { divide(t); }
-    for (CheckpointPart& one : parts) {
-      std::ranges::sort(one.ranges, [](const PartRange& a, const PartRange& b) {
-        return std::tie(a.file, a.first_byte) < std::tie(b.file, b.first_byte);
-      });
+    for (checkpoint::CheckpointPart& one : parts) {
+      std::ranges::sort(one.ranges,
+                        [](const checkpoint::PartRange& a, const checkpoint::PartRange& b) {
+                          return std::tie(a.file, a.first_byte) < std::tie(b.file, b.first_byte);
+                        });
     }
   }
 
   /// Writes part `p` into the folder of its machine's run.
   void write(int p, const std::filesystem::path& run) const {
-    const CheckpointPart& one = parts[part(p)];
-    const std::filesystem::path folder = run / part_name(one.manifest.step, p);
+    const checkpoint::CheckpointPart& one = parts[part(p)];
+    const std::filesystem::path folder = run / checkpoint::part_name(one.manifest.step, p);
     std::filesystem::create_directories(folder);
     for (const auto& [name, all] : bytes_) {
       std::string held(all.size(), '\0');
-      for (const PartRange& range : one.ranges) {
+      for (const checkpoint::PartRange& range : one.ranges) {
         if (range.file != name) { continue; }
         held.replace(range.first_byte, range.bytes, all, range.first_byte, range.bytes);
       }
       write_file(folder / name, held);
     }
-    write_file(folder / kPartName, format_part(one));
-    write_file(folder / kProvenanceName, "{}\n");
+    write_file(folder / checkpoint::kPartName, checkpoint::format_part(one));
+    write_file(folder / checkpoint::kProvenanceName, "{}\n");
   }
 
-  std::array<CheckpointPart, 2> parts;
+  std::array<checkpoint::CheckpointPart, 2> parts;
 
  private:
   static std::size_t part(int p) { return static_cast<std::size_t>(p); }
@@ -73,8 +74,9 @@ class DividedCheckpoint {
   void divide(std::size_t t) {
     const ManifestTensor tensor = parts[0].manifest.tensors[t];
     const std::string data = bytes_.at(tensor.file).substr(tensor.first_byte, tensor.bytes);
-    std::array<TensorSums, 2> sums{TensorSums{tensor.bytes, tensor.chunk_bytes},
-                                   TensorSums{tensor.bytes, tensor.chunk_bytes}};
+    std::array<checkpoint::TensorSums, 2> sums{
+        checkpoint::TensorSums{tensor.bytes, tensor.chunk_bytes},
+        checkpoint::TensorSums{tensor.bytes, tensor.chunk_bytes}};
     for (std::uint64_t at = 0; at < tensor.bytes; at += tensor.chunk_bytes) {
       const std::uint64_t bytes = std::min(tensor.chunk_bytes, tensor.bytes - at);
       const std::size_t p = (t + at / tensor.chunk_bytes) % 2;

@@ -57,7 +57,7 @@ std::string_view next_part(std::string_view& rest) {
   return part;
 }
 
-void read_all(LoadSource& source, std::size_t most) {
+void read_all(checkpoint::LoadSource& source, std::size_t most) {
   for (const ManifestTensor& tensor : source.manifest().tensors) {
     holds(tensor.bytes <= most, "a tensor lies in a file that is there");
     std::vector<std::byte> bytes(tensor.bytes);
@@ -73,7 +73,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const fuzz::StepFolder folder;
   std::string_view rest = fuzz::text_of(data, size);
   const std::string manifest{fuzz::next_part(rest)};
-  folder.write("manifest.json", manifest + manifest_seal(manifest));
+  folder.write("manifest.json", manifest + checkpoint::manifest_seal(manifest));
   folder.write("model.safetensors", fuzz::next_part(rest));
   folder.write("optimizer.safetensors", rest);
   using What = LoadOptions::What;

@@ -11,12 +11,13 @@ namespace tessera::fuzz {
 namespace {
 
 void check(const Manifest& manifest) {
-  holds(manifest.format == kCheckpointFormat && manifest.step >= 0, "the format is known");
+  holds(manifest.format == checkpoint::kCheckpointFormat && manifest.step >= 0,
+        "the format is known");
   for (const ManifestTensor& tensor : manifest.tensors) {
     const std::uint64_t file = manifest.files.at(tensor.file);
     holds(tensor.bytes <= file && tensor.first_byte <= file - tensor.bytes,
           "a tensor lies in its file");
-    const TensorSums sums{tensor.bytes, tensor.chunk_bytes};
+    const checkpoint::TensorSums sums{tensor.bytes, tensor.chunk_bytes};
     holds(tensor.sums.size() == sums.sums().size(), "each block has its checksum");
   }
 }
@@ -29,12 +30,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::Input input{data, size};
   const bool sealed = input.byte() % 2 == 1;
   std::string text{input.rest()};
-  if (sealed) { text += manifest_seal(text); }
+  if (sealed) { text += checkpoint::manifest_seal(text); }
   fuzz::refuses<FormatError>([&] {
-    const Manifest manifest = parse_manifest("input", text);
+    const Manifest manifest = checkpoint::parse_manifest("input", text);
     fuzz::check(manifest);
-    const std::string again = format_manifest(manifest);
-    fuzz::holds(format_manifest(parse_manifest("again", again)) == again,
+    const std::string again = checkpoint::format_manifest(manifest);
+    fuzz::holds(checkpoint::format_manifest(checkpoint::parse_manifest("again", again)) == again,
                 "a manifest that was written reads as it was");
   });
   return 0;

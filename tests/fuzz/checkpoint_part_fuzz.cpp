@@ -17,13 +17,14 @@ std::string text_of_part(bool made, const std::string& rest) {
   if (head == std::string::npos) { return rest; }
   const std::string manifest = rest.substr(head + 1);
   std::string text = rest.substr(0, head) + "\"manifest\": ";
-  append_json_string(text, manifest + manifest_seal(manifest), "a manifest");
+  checkpoint::append_json_string(text, manifest + checkpoint::manifest_seal(manifest),
+                                 "a manifest");
   return text + "}";
 }
 
-void check(const CheckpointPart& part) {
+void check(const checkpoint::CheckpointPart& part) {
   holds(part.part >= 0 && part.part < part.parts, "a part is one of its parts");
-  for (const PartRange& range : part.ranges) {
+  for (const checkpoint::PartRange& range : part.ranges) {
     const std::uint64_t file = part.manifest.files.at(range.file);
     holds(range.bytes > 0 && range.bytes <= file && range.first_byte <= file - range.bytes,
           "a range lies in its file");
@@ -43,10 +44,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     try {
       text = fuzz::text_of_part(made, rest);
     } catch (const ContractError&) { return; }  // bytes that no manifest contains
-    const CheckpointPart part = parse_part("input", text);
+    const checkpoint::CheckpointPart part = checkpoint::parse_part("input", text);
     fuzz::check(part);
-    const std::string again = format_part(part);
-    fuzz::holds(format_part(parse_part("again", again)) == again,
+    const std::string again = checkpoint::format_part(part);
+    fuzz::holds(checkpoint::format_part(checkpoint::parse_part("again", again)) == again,
                 "a part that was written reads as it was");
   });
   return 0;

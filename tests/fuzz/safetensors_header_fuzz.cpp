@@ -11,7 +11,8 @@ namespace tessera::fuzz {
 namespace {
 
 // Expects the tensors to fill the file from the end of the header without gaps.
-void check_places(const SafetensorsEntries& entries, std::uint64_t begin, std::uint64_t end) {
+void check_places(const checkpoint::SafetensorsEntries& entries, std::uint64_t begin,
+                  std::uint64_t end) {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> places;
   for (const auto& [name, entry] : entries) {
     places.emplace_back(entry.first_byte, entry.bytes);
@@ -27,17 +28,18 @@ void check_places(const SafetensorsEntries& entries, std::uint64_t begin, std::u
 }
 
 // The writer's header for these names and shapes reads back unchanged.
-void check_round_trip(const SafetensorsEntries& entries) {
-  std::vector<HeaderTensor> declared;
+void check_round_trip(const checkpoint::SafetensorsEntries& entries) {
+  std::vector<checkpoint::HeaderTensor> declared;
   std::uint64_t bytes = 0;
   for (const auto& [name, entry] : entries) {
-    if (!dtype_bytes(entry.dtype) || name.empty()) { continue; }
+    if (!checkpoint::dtype_bytes(entry.dtype) || name.empty()) { continue; }
     declared.push_back({name, entry.dtype, &entry.shape});
     bytes += entry.bytes;
   }
-  const std::string text = format_header(declared);
-  const std::string_view header = std::string_view{text}.substr(kLengthBytes);
-  const SafetensorsEntries again = parse_header("again", header, text.size() + bytes);
+  const std::string text = checkpoint::format_header(declared);
+  const std::string_view header = std::string_view{text}.substr(checkpoint::kLengthBytes);
+  const checkpoint::SafetensorsEntries again =
+      checkpoint::parse_header("again", header, text.size() + bytes);
   holds(again.size() == declared.size(), "every tensor that was written is read");
   for (const auto& each : declared) {
     const auto& read = again.at(std::string{each.name});
@@ -55,9 +57,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::uint64_t low = input.byte();
   const std::uint64_t data_bytes = low + std::uint64_t{256} * input.byte();
   const std::string_view header = input.rest();
-  const std::uint64_t begin = kLengthBytes + header.size();
+  const std::uint64_t begin = checkpoint::kLengthBytes + header.size();
   fuzz::refuses<FormatError>([&] {
-    const auto entries = parse_header("input", header, begin + data_bytes);
+    const auto entries = checkpoint::parse_header("input", header, begin + data_bytes);
     fuzz::check_places(entries, begin, begin + data_bytes);
     fuzz::check_round_trip(entries);
   });

@@ -10,14 +10,15 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;
   fuzz::refuses<FormatError>([&] {
-    const auto files = parse_index("input", fuzz::text_of(data, size));
+    const auto files = checkpoint::parse_index("input", fuzz::text_of(data, size));
     std::vector<std::pair<std::string_view, std::string_view>> pairs;
     for (const auto& [tensor, file] : files) {
       fuzz::holds(file.find('/') == std::string::npos && file != "..", "a file is in the folder");
       pairs.emplace_back(tensor, file);
     }
-    fuzz::holds(parse_index("again", format_index(std::move(pairs), size)) == files,
-                "an index that was written reads as it was");
+    fuzz::holds(
+        checkpoint::parse_index("again", checkpoint::format_index(std::move(pairs), size)) == files,
+        "an index that was written reads as it was");
   });
   return 0;
 }

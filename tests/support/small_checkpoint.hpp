@@ -72,9 +72,9 @@ inline std::string read_bytes(const std::filesystem::path& path) {
 }
 
 /// The layout of `tensors`, one set after the other.
-inline CheckpointLayout layout_of(const std::vector<StateTensor>& tensors,
-                                  std::uint64_t shard_bytes) {
-  std::vector<CheckpointLayout::Set> sets;
+inline checkpoint::CheckpointLayout layout_of(const std::vector<StateTensor>& tensors,
+                                              std::uint64_t shard_bytes) {
+  std::vector<checkpoint::CheckpointLayout::Set> sets;
   for (const StateTensor& tensor : tensors) {
     if (sets.empty() || sets.back().name != tensor.set) { sets.push_back({tensor.set, {}}); }
     sets.back().tensors.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.chunk_bytes});
@@ -93,18 +93,20 @@ inline std::map<std::string, std::string> counters_after(std::int64_t steps) {
 }
 
 inline Manifest manifest_of(const std::vector<StateTensor>& tensors,
-                            const CheckpointLayout& layout) {
+                            const checkpoint::CheckpointLayout& layout) {
   Manifest manifest;
   manifest.step = 12;
   manifest.state = counters_after(12);
   manifest.state["loss_scale"] = "65536";
   manifest.values = {{"data_position", "4096"}, {"note", "\"quoted\"\n\xC3\xA4"}};
-  for (const CheckpointFile& file : layout.files()) { manifest.files[file.name] = file.bytes; }
+  for (const checkpoint::CheckpointFile& file : layout.files()) {
+    manifest.files[file.name] = file.bytes;
+  }
   for (const auto& index : layout.indices()) { manifest.files[index.name] = index.text.size(); }
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     const StateTensor& tensor = tensors[t];
-    const TensorPlace& place = layout.places()[t];
-    TensorSums sums{place.bytes, tensor.chunk_bytes};
+    const checkpoint::TensorPlace& place = layout.places()[t];
+    checkpoint::TensorSums sums{place.bytes, tensor.chunk_bytes};
     sums.add(0, std::as_bytes(std::span{tensor.data}));
     manifest.tensors.push_back({tensor.name, tensor.role, tensor.dtype, tensor.shape,
                                 tensor.chunk_bytes, layout.files()[place.file].name,
@@ -118,21 +120,21 @@ inline Manifest write_checkpoint(const std::filesystem::path& folder,
                                  const std::vector<StateTensor>& tensors = small_state(),
                                  std::uint64_t shard_bytes = 1'000) {
   std::filesystem::create_directories(folder);
-  const CheckpointLayout layout = layout_of(tensors, shard_bytes);
+  const checkpoint::CheckpointLayout layout = layout_of(tensors, shard_bytes);
   std::map<std::string, std::string> files;
-  for (const CheckpointFile& file : layout.files()) {
+  for (const checkpoint::CheckpointFile& file : layout.files()) {
     files[file.name] = file.header;
     files[file.name].resize(file.bytes);
   }
   for (std::size_t t = 0; t < tensors.size(); ++t) {
-    const TensorPlace& place = layout.places()[t];
+    const checkpoint::TensorPlace& place = layout.places()[t];
     files[layout.files()[place.file].name].replace(place.first_byte, place.bytes, tensors[t].data);
   }
   for (const auto& index : layout.indices()) { files[index.name] = index.text; }
   Manifest manifest = manifest_of(tensors, layout);
   for (const auto& [name, bytes] : files) { write_bytes(folder / name, bytes); }
-  write_bytes(folder / kManifestName, format_manifest(manifest));
-  write_bytes(folder / kProvenanceName, R"({"ranks": 4, "strategy": "zero3"})");
+  write_bytes(folder / checkpoint::kManifestName, checkpoint::format_manifest(manifest));
+  write_bytes(folder / checkpoint::kProvenanceName, R"({"ranks": 4, "strategy": "zero3"})");
   return manifest;
 }
 

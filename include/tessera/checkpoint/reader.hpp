@@ -13,6 +13,10 @@
 
 namespace tessera {
 
+namespace checkpoint {
+class RankReads;
+}
+
 /// Whether one content of a checkpoint is whole.
 struct Verdict {
   Content content{};        ///< the content
@@ -82,7 +86,7 @@ class CheckpointReader {
   [[nodiscard]] Verdict verdict_on(Content content, const Progress& progress = {}) const;
 
  private:
-  friend class RankReads;
+  friend class checkpoint::RankReads;
   void read_file(const std::string& file, std::uint64_t first, std::span<std::byte> out) const;
   void require_own(const ManifestTensor& tensor) const;
   void verify(Content content, const Progress& progress) const;

@@ -15,6 +15,10 @@
 
 namespace tessera {
 
+namespace checkpoint {
+class ReadableFiles;
+}
+
 /// Reads tensors in pieces from safetensors files (8-byte little-endian header length, JSON header,
 /// raw tensors): a file alone, or several with the index NAME.safetensors.index.json that Hugging
 /// Face's libraries write. Only headers are kept in memory, and a few files are open at a time.
@@ -68,7 +72,7 @@ class SafetensorsReader {
   std::filesystem::path path_;
   std::vector<std::filesystem::path> files_;
   std::map<std::string, Entry> entries_;
-  std::unique_ptr<class ReadableFiles> open_;
+  std::unique_ptr<checkpoint::ReadableFiles> open_;
 };
 
 /// Writes a safetensors file, one tensor after the other in the declared order.
