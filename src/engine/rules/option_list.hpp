@@ -33,7 +33,9 @@ inline constexpr AccumulateMode kLast<AccumulateMode> = AccumulateMode::deferred
 template <>
 inline constexpr Offload kLast<Offload> = Offload::state;
 
-namespace engine {
+}  // namespace tessera
+
+namespace tessera::engine {
 
 /// What an option needs to have an effect. Where that is missing, another value than the default is
 /// refused.
@@ -112,6 +114,4 @@ template <class Value>
 /// For a mode that is not automatic.
 [[nodiscard]] std::string text_of(const LossScaling& scaling);
 
-}  // namespace engine
-
-}  // namespace tessera
+}  // namespace tessera::engine
