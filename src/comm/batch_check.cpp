@@ -8,7 +8,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 struct Place {
@@ -152,4 +152,4 @@ void check(const Batch& batch, int rank, int ranks) {
   check_apart(ranges, batch, rank, ranks);
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -5,7 +5,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 /// One entry of any operation. No padding: its bytes are compared and hashed.
@@ -118,4 +118,4 @@ Batch decode(std::string_view code) {
   return batch;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -5,7 +5,7 @@
 
 #include "tessera/comm/batch.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Writes into `code` what must agree across ranks: the label, then operation, elements, dtype,
 /// reduction and root of each entry, without addresses. Batches match if their codes are equal.
@@ -15,4 +15,4 @@ void encode(const Batch& batch, std::string& code);
 /// code.
 [[nodiscard]] Batch decode(std::string_view code);
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 /// What must agree across ranks besides operation, size and dtype.
@@ -95,4 +95,4 @@ std::optional<std::string> first_difference(std::span<const Batch* const> batche
                      entry_or_nothing(first, entry, ranks));
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

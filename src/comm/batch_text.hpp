@@ -8,7 +8,7 @@
 #include "comm/control/rank_names.hpp"
 #include "tessera/comm/batch.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// One entry without addresses: "reduce of 12 fp32 (sum, root 1)". Two entries match in a
 /// collective exactly if these texts are equal.
@@ -23,4 +23,4 @@ namespace tessera {
 [[nodiscard]] std::optional<std::string> first_difference(std::span<const Batch* const> batches,
                                                           const NameOfRank& name_of);
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace tessera {
+namespace tessera::comm {
 
 /// A second interface of communicators whose backend counts the bytes between each two ranks.
 class CountsTraffic {
@@ -15,4 +15,4 @@ class CountsTraffic {
   ~CountsTraffic() = default;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

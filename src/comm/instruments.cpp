@@ -2,7 +2,7 @@
 
 #include <thread>
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 /// SplitMix64's finaliser: consecutive counters give unrelated numbers.
@@ -49,4 +49,4 @@ void record_collectives(const Instruments& instruments, const Batch& batch, int 
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

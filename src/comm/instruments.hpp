@@ -7,7 +7,7 @@
 #include "tessera/comm/delay_injection.hpp"
 #include "tessera/trace/recorder.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// The numbers of the instruments of a rank's channels.
 inline constexpr std::uint64_t kGatherNumber = 0;
@@ -45,4 +45,4 @@ void inject_delay(const Instruments& instruments, int rank, std::uint64_t sequen
 void record_collectives(const Instruments& instruments, const Batch& batch, int rank, int ranks,
                         std::int64_t begin_ns, std::int64_t end_ns);
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -10,7 +10,7 @@
 #include "tessera/device/device.hpp"
 #include "tessera/memory/tracker.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// What the CUDA module needs to make a rank's communicators. All of it outlives them.
 struct NcclJoin {
@@ -29,4 +29,4 @@ struct NcclChannels {
 /// comm/nccl: "tessera_cuda_join_nccl". *Collective.* Errors as in run.
 using JoinNccl = void(const NcclJoin& join, NcclChannels& channels);
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -11,7 +11,7 @@
 #include "base/environment.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 constexpr const char* kAlgorithms = "NCCL_ALGO";
@@ -78,4 +78,4 @@ void fix_nccl_order(TcpControlPlane& control) {
   (void)::setenv(kAlgorithms, mine.c_str(), /*overwrite=*/1);
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -5,7 +5,7 @@
 
 #include "comm/control/tcp/tcp_control_plane.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Environment settings that affect the order of NCCL's sums.
 struct NcclChoice {
@@ -26,4 +26,4 @@ struct NcclChoice {
 /// WorldOptions::deterministic. Throws CommError on every rank if their choices differ.
 void fix_nccl_order(TcpControlPlane& control);
 
-}  // namespace tessera
+}  // namespace tessera::comm

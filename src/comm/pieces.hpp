@@ -6,7 +6,7 @@
 #include "tessera/base/math.hpp"
 #include "tessera/base/view.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// The part of `data` that rank `rank` reduces for all ranks. If `data` starts on a cache line so
 /// do all parts, so that no two ranks write one line; the last parts may be empty.
@@ -17,4 +17,4 @@ namespace tessera {
   return data.slice(begin, std::min(each, data.elems - begin));
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -12,7 +12,7 @@
 #include "comm/control/control_text.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 RankSplit decode(const std::string& code, std::size_t ranks) {
@@ -94,4 +94,4 @@ int agree_on_highest(int number, const std::string& name, const ExchangeTexts& e
   return highest;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -9,7 +9,7 @@
 #include "comm/control/rank_names.hpp"
 #include "tessera/comm/communicator.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// How a communicator's ranks are split into groups, and the name of the groups.
 struct RankSplit {
@@ -39,4 +39,4 @@ using ExchangeTexts = std::function<std::vector<std::string>(std::string text)>;
 [[nodiscard]] int agree_on_highest(int number, const std::string& name,
                                    const ExchangeTexts& exchange, const NameOfRank& name_of);
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 constexpr std::size_t kPage = 4096;
@@ -29,4 +29,4 @@ std::size_t staging_bytes(CommKind kind, int ranks) noexcept {
   return kind == CommKind::mpi ? mpi_scratch_bytes(ranks) : 0;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -4,7 +4,7 @@
 
 #include "tessera/comm/backend.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Bytes of scratch memory of an MPI workspace in a job of `ranks` ranks: two blocks for every
 /// peer, 8 MiB at most up to 1,024 ranks. Zero for one rank.
@@ -18,4 +18,4 @@ namespace tessera {
 /// depends on the machine and is only measured.
 [[nodiscard]] std::size_t staging_bytes(CommKind kind, int ranks) noexcept;
 
-}  // namespace tessera
+}  // namespace tessera::comm

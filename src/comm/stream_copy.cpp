@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #endif
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 #if defined(__x86_64__)
@@ -72,4 +72,4 @@ void stream_copy(void* to, const void* from, std::size_t bytes) noexcept {
   std::memcpy(to, from, bytes);
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Results of at least this many bytes are written past the caches. Measured on cores with 2 MiB of
 /// second-level cache: writing and then reading 16 MiB is faster through the caches, 32 MiB is
@@ -17,4 +17,4 @@ inline constexpr std::size_t kStreamFrom = std::size_t{32} << 20;
 /// Time: on return other threads see the copy as they do after memcpy.
 void stream_copy(void* to, const void* from, std::size_t bytes) noexcept;
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -1,6 +1,6 @@
 #include "comm/stream_watch.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 StreamWatch::StreamWatch(const Instruments& instruments, Stream stream, int job_rank,
                          std::uint64_t sequence)
@@ -30,4 +30,4 @@ void StreamWatch::end(const Batch& batch, int rank, int ranks) const {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

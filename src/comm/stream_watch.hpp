@@ -7,7 +7,7 @@
 #include "tessera/comm/batch.hpp"
 #include "tessera/device/stream.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Observes or delays one batch on a device's stream, as `Instruments` say. The work that it
 /// enqueues before and after the batch does not refer to the communicator, which may be destroyed
@@ -28,4 +28,4 @@ class StreamWatch {
   std::shared_ptr<std::int64_t> begin_ns_;  // null unless records are kept
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -64,14 +64,14 @@ HostCores own_cores() {
 }
 
 std::string encode(const HostCores& own) {
-  PayloadWriter text;
+  comm::PayloadWriter text;
   text.text(own.machine);
   for (const Run& run : runs_of(own.cores)) { text.number(run.first).number(run.count); }
   return text.take();
 }
 
 HostCores decode_cores(std::string_view text) {
-  PayloadReader reader{text};
+  comm::PayloadReader reader{text};
   HostCores all{reader.text(), {}};
   while (!reader.empty()) {
     const std::int64_t first = reader.number();

@@ -29,27 +29,28 @@ struct CopyNames {
 CopyNames names_of(CopyKind kind) {
   switch (kind) {
     case CopyKind::activations:
-      return {kOffloadNumber, "offload", "offload"};
+      return {comm::kOffloadNumber, "offload", "offload"};
     case CopyKind::states:
-      return {kStatesNumber, "states", "offload"};
+      return {comm::kStatesNumber, "states", "offload"};
     case CopyKind::states_in:
-      return {kStatesInNumber, "states in", "offload"};
+      return {comm::kStatesInNumber, "states in", "offload"};
     case CopyKind::snapshots:
       break;
   }
-  return {kSnapshotsNumber, "snapshots", "snapshot"};
+  return {comm::kSnapshotsNumber, "snapshots", "snapshot"};
 }
 
-void delay(const State& state, const SideStream& side, std::uint64_t number, DelayPoint point) {
-  inject_delay({.delays = state.options.testing.delays, .number = number}, state.rank, side.done,
-               point);
+void delay(const State& state, const SideStream& side, std::uint64_t number,
+           comm::DelayPoint point) {
+  comm::inject_delay({.delays = state.options.testing.delays, .number = number}, state.rank,
+                     side.done, point);
 }
 
 /// Later work runs before the work of the device in a side stream, ...
 void begin_work(State& state, SideStream& side, std::uint64_t number) {
   if (state.options.testing.delays) {
     side.stream.get().call(
-        [at = &state, &side, number] { delay(*at, side, number, DelayPoint::before); });
+        [at = &state, &side, number] { delay(*at, side, number, comm::DelayPoint::before); });
   }
   if (state.recorder) {
     side.stream.get().tell_time([&side](std::int64_t ns) { side.begin_ns = ns; });
@@ -68,7 +69,7 @@ void end_work(State& state, SideStream& side, std::uint64_t number, const trace:
   }
   if (state.options.testing.delays) {
     side.stream.get().call([at = &state, &side, number] {
-      delay(*at, side, number, DelayPoint::after);
+      delay(*at, side, number, comm::DelayPoint::after);
       ++side.done;
     });
   }
@@ -95,7 +96,7 @@ void make_side_stream(State& state, SideStream& side, const char* name) {
 
 void work_on_host(State& state, const HostWork& work, const char* what, const std::string& name) {
   SideStream& side = state.host;
-  delay(state, side, kHostNumber, DelayPoint::before);
+  delay(state, side, comm::kHostNumber, comm::DelayPoint::before);
   const std::int64_t begin_ns = trace::now_ns();
   work(state.host_caller.get());
   if (state.recorder) {
@@ -106,14 +107,14 @@ void work_on_host(State& state, const HostWork& work, const char* what, const st
                          .end_ns = trace::now_ns(),
                          .stream = "host"});
   }
-  delay(state, side, kHostNumber, DelayPoint::after);
+  delay(state, side, comm::kHostNumber, comm::DelayPoint::after);
   ++side.done;
 }
 
 void move_on_host(State& state, void* to, const void* from, std::size_t bytes,
                   const std::string& name) {
   SideStream& side = state.host_copies;
-  delay(state, side, kHostCopiesNumber, DelayPoint::before);
+  delay(state, side, comm::kHostCopiesNumber, comm::DelayPoint::before);
   const std::int64_t begin_ns = trace::now_ns();
   std::memcpy(to, from, bytes);
   if (state.recorder) {
@@ -125,7 +126,7 @@ void move_on_host(State& state, void* to, const void* from, std::size_t bytes,
                          .end_ns = trace::now_ns(),
                          .stream = "offload"});
   }
-  delay(state, side, kHostCopiesNumber, DelayPoint::after);
+  delay(state, side, comm::kHostCopiesNumber, comm::DelayPoint::after);
   ++side.done;
 }
 
@@ -178,9 +179,9 @@ Stream HostPool::update_stream() const {
 
 void HostPool::update(const std::function<void(Stream)>& launch, const std::string& name) const {
   const Stream stream = update_stream();
-  begin_work(state_, state_.update, kUpdateNumber);
+  begin_work(state_, state_.update, comm::kUpdateNumber);
   launch(stream);
-  end_work(state_, state_.update, kUpdateNumber,
+  end_work(state_, state_.update, comm::kUpdateNumber,
            {.kind = trace::Kind::host, .what = "update", .unit = name, .stream = "update"});
 }
 

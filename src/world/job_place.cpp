@@ -134,8 +134,8 @@ FoundPlace find_place(const FoundJob& found, const ReadVariable& read) {
   return all;
 }
 
-HostPort chosen_meeting(const ReadVariable& read) {
-  HostPort chosen{.host = read("TESSERA_RENDEZVOUS_ADDR").value_or("")};
+comm::HostPort chosen_meeting(const ReadVariable& read) {
+  comm::HostPort chosen{.host = read("TESSERA_RENDEZVOUS_ADDR").value_or("")};
   if (chosen.host.size() > kMostHostBytes) {
     throw ConfigError{fmt::format(
         "the environment variable TESSERA_RENDEZVOUS_ADDR has {} bytes, but a host has at most {}; "

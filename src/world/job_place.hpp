@@ -10,7 +10,7 @@ namespace tessera {
 
 /// What the environment of a launched process says besides its number.
 struct FoundPlace {
-  JobPlace place;                      ///< without the build
+  comm::JobPlace place;                ///< without the build
   std::optional<int> local_rank = {};  ///< among the processes of this machine
   std::optional<int> local_size = {};  ///< the number of these processes
 };
@@ -24,7 +24,7 @@ struct FoundPlace {
 /// The host and the port of rank 0 that the user sets for Tessera alone, whatever the launcher:
 /// TESSERA_RENDEZVOUS_ADDR and TESSERA_RENDEZVOUS_PORT; empty and 0 if they are unset or
 /// empty. Throws ConfigError if they can be no host or port.
-[[nodiscard]] HostPort chosen_meeting(const ReadVariable& read);
+[[nodiscard]] comm::HostPort chosen_meeting(const ReadVariable& read);
 
 /// The first name of a list in Slurm's notation: "node07" of "node[07-09,12],gpu1".
 [[nodiscard]] std::string first_host(const std::string& list);

@@ -17,12 +17,12 @@ void JobRank::run(const std::function<void(World&)>& body) {
       WorldFactory::finish(world);
       meet_at_end();
     } catch (...) {  // tells the peers before the world's end waits for them
-      abort_with(control(), std::current_exception());
+      comm::abort_with(control(), std::current_exception());
       throw;
     }
   } catch (...) {
     const std::exception_ptr error = std::current_exception();
-    abort_with(control(), error);  // unless it has already
+    comm::abort_with(control(), error);  // unless it has already
     end(error);
   }
 }
@@ -32,12 +32,12 @@ void JobRank::end(const std::exception_ptr& error) {
   control().give_way();
   const bool another_reports = control().another_reports();
   before_end(error);
-  if (another_reports) { std::this_thread::sleep_for(kCourtesy); }
+  if (another_reports) { std::this_thread::sleep_for(comm::kCourtesy); }
   leave();
-  if (another_reports && is_echo(error)) {
+  if (another_reports && comm::is_echo(error)) {
     std::rethrow_exception(error);  // its text begins with the rank that failed
   }
-  rethrow_with_rank(error, rank);
+  comm::rethrow_with_rank(error, rank);
 }
 
 }  // namespace tessera

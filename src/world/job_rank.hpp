@@ -22,7 +22,7 @@ class JobRank {
   void run(const std::function<void(World&)>& body);
 
  private:
-  [[nodiscard]] virtual ControlPlane& control() noexcept = 0;
+  [[nodiscard]] virtual comm::ControlPlane& control() noexcept = 0;
   [[nodiscard]] virtual World make_world() = 0;
   /// *Collective.*
   virtual void meet_at_end() = 0;

@@ -25,7 +25,7 @@ Mesh::Mesh(World& world, MeshShape shape) : world_{&world}, shape_{std::move(sha
 }
 
 void WorldAccess::name_ranks(World& world, const std::vector<MeshDim>& dims) {
-  RankNames* const names = state(world).names;
+  comm::RankNames* const names = state(world).names;
   if (names == nullptr || dims.size() < 2) { return; }
   names->arrange([shape = MeshShape{dims}](int rank) {
     const std::vector<int> coordinates = shape.coordinates_of(rank);
@@ -39,8 +39,8 @@ void WorldAccess::name_ranks(World& world, const std::vector<MeshDim>& dims) {
 }
 
 std::string WorldAccess::name_of(const World& world, int rank) {
-  const RankNames* const names = state(world).names;
-  return names == nullptr ? RankNames{}.of(rank) : names->of(rank);
+  const comm::RankNames* const names = state(world).names;
+  return names == nullptr ? comm::RankNames{}.of(rank) : names->of(rank);
 }
 
 }  // namespace tessera

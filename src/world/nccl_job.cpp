@@ -21,17 +21,18 @@ namespace {
 // Processes of one launch start far apart, however short the deadline of collectives is.
 constexpr std::chrono::seconds kStart{60};
 
-JobPlace with_build(JobPlace place) {
+comm::JobPlace with_build(comm::JobPlace place) {
   place.job.build = build_id();
   return place;
 }
 
-std::shared_ptr<TcpControlPlane> join(const JobPlace& place, std::chrono::milliseconds deadline) {
+std::shared_ptr<comm::TcpControlPlane> join(const comm::JobPlace& place,
+                                            std::chrono::milliseconds deadline) {
   try {
-    return std::make_shared<TcpControlPlane>(
+    return std::make_shared<comm::TcpControlPlane>(
         with_build(place), std::max<std::chrono::milliseconds>(deadline, kStart), deadline);
   } catch (const ConfigError&) {  // every process finds it: rank 0 reports it
-    if (place.rank != 0) { std::this_thread::sleep_for(kCourtesy); }
+    if (place.rank != 0) { std::this_thread::sleep_for(comm::kCourtesy); }
     throw;
   }
 }
@@ -46,9 +47,9 @@ int choose_device(const FoundPlace& place, const WorldOptions& options) {
 }
 
 /// *Collective.*
-int agree_on_host_threads(TcpControlPlane& control, const WorldOptions& options) {
+int agree_on_host_threads(comm::TcpControlPlane& control, const WorldOptions& options) {
   std::vector<HostCores> all;
-  for (const std::string& text : control.exchange(CallKind::setup, encode(own_cores()))) {
+  for (const std::string& text : control.exchange(comm::CallKind::setup, encode(own_cores()))) {
     all.push_back(decode_cores(text));
   }
   return host_threads(options.host_threads, all, control.rank());
@@ -63,15 +64,15 @@ class NcclRank final : public JobRank {
         start_{start} {}
 
  private:
-  ControlPlane& control() noexcept override { return *control_; }
+  comm::ControlPlane& control() noexcept override { return *control_; }
   // Within the run: the others wait for a rank without a device.
   World make_world() override {
     return WorldFactory::make_nccl(control_, choose_device(place_, options_), options_, start_);
   }
-  void meet_at_end() override { (void)control_->exchange(CallKind::end, {}); }
+  void meet_at_end() override { (void)control_->exchange(comm::CallKind::end, {}); }
   void leave() noexcept override { control_.reset(); }
 
-  std::shared_ptr<TcpControlPlane> control_;
+  std::shared_ptr<comm::TcpControlPlane> control_;
   const FoundPlace& place_;
   const WorldOptions& options_;
   const ProcessStart start_;
@@ -82,12 +83,14 @@ class NcclRank final : public JobRank {
 void run_in_nccl_job(const FoundPlace& place, const std::function<void(World&)>& body,
                      const WorldOptions& options) {
   (void)CudaModule::get();  // without a module, every process finds it
-  if (options.deterministic) { (void)fixed_nccl_algorithms(nccl_choice()); }  // and this too
+  if (options.deterministic) {
+    (void)comm::fixed_nccl_algorithms(comm::nccl_choice());
+  }  // and this too
   const ProcessStart start{.ranks = 1, .context_bytes = resident_bytes()};
   NcclRank{place, options, start}.run(body);
 }
 
-World WorldFactory::make_nccl(const std::shared_ptr<TcpControlPlane>& control, int ordinal,
+World WorldFactory::make_nccl(const std::shared_ptr<comm::TcpControlPlane>& control, int ordinal,
                               const WorldOptions& options, const ProcessStart& process) {
   CudaDeviceOptions device;
   device.ordinal = ordinal;
@@ -95,18 +98,19 @@ World WorldFactory::make_nccl(const std::shared_ptr<TcpControlPlane>& control, i
                                               make_cuda_device(device), DeviceKind::cuda);
   state->process = process;
   state->host_threads = agree_on_host_threads(*control, options);
-  NcclJoin join;
+  comm::NcclJoin join;
   join.control = control;
   join.device = state->device.get();
   join.ordinal = ordinal;
   join.memory = &state->memory;
   join.options = options.nccl;
-  join.instruments = {
-      Instruments{state->recorder.get(), options.testing.delays, "gather", kGatherNumber},
-      Instruments{state->recorder.get(), options.testing.delays, "reduce", kReduceNumber}};
-  if (options.deterministic && control->size() > 1) { fix_nccl_order(*control); }
-  NcclChannels channels;
-  CudaModule::get().function<JoinNccl>("tessera_cuda_join_nccl")(join, channels);
+  join.instruments = {comm::Instruments{state->recorder.get(), options.testing.delays, "gather",
+                                        comm::kGatherNumber},
+                      comm::Instruments{state->recorder.get(), options.testing.delays, "reduce",
+                                        comm::kReduceNumber}};
+  if (options.deterministic && control->size() > 1) { comm::fix_nccl_order(*control); }
+  comm::NcclChannels channels;
+  CudaModule::get().function<comm::JoinNccl>("tessera_cuda_join_nccl")(join, channels);
   state->names = &control->names();
   state->gather = std::move(channels.gather);
   state->reduce = std::move(channels.reduce);

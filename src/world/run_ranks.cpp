@@ -60,14 +60,14 @@ class LocalJob {
 
   void fail(int rank, const std::exception_ptr& error) noexcept {
     errors_.add(rank, error);
-    abort_with(ranks_->plane(rank), error);
+    comm::abort_with(ranks_->plane(rank), error);
   }
 
   const std::function<void(World&)>& body_;
   const WorldOptions& options_;
   ProcessStart process_;
-  std::shared_ptr<LocalRanks> ranks_;
-  RankErrors errors_;
+  std::shared_ptr<comm::LocalRanks> ranks_;
+  comm::RankErrors errors_;
 };
 
 }  // namespace

@@ -54,9 +54,9 @@ World WorldFactory::make_simulated(const SimulatedRank& rank, const WorldOptions
   auto state = std::make_unique<World::State>(rank.rank, rank.ranks, options, std::move(device),
                                               rank.backend.device, std::move(log));
   const auto make = [&](const char* stream) {
-    return std::make_unique<SimulatedCommunicator>(rank, *state->device, state->memory,
-                                                   Instruments{state->recorder.get(), {}, stream},
-                                                   state->work_log.get());
+    return std::make_unique<comm::SimulatedCommunicator>(
+        rank, *state->device, state->memory, comm::Instruments{state->recorder.get(), {}, stream},
+        state->work_log.get());
   };
   state->gather = make("gather");
   state->reduce = make("reduce");

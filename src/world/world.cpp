@@ -283,14 +283,15 @@ std::unique_ptr<Device> WorldFactory::make_device(const WorldOptions& options, i
   return make_cuda_device({.ordinal = mine, .peers = peers});
 }
 
-std::shared_ptr<LocalRanks> WorldFactory::make_local_ranks(int ranks, const WorldOptions& options) {
+std::shared_ptr<comm::LocalRanks> WorldFactory::make_local_ranks(int ranks,
+                                                                 const WorldOptions& options) {
   refuse_nccl_options(options.nccl);
-  return std::make_shared<LocalRanks>(ranks, std::vector<std::string>{"gather", "reduce"},
-                                      options.deadline,
-                                      options.trace ? CountTraffic::yes : CountTraffic::no);
+  return std::make_shared<comm::LocalRanks>(
+      ranks, std::vector<std::string>{"gather", "reduce"}, options.deadline,
+      options.trace ? comm::CountTraffic::yes : comm::CountTraffic::no);
 }
 
-World WorldFactory::make_local(std::shared_ptr<LocalRanks> ranks, int rank,
+World WorldFactory::make_local(std::shared_ptr<comm::LocalRanks> ranks, int rank,
                                const WorldOptions& options, const ProcessStart& process) {
   auto state = std::make_unique<World::State>(rank, ranks->size(), options,
                                               make_device(options, rank), options.device);
@@ -300,17 +301,18 @@ World WorldFactory::make_local(std::shared_ptr<LocalRanks> ranks, int rank,
     state->host_threads = host_threads(options.host_threads, all, rank);
   }
   const auto make = [&](std::uint64_t number, const char* stream) -> std::unique_ptr<Communicator> {
-    const Instruments instruments{state->recorder.get(), options.testing.delays, stream, number};
-    const std::shared_ptr<LocalChannel>& channel = ranks->channel(number);
+    const comm::Instruments instruments{state->recorder.get(), options.testing.delays, stream,
+                                        number};
+    const std::shared_ptr<comm::LocalChannel>& channel = ranks->channel(number);
     if (options.device == DeviceKind::cpu) {
-      return std::make_unique<LocalCommunicator>(ranks, channel, rank, instruments);
+      return std::make_unique<comm::LocalCommunicator>(ranks, channel, rank, instruments);
     }
-    return std::make_unique<LocalDeviceCommunicator>(ranks, channel, rank, instruments,
-                                                     *state->device, state->kernels);
+    return std::make_unique<comm::LocalDeviceCommunicator>(ranks, channel, rank, instruments,
+                                                           *state->device, state->kernels);
   };
   state->names = &ranks->plane(rank).names();
-  state->gather = make(kGatherNumber, "gather");
-  state->reduce = make(kReduceNumber, "reduce");
+  state->gather = make(comm::kGatherNumber, "gather");
+  state->reduce = make(comm::kReduceNumber, "reduce");
   make_streams(*state);
   return World{std::move(state)};
 }

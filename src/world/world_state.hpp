@@ -18,10 +18,12 @@
 
 namespace tessera {
 
+namespace comm {
 class TcpControlPlane;
 class RankNames;
 class LocalRanks;
 class MpiProcess;
+}  // namespace comm
 
 /// A communicator that was split from another of the rank's.
 struct SplitChannel {
@@ -66,8 +68,8 @@ struct World::State {
   std::shared_ptr<Device> device;
   const kernels::Table& kernels;
   std::optional<kernels::ProductChoices> products;
-  Buffer kernel_workspace;     // lent to the compute stream
-  RankNames* names = nullptr;  // names of the control plane, which the communicators keep
+  Buffer kernel_workspace;           // lent to the compute stream
+  comm::RankNames* names = nullptr;  // names of the control plane, which the communicators keep
   std::unique_ptr<Communicator> gather;
   std::unique_ptr<Communicator> reduce;
   std::vector<SplitChannel> splits;  // each after the channel it was split from
@@ -100,16 +102,17 @@ class WorldFactory {
   [[nodiscard]] static std::unique_ptr<Device> make_device(const WorldOptions& options,
                                                            int local_rank);
   /// With a world's channels, in the order of their numbers.
-  [[nodiscard]] static std::shared_ptr<LocalRanks> make_local_ranks(int ranks,
-                                                                    const WorldOptions& options);
-  [[nodiscard]] static World make_local(std::shared_ptr<LocalRanks> ranks, int rank,
+  [[nodiscard]] static std::shared_ptr<comm::LocalRanks> make_local_ranks(
+      int ranks, const WorldOptions& options);
+  [[nodiscard]] static World make_local(std::shared_ptr<comm::LocalRanks> ranks, int rank,
                                         const WorldOptions& options, const ProcessStart& process);
-  [[nodiscard]] static World make_mpi(MpiProcess& mpi,
-                                      const std::shared_ptr<TcpControlPlane>& control,
+  [[nodiscard]] static World make_mpi(comm::MpiProcess& mpi,
+                                      const std::shared_ptr<comm::TcpControlPlane>& control,
                                       const WorldOptions& options, const ProcessStart& process);
   /// *Collective.*
-  [[nodiscard]] static World make_nccl(const std::shared_ptr<TcpControlPlane>& control, int ordinal,
-                                       const WorldOptions& options, const ProcessStart& process);
+  [[nodiscard]] static World make_nccl(const std::shared_ptr<comm::TcpControlPlane>& control,
+                                       int ordinal, const WorldOptions& options,
+                                       const ProcessStart& process);
   [[nodiscard]] static World make_simulated(const SimulatedRank& rank, const WorldOptions& options);
   /// Throws a mistake found by a destructor, waits for the rank's submitted work and throws the
   /// streams' errors: the end of a body that returned.

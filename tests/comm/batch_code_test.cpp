@@ -12,7 +12,7 @@ namespace {
 
 std::string code_of(const Batch& batch) {
   std::string code = "what was there before";
-  encode(batch, code);
+  comm::encode(batch, code);
   return code;
 }
 
@@ -33,7 +33,7 @@ Batch all_operations() {
 
 TEST(BatchCode, ADecodedBatchReadsAsTheOriginal) {
   const Batch batch = all_operations();
-  const Batch decoded = decode(code_of(batch));
+  const Batch decoded = comm::decode(code_of(batch));
   EXPECT_EQ(test::signature(decoded, 4), test::signature(batch, 4));
   EXPECT_EQ(code_of(decoded), code_of(batch));
 }
@@ -74,7 +74,7 @@ TEST(BatchCode, DamageIsRefused) {
   for (std::size_t cut = 1; cut < code.size(); ++cut) {
     const std::string damaged = code.substr(0, code.size() - cut);
     try {
-      EXPECT_NE(code_of(decode(damaged)), code) << "cut by " << cut;
+      EXPECT_NE(code_of(comm::decode(damaged)), code) << "cut by " << cut;
     } catch (const ContractError&) {  // most cuts
     }
   }
@@ -82,7 +82,7 @@ TEST(BatchCode, DamageIsRefused) {
   for (const std::size_t from_end : {4U, 3U, 2U, 1U, 17U}) {
     std::string unknown = code;
     unknown[unknown.size() - from_end] = static_cast<char>(0x99);
-    EXPECT_THROW((void)decode(unknown), ContractError) << from_end;
+    EXPECT_THROW((void)comm::decode(unknown), ContractError) << from_end;
   }
 }
 

@@ -27,7 +27,7 @@ View fp32(std::int64_t elems) {
 
 std::string refusal(const Batch& batch, int rank, int ranks) {
   try {
-    check(batch, rank, ranks);
+    comm::check(batch, rank, ranks);
   } catch (const ContractError& error) { return error.what(); }
   return "accepted";
 }
@@ -76,7 +76,7 @@ TEST(Batch, SignatureNamesEverythingThatMustAgree) {
             "reduce of 6 fp32 (sum, root 1); gather of 21 fp32 (root 0)");
 }
 
-NameOfRank in_group(std::vector<int> ranks) {
+comm::NameOfRank in_group(std::vector<int> ranks) {
   return [ranks = std::move(ranks)](int rank) {
     return "rank " + std::to_string(ranks[static_cast<std::size_t>(rank)]);
   };
@@ -90,7 +90,7 @@ TEST(Batch, FirstDifferenceNamesTheEntryAndTheTwoRanks) {
   const Batch other{"y"};
 
   const auto difference = [](std::vector<const Batch*> batches) {
-    return first_difference(batches, in_group({0, 1, 2})).value_or("none");
+    return comm::first_difference(batches, in_group({0, 1, 2})).value_or("none");
   };
   EXPECT_EQ(difference({&first, &first, &first}), "none");
   EXPECT_EQ(difference({&first, &late, &early}),
@@ -105,9 +105,9 @@ TEST(Batch, FirstDifferenceNamesTheEntryAndTheTwoRanks) {
   EXPECT_EQ(difference({&first, &first, &other}),
             "rank 2 issued batch \"y\" where rank 0 issued batch \"x\"");
 
-  EXPECT_EQ(first_difference(std::vector<const Batch*>{&first, &other}, in_group({1, 5})),
+  EXPECT_EQ(comm::first_difference(std::vector<const Batch*>{&first, &other}, in_group({1, 5})),
             "rank 5 issued batch \"y\" where rank 1 issued batch \"x\"");
-  EXPECT_EQ(first_difference(std::vector<const Batch*>{&first, &shorter}, in_group({1, 5})),
+  EXPECT_EQ(comm::first_difference(std::vector<const Batch*>{&first, &shorter}, in_group({1, 5})),
             "entry 1 of batch \"x\": rank 5 issued nothing where rank 1 issued broadcast of 2 fp32 "
             "(root 0)");
 }

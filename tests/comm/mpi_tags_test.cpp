@@ -14,9 +14,9 @@ constexpr int kMany = 1 << 30;
 TEST(MpiTags, ConcurrentBatchesHaveDistinctTags) {
   for (const int tags : {kFewest, kFewest + 1000, kMany}) {
     std::set<int> seen;
-    for (int channel = 0; channel < channels_of(tags); ++channel) {
+    for (int channel = 0; channel < comm::channels_of(tags); ++channel) {
       for (std::uint64_t sequence = 1'000'000'000; sequence < 1'000'000'500; sequence += 7) {
-        const int tag = batch_tag(channel, sequence, tags);
+        const int tag = comm::batch_tag(channel, sequence, tags);
         EXPECT_GE(tag, 0);
         EXPECT_LT(tag, tags);
         EXPECT_TRUE(seen.insert(tag).second) << channel << " " << sequence;
@@ -26,8 +26,8 @@ TEST(MpiTags, ConcurrentBatchesHaveDistinctTags) {
 }
 
 TEST(MpiTags, HasTagsForSplitChannels) {
-  EXPECT_EQ(channels_of(kFewest), 64);
-  EXPECT_EQ(channels_of(kMany), 4096);
+  EXPECT_EQ(comm::channels_of(kFewest), 64);
+  EXPECT_EQ(comm::channels_of(kMany), 4096);
 }
 
 }  // namespace

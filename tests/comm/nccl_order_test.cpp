@@ -9,21 +9,21 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string refusal(const NcclChoice& choice) {
+std::string refusal(const comm::NcclChoice& choice) {
   try {
-    return "none: " + fixed_nccl_algorithms(choice);
+    return "none: " + comm::fixed_nccl_algorithms(choice);
   } catch (const ConfigError& error) { return error.what(); }
 }
 
 TEST(NcclOrder, IsTheRingsUnlessTheUserChooses) {
-  EXPECT_EQ(fixed_nccl_algorithms({}), "Ring");
-  EXPECT_EQ(fixed_nccl_algorithms({{}, "none"}), "Ring");
+  EXPECT_EQ(comm::fixed_nccl_algorithms({}), "Ring");
+  EXPECT_EQ(comm::fixed_nccl_algorithms({{}, "none"}), "Ring");
 }
 
 TEST(NcclOrder, AChoiceOfRingsAndTreesStays) {
   for (const char* name :
        {"Ring", "ring", "TREE", "Ring,Tree", "allreduce:tree,ring;reduce:ring"}) {
-    EXPECT_EQ(fixed_nccl_algorithms({name, {}}), name);
+    EXPECT_EQ(comm::fixed_nccl_algorithms({name, {}}), name);
   }
 }
 

@@ -14,36 +14,37 @@ std::string tenfold(int rank) {
   return "rank " + std::to_string(10 * rank);
 }
 
-RankSplit split_of(const GroupOf& group_of, const std::string& name = "shard") {
-  return split_ranks(group_of, 4, name, tenfold);
+comm::RankSplit split_of(const GroupOf& group_of, const std::string& name = "shard") {
+  return comm::split_ranks(group_of, 4, name, tenfold);
 }
 
 std::string code_of(const GroupOf& group_of, const std::string& name = "shard") {
-  return encode(split_of(group_of, name));
+  return comm::encode(split_of(group_of, name));
 }
 
 std::string difference(const std::vector<std::string>& codes) {
-  return first_difference(codes, tenfold);
+  return comm::first_difference(codes, tenfold);
 }
 
 const GroupOf kPairs = [](int rank) { return rank / 2; };
 
 TEST(RankSplit, NegativeGroupsAreRefusedWithTheRankThatHasOne) {
-  EXPECT_EQ(split_ranks(kPairs, 4, "shard", tenfold).groups,
+  EXPECT_EQ(comm::split_ranks(kPairs, 4, "shard", tenfold).groups,
             (std::vector<std::int32_t>{0, 0, 1, 1}));
-  EXPECT_THAT([] { (void)split_ranks([](int rank) { return 1 - rank; }, 4, "shard", tenfold); },
-              testing::ThrowsMessage<ContractError>(
-                  "split \"shard\": rank 20 is in group -1; groups must be 0 or more"));
+  EXPECT_THAT(
+      [] { (void)comm::split_ranks([](int rank) { return 1 - rank; }, 4, "shard", tenfold); },
+      testing::ThrowsMessage<ContractError>(
+          "split \"shard\": rank 20 is in group -1; groups must be 0 or more"));
 }
 
 TEST(RankSplit, EverythingThatMustAgreeChangesTheCode) {
-  const std::vector<RankSplit> splits{split_of(kPairs), split_of(kPairs, "replica"),
-                                      split_of([](int rank) { return rank % 2; }),
-                                      split_of([](int rank) { return rank; })};
+  const std::vector<comm::RankSplit> splits{split_of(kPairs), split_of(kPairs, "replica"),
+                                            split_of([](int rank) { return rank % 2; }),
+                                            split_of([](int rank) { return rank; })};
   for (std::size_t i = 0; i < splits.size(); ++i) {
     for (std::size_t j = 0; j < splits.size(); ++j) {
-      EXPECT_EQ(encode(splits[i]) == encode(splits[j]), i == j);
-      EXPECT_EQ(hash_of(splits[i]) == hash_of(splits[j]), i == j);
+      EXPECT_EQ(comm::encode(splits[i]) == comm::encode(splits[j]), i == j);
+      EXPECT_EQ(comm::hash_of(splits[i]) == comm::hash_of(splits[j]), i == j);
     }
   }
 }
@@ -58,14 +59,16 @@ TEST(RankSplit, TheFirstDifferenceIsNamed) {
 }
 
 TEST(RankSplit, TheHighestOfTheRanksNumbersIsTaken) {
-  const auto agree = [](TextCall call) {
-    return agree_on_highest(
+  const auto agree = [](comm::TextCall call) {
+    return comm::agree_on_highest(
         3, "shard",
-        [&](const std::string& mine) { return std::vector{mine, seal(call, "12", "shard"), mine}; },
+        [&](const std::string& mine) {
+          return std::vector{mine, comm::seal(call, "12", "shard"), mine};
+        },
         tenfold);
   };
-  EXPECT_EQ(agree(TextCall::number), 12);
-  EXPECT_THAT([&] { (void)agree(TextCall::exchange); },
+  EXPECT_EQ(agree(comm::TextCall::number), 12);
+  EXPECT_THAT([&] { (void)agree(comm::TextCall::exchange); },
               testing::ThrowsMessage<ContractError>(
                   "rank 10 exchanges texts where rank 0 makes a communicator for \"shard\"; every "
                   "rank must make the same collective calls in the same order"));

@@ -35,7 +35,7 @@ void check_copy(std::size_t bytes, std::size_t to, std::size_t from) {
 
   std::vector<unsigned char> expected = target;
   std::memcpy(expected.data() + (out - target.data()), source.data() + from, bytes);
-  stream_copy(out, source.data() + from, bytes);
+  comm::stream_copy(out, source.data() + from, bytes);
   ASSERT_EQ(target, expected) << bytes << " bytes, " << to << " and " << from
                               << " off the beginning of a line";
 }
@@ -67,7 +67,7 @@ float value(int rank, std::size_t i) {
 
 // The conformance suite stays below kStreamFrom. Pieces here end within a cache line.
 TEST(StreamCopy, CollectivesOfLargeTensorsMoveTheSameNumbers) {
-  constexpr std::size_t part = kStreamFrom / sizeof(float) / 2 + 7;
+  constexpr std::size_t part = comm::kStreamFrom / sizeof(float) / 2 + 7;
   run_ranks(2, [&](World& world) {
     const int rank = world.rank();
     std::vector<float> shard(part), gathered(2 * part), summed(2 * part), sent(2 * part);

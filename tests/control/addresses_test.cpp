@@ -71,15 +71,15 @@ class NameOf {
 
 bool is_reached(const std::string& host, int port) {
   std::string why;
-  WaitClock clock{2s};
-  return static_cast<bool>(connect_to({host, port}, clock, clock.now() + 2s, why));
+  comm::WaitClock clock{2s};
+  return static_cast<bool>(comm::connect_to({host, port}, clock, clock.now() + 2s, why));
 }
 
 TEST(OwnAddresses, AreThoseThatReachMoreThanThisMachineOrOneLink) {
   const auto reaches = [](const char* host) {
     std::string why;
-    const Addresses address = resolve({host, 1}, why);
-    return address && is_of_network(*address->ai_addr);
+    const comm::Addresses address = comm::resolve({host, 1}, why);
+    return address && comm::is_of_network(*address->ai_addr);
   };
   for (const char* const host :
        {"192.0.2.7", "10.0.0.1", "169.253.1.1", "2001:db8::7", "fd00::1"}) {
@@ -91,21 +91,21 @@ TEST(OwnAddresses, AreThoseThatReachMoreThanThisMachineOrOneLink) {
 }
 
 TEST(Listening, UsesOnlyTheGivenAddress) {
-  const auto own = own_addresses();
+  const auto own = comm::own_addresses();
   if (own.empty()) { GTEST_SKIP() << "this machine has the loopback alone"; }
   const int port = free_port();
-  const Socket listener = listen_at({own[0], port});
-  EXPECT_EQ(listening_text(listener), (HostPort{own[0], port}.text()));
+  const comm::Socket listener = comm::listen_at({own[0], port});
+  EXPECT_EQ(comm::listening_text(listener), (comm::HostPort{own[0], port}.text()));
   EXPECT_TRUE(is_reached(own[0], port));
   EXPECT_FALSE(is_reached("127.0.0.1", port));
 }
 
 // Rank 0 of a job on several machines listens on all addresses and names each.
 TEST(Listening, IsReachedAtEachOwnAddress) {
-  const Socket listener = listen_at({"::", 0});
-  for (const std::string& host : own_addresses()) {
-    EXPECT_FALSE(is_loopback(host));
-    EXPECT_TRUE(is_reached(host, port_of(listener))) << host;
+  const comm::Socket listener = comm::listen_at({"::", 0});
+  for (const std::string& host : comm::own_addresses()) {
+    EXPECT_FALSE(comm::is_loopback(host));
+    EXPECT_TRUE(is_reached(host, comm::port_of(listener))) << host;
   }
 }
 
@@ -114,40 +114,41 @@ TEST(Listening, UsesAllAddressesIfTheGivenOneIsNotLocal) {
   const NameOf name{{kNotHere, "127.0.1.1"}};
   for (const char* const host : {kNotHere, kName}) {
     const int port = free_port();
-    const Socket listener = listen_at({host, port});
-    EXPECT_EQ(listening_text(listener), "port " + std::to_string(port) + " of all its addresses");
+    const comm::Socket listener = comm::listen_at({host, port});
+    EXPECT_EQ(comm::listening_text(listener),
+              "port " + std::to_string(port) + " of all its addresses");
     EXPECT_TRUE(is_reached("127.0.0.1", port));
   }
 }
 
 TEST(Listening, SkipsAddressesOfANameThatAreNotLocal) {
-  const auto own = own_addresses();
+  const auto own = comm::own_addresses();
   if (own.empty()) { GTEST_SKIP() << "this machine has the loopback alone"; }
   const NameOf name{{"127.0.1.1", kNotHere, own[0]}};
   const int port = free_port();
-  const Socket listener = listen_at({kName, port});
-  EXPECT_EQ(listening_text(listener), (HostPort{own[0], port}.text()));
+  const comm::Socket listener = comm::listen_at({kName, port});
+  EXPECT_EQ(comm::listening_text(listener), (comm::HostPort{own[0], port}.text()));
 }
 
 TEST(Listening, SkipsAnAddressWhosePortIsTaken) {
-  const auto own = own_addresses();
+  const auto own = comm::own_addresses();
   if (own.size() < 2) { GTEST_SKIP() << "this machine has one address beside the loopback"; }
   const NameOf name{{own[0], own[1]}};
   const int port = free_port();
-  const Socket other = listen_at({own[0], port});
-  const Socket listener = listen_at({kName, port});
-  EXPECT_EQ(listening_text(listener), (HostPort{own[1], port}.text()));
+  const comm::Socket other = comm::listen_at({own[0], port});
+  const comm::Socket listener = comm::listen_at({kName, port});
+  EXPECT_EQ(comm::listening_text(listener), (comm::HostPort{own[1], port}.text()));
 }
 
 TEST(Listening, SaysWhyEachAddressFails) {
-  const auto own = own_addresses();
+  const auto own = comm::own_addresses();
   if (own.empty()) { GTEST_SKIP() << "this machine has the loopback alone"; }
   const NameOf name{{kNotHere, own[0]}};
   const int port = free_port();
-  const Socket other = listen_at({own[0], port});
+  const comm::Socket other = comm::listen_at({own[0], port});
   std::string said;
   try {
-    (void)listen_at({kName, port});
+    (void)comm::listen_at({kName, port});
   } catch (const ConfigError& error) { said = error.what(); }
   EXPECT_EQ(said,
             "rank 0 cannot listen on port " + std::to_string(port) +
@@ -161,19 +162,22 @@ TEST(Listening, SaysWhyEachAddressFails) {
 TEST(Joining, TriesEachAddressOfANameUntilRankZeroAnswers) {
   const NameOf name{{"127.0.0.2", "127.0.0.3"}};
   Meeting meeting{2, 5s};
-  const Socket other = listen_at({"127.0.0.2", meeting.port()});
+  const comm::Socket other = comm::listen_at({"127.0.0.2", meeting.port()});
   std::atomic<bool> stop = false;
   std::thread answers{[&] {
     while (!stop) {
-      if (Socket line = accept_from(other)) { (void)line.send_some("HTTP/1.1 400\r\n", 14); }
+      if (comm::Socket line = comm::accept_from(other)) {
+        (void)line.send_some("HTTP/1.1 400\r\n", 14);
+      }
       std::this_thread::sleep_for(1ms);
     }
   }};
   for (const int rank : {0, 1}) {
-    JobPlace place = place_of(rank, 2, meeting.port());
+    comm::JobPlace place = place_of(rank, 2, meeting.port());
     place.meet.host = rank == 0 ? "127.0.0.3" : kName;
-    meeting.start(place,
-                  [](TcpControlPlane& control) { (void)control.exchange(CallKind::end, {}); });
+    meeting.start(place, [](comm::TcpControlPlane& control) {
+      (void)control.exchange(comm::CallKind::end, {});
+    });
   }
   meeting.join();
   stop = true;
@@ -184,10 +188,10 @@ TEST(Joining, TriesEachAddressOfANameUntilRankZeroAnswers) {
 TEST(Joining, ReportsTheOutcomeOfEachAddressAndWhereRankZeroListens) {
   const NameOf name{{"127.0.0.2", "127.0.0.3"}};
   Meeting meeting{2, 300ms};
-  meeting.start(0, [](TcpControlPlane&) {});  // on 127.0.0.1
-  JobPlace elsewhere = place_of(1, 2, meeting.port());
+  meeting.start(0, [](comm::TcpControlPlane&) {});  // on 127.0.0.1
+  comm::JobPlace elsewhere = place_of(1, 2, meeting.port());
   elsewhere.meet.host = kName;
-  meeting.start(elsewhere, [](TcpControlPlane&) {});
+  meeting.start(elsewhere, [](comm::TcpControlPlane&) {});
   meeting.join();
   const std::string port = std::to_string(meeting.port());
   EXPECT_THAT(meeting.error(1),
@@ -201,11 +205,11 @@ TEST(Joining, ReportsTheOutcomeOfEachAddressAndWhereRankZeroListens) {
 
 TEST(Joining, CountsTheTimeInWhichANameIsResolved) {
   const NameOf name{{"127.0.0.2"}, 1200ms};
-  JobPlace place = place_of(1, 2, free_port());
+  comm::JobPlace place = place_of(1, 2, free_port());
   place.meet.host = kName;
   const auto begin = std::chrono::steady_clock::now();
   try {
-    const TcpControlPlane control{place, 1s, 1s};
+    const comm::TcpControlPlane control{place, 1s, 1s};
     ADD_FAILURE() << "nothing listens there";
   } catch (const CommError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("within 1000 ms (127.0.0.2: Connection refused"),

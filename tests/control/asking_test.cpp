@@ -20,8 +20,8 @@ using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Frame frame_of(FrameType type, CallKind call, std::string payload) {
-  Frame frame;
+comm::Frame frame_of(comm::FrameType type, comm::CallKind call, std::string payload) {
+  comm::Frame frame;
   frame.type = type;
   frame.call = call;
   frame.payload = std::move(payload);
@@ -29,7 +29,7 @@ Frame frame_of(FrameType type, CallKind call, std::string payload) {
 }
 
 std::string answer_of(const std::vector<int>& missing) {
-  PayloadWriter said;
+  comm::PayloadWriter said;
   said.number(std::ssize(missing));
   for (const int rank : missing) { said.number(rank); }
   return said.number(0).text("").number(0).take();
@@ -39,10 +39,10 @@ std::string answer_of(const std::vector<int>& missing) {
 class Asking : public ::testing::Test {
  protected:
   /// Sends the last frame `last_after` later, or at once if the rank fails.
-  void answer_with(std::vector<Frame> frames, std::chrono::milliseconds last_after = {}) {
+  void answer_with(std::vector<comm::Frame> frames, std::chrono::milliseconds last_after = {}) {
     coordinator_.join();
     answers_ = std::thread{[this, frames = std::move(frames), last_after] {
-      EXPECT_EQ(coordinator_.heard(FrameType::ask), encode(WaitMessage{}));
+      EXPECT_EQ(coordinator_.heard(comm::FrameType::ask), comm::encode(comm::WaitMessage{}));
       for (std::size_t i = 0; i < frames.size(); ++i) {
         if (i + 1 == frames.size()) { wait_unless_failed(last_after); }
         coordinator_.say(frames[i]);
@@ -50,15 +50,15 @@ class Asking : public ::testing::Test {
     }};
   }
   void TearDown() override { answers_.join(); }
-  [[nodiscard]] TcpControlPlane& control() noexcept { return control_; }
+  [[nodiscard]] comm::TcpControlPlane& control() noexcept { return control_; }
   [[nodiscard]] std::string error_while_late() {
     try {
-      return control_.late_text(CallKind::gather_batch, 0, "the call", 70ms);
+      return control_.late_text(comm::CallKind::gather_batch, 0, "the call", 70ms);
     } catch (const CommError& error) { return error.what(); }
   }
   [[nodiscard]] std::string error_of_exchange() {
     try {
-      (void)control_.exchange(CallKind::setup, "b");
+      (void)control_.exchange(comm::CallKind::setup, "b");
     } catch (const CommError& error) { return error.what(); }
     return {};
   }
@@ -72,49 +72,50 @@ class Asking : public ::testing::Test {
   }
 
   SpokenForCoordinator coordinator_;
-  TcpControlPlane control_{place_of(1, 2, coordinator_.port()), 5s, 200ms};
+  comm::TcpControlPlane control_{place_of(1, 2, coordinator_.port()), 5s, 200ms};
   std::thread answers_;
 };
 
 TEST_F(Asking, EndsWhenTheJobFails) {
-  answer_with({frame_of(FrameType::failure, CallKind::setup, "rank 0: out of coffee")});
+  answer_with({frame_of(comm::FrameType::failure, comm::CallKind::setup, "rank 0: out of coffee")});
   EXPECT_EQ(error_while_late(), "rank 0: out of coffee");
 }
 
 TEST_F(Asking, NamesARankThatHadNoMemoryToSayMore) {
   control().names().arrange([](int rank) { return "pipe " + std::to_string(rank); });
-  answer_with({frame_of(FrameType::failure, CallKind::setup, "")});
+  answer_with({frame_of(comm::FrameType::failure, comm::CallKind::setup, "")});
   EXPECT_EQ(error_while_late(),
             "rank 0 (pipe 0): out of memory on the thread that receives messages of other ranks");
 }
 
 TEST_F(Asking, IsUnnecessaryOnceAllRanksHaveArrived) {
-  answer_with(
-      {frame_of(FrameType::texts, CallKind::setup, PayloadWriter{}.text("a").text("b").take()),
-       frame_of(FrameType::answer, CallKind::setup, answer_of({}))});
-  EXPECT_THAT(control().exchange(CallKind::setup, "b"), ElementsAre("a", "b"));
+  answer_with({frame_of(comm::FrameType::texts, comm::CallKind::setup,
+                        comm::PayloadWriter{}.text("a").text("b").take()),
+               frame_of(comm::FrameType::answer, comm::CallKind::setup, answer_of({}))});
+  EXPECT_THAT(control().exchange(comm::CallKind::setup, "b"), ElementsAre("a", "b"));
 }
 
 // The coordinator then holds back the texts and asks the ranks first.
 TEST_F(Asking, WaitsForTheDifferenceOnceAllRanksHaveArrived) {
-  answer_with({frame_of(FrameType::answer, CallKind::setup, answer_of({})),
-               frame_of(FrameType::differ, CallKind::setup, "ranks disagree")},
+  answer_with({frame_of(comm::FrameType::answer, comm::CallKind::setup, answer_of({})),
+               frame_of(comm::FrameType::differ, comm::CallKind::setup, "ranks disagree")},
               100ms);
   EXPECT_EQ(error_of_exchange(), "ranks disagree");
 }
 
 TEST(AskingTheCoordinator, NoRankIsMissingFromACompletedCall) {
   Meeting meeting{2};
-  meeting.start(0, [](TcpControlPlane& control) {
-    (void)control.exchange(CallKind::setup, "a");
-    (void)control.exchange(CallKind::end, {});
+  meeting.start(0, [](comm::TcpControlPlane& control) {
+    (void)control.exchange(comm::CallKind::setup, "a");
+    (void)control.exchange(comm::CallKind::end, {});
   });
   SpokenForRank rank{1, 2, meeting.port()};
-  rank.say(frame_of(FrameType::text, CallKind::setup, "b"));
-  EXPECT_EQ(rank.heard(FrameType::texts), PayloadWriter{}.text("a").text("b").take());
-  rank.say(frame_of(FrameType::ask, CallKind::setup, encode(WaitMessage{})));
-  EXPECT_EQ(rank.heard(FrameType::answer), answer_of({}));
-  rank.say(frame_of(FrameType::text, CallKind::end, {}));
+  rank.say(frame_of(comm::FrameType::text, comm::CallKind::setup, "b"));
+  EXPECT_EQ(rank.heard(comm::FrameType::texts), comm::PayloadWriter{}.text("a").text("b").take());
+  rank.say(
+      frame_of(comm::FrameType::ask, comm::CallKind::setup, comm::encode(comm::WaitMessage{})));
+  EXPECT_EQ(rank.heard(comm::FrameType::answer), answer_of({}));
+  rank.say(frame_of(comm::FrameType::text, comm::CallKind::end, {}));
   meeting.join();
   EXPECT_EQ(meeting.error(0), "");
 }
@@ -123,10 +124,10 @@ TEST(AskingTheCoordinator, NoRankIsMissingFromACompletedCall) {
 TEST(AskingTheCoordinator, WithoutAnAnswerRankZeroIsNamedAndRankOneReports) {
   for (const int rank : {1, 2}) {
     SpokenForCoordinator coordinator;
-    TcpControlPlane control{place_of(rank, 3, coordinator.port()), 5s, 50ms};
+    comm::TcpControlPlane control{place_of(rank, 3, coordinator.port()), 5s, 50ms};
     coordinator.join();
     try {
-      (void)control.exchange(CallKind::gather_text, {});
+      (void)control.exchange(comm::CallKind::gather_text, {});
       ADD_FAILURE() << "nobody has answered";
     } catch (const CommError& error) {
       EXPECT_THAT(error.what(), HasSubstr("waited 50 ms for rank 0, which did not call it"));

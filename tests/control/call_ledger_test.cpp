@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 using Hashes = std::vector<std::uint64_t>;
 
 TEST(CallLedger, KnowsWhichRanksHaveNotIssuedACall) {
-  CallLedger ledger{3};
+  comm::CallLedger ledger{3};
   EXPECT_THAT(ledger.missing(0), ElementsAre(0, 1, 2));
   EXPECT_TRUE(ledger.add(1, 0, Hashes{7, 8}));
   EXPECT_TRUE(ledger.add(0, 0, Hashes{7}));
@@ -24,7 +24,7 @@ TEST(CallLedger, KnowsWhichRanksHaveNotIssuedACall) {
 }
 
 TEST(CallLedger, RefusesCallsOutOfOrder) {
-  CallLedger ledger{2};
+  comm::CallLedger ledger{2};
   EXPECT_FALSE(ledger.add(0, 1, Hashes{7}));
   EXPECT_TRUE(ledger.add(0, 0, Hashes{7}));
   EXPECT_FALSE(ledger.add(0, 0, Hashes{7}));
@@ -50,7 +50,7 @@ TEST(CallLedger, FindsTheFirstDifferenceInAnyOrderOfArrival) {
         }
       }
     }
-    CallLedger ledger{static_cast<int>(ranks)};
+    comm::CallLedger ledger{static_cast<int>(ranks)};
     std::vector<std::size_t> next(ranks, 0);
     while (std::ranges::any_of(next, [&](std::size_t n) { return n < calls; })) {
       const std::size_t rank = random() % ranks;

@@ -20,9 +20,9 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 /// Records messages to send, and receives those of a test.
-class Recorded final : public ControlPlane {
+class Recorded final : public comm::ControlPlane {
  public:
-  explicit Recorded(int rank) : ControlPlane{rank, 4, 1s} {}
+  explicit Recorded(int rank) : comm::ControlPlane{rank, 4, 1s} {}
 
   std::vector<std::string> told;
   int woken = 0;
@@ -34,14 +34,14 @@ class Recorded final : public ControlPlane {
   [[nodiscard]] std::string state() {
     try {
       check_alive();
-    } catch (const Aborted& echo) {
+    } catch (const comm::Aborted& echo) {
       return std::string{"echo: "} + echo.what();
     } catch (const CommError& cause) { return std::string{"cause: "} + cause.what(); }
     return "alive";
   }
 
  private:
-  void tell(const Failure& failure) override { told.push_back(failure.text); }
+  void tell(const comm::Failure& failure) override { told.push_back(failure.text); }
   void wake() noexcept override { ++woken; }
 };
 
@@ -115,17 +115,17 @@ TEST(ControlPlane, DefersToALowerRankOnly) {
 TEST(ControlPlane, ThrowsTheFirstFailureWhateverIsFoundLater) {
   Recorded own{1};
   own.hear(0, "first");
-  EXPECT_THROW(own.fail_and_throw("second", 1), Aborted);
+  EXPECT_THROW(own.fail_and_throw("second", 1), comm::Aborted);
   EXPECT_EQ(own.state(), "echo: first");
 }
 
 TEST(FailureState, LimitsItsTextAndTakesAPreparedOne) {
-  FailureState state;
+  comm::FailureState state;
   EXPECT_TRUE(state.set(std::string(5000, 'x'), 4, 0));
   EXPECT_EQ(state.failure().text, std::string(3000, 'x'));
   EXPECT_FALSE(state.set_prepared("late", 4, 0));
 
-  FailureState prepared;
+  comm::FailureState prepared;
   EXPECT_TRUE(prepared.set_prepared("out of memory", 4, 1));
   EXPECT_THROW(prepared.check(1), CommError);
   EXPECT_TRUE(prepared.another_reports(0));

@@ -15,7 +15,7 @@ std::string tenfold(int rank) {
 
 std::string refusal(const std::vector<std::string>& sealed) {
   try {
-    (void)unseal(sealed, tenfold);
+    (void)comm::unseal(sealed, tenfold);
   } catch (const ContractError& error) { return error.what(); }
   return "none";
 }
@@ -23,17 +23,18 @@ std::string refusal(const std::vector<std::string>& sealed) {
 TEST(ControlText, ReturnsTheTextsOfOneCallUnchanged) {
   const std::vector<std::string> texts{"", "a", std::string("\0\xFF ", 3),
                                        std::string(70'000, 'x')};
-  for (const TextCall call : {TextCall::exchange, TextCall::split, TextCall::number}) {
+  for (const comm::TextCall call :
+       {comm::TextCall::exchange, comm::TextCall::split, comm::TextCall::number}) {
     std::vector<std::string> sealed;
-    for (const std::string& text : texts) { sealed.push_back(seal(call, text, "shard")); }
-    EXPECT_EQ(unseal(sealed, tenfold), texts);
+    for (const std::string& text : texts) { sealed.push_back(comm::seal(call, text, "shard")); }
+    EXPECT_EQ(comm::unseal(sealed, tenfold), texts);
   }
 }
 
 TEST(ControlText, TheFirstRankThatMakesAnotherCallIsNamedWithBothCalls) {
-  const std::string text = seal(TextCall::exchange, "1");
-  const std::string split = seal(TextCall::split, "1", "shard");
-  const std::string number = seal(TextCall::number, "1", "replica");
+  const std::string text = comm::seal(comm::TextCall::exchange, "1");
+  const std::string split = comm::seal(comm::TextCall::split, "1", "shard");
+  const std::string number = comm::seal(comm::TextCall::number, "1", "replica");
   constexpr const char* kEnd = "; every rank must make the same collective calls in the same order";
   EXPECT_EQ(refusal({text, text, split, number}),
             std::string{"rank 20 splits off \"shard\" where rank 0 exchanges texts"} + kEnd);

@@ -20,16 +20,17 @@ using ::testing::HasSubstr;
 TEST(HeldRanks, TextsNameTheRankThatHoldsThemUp) {
   Meeting meeting{4};
   const std::string code = code_of(Batch{"x"}.all_reduce({nullptr, 1, DType::fp32}));
-  meeting.run([&](TcpControlPlane& control) {
+  meeting.run([&](comm::TcpControlPlane& control) {
     const int rank = control.rank();
     const int first = rank / 2 * 2;
-    const CallSeries pair{CallKind::reduce_batch, 20 + static_cast<std::uint64_t>(first)};
+    const comm::CallSeries pair{comm::CallKind::reduce_batch,
+                                20 + static_cast<std::uint64_t>(first)};
     control.add_group(pair.group, "pair", {first, first + 1});
-    const CallSeries all = CallKind::gather_batch;
+    const comm::CallSeries all = comm::CallKind::gather_batch;
     if (rank != 1) { (void)control.note_batch(pair, code); }
     if (rank > 0) { (void)control.note_batch(all, code); }
     if (rank == 0) { control.note_held(pair, 0); }
-    (void)control.exchange(CallKind::setup, {});
+    (void)control.exchange(comm::CallKind::setup, {});
     if (rank > 1) {
       EXPECT_THAT(
           control.late_text(all, 0, "the call", 70ms),
@@ -38,21 +39,21 @@ TEST(HeldRanks, TextsNameTheRankThatHoldsThemUp) {
       EXPECT_THAT(control.late_text(all, 1, "the call", 70ms),
                   HasSubstr("waited 70 ms for ranks 1, 2, 3, which did not call it; every rank"));
     }
-    (void)control.exchange(CallKind::setup, {});
+    (void)control.exchange(comm::CallKind::setup, {});
     if (rank == 0) { control.note_held(pair, {}); }
-    (void)control.exchange(CallKind::setup, {});
+    (void)control.exchange(comm::CallKind::setup, {});
     if (rank > 1) {
       EXPECT_THAT(control.late_text(all, 0, "the call", 70ms),
                   HasSubstr("waited 70 ms for rank 0, which did not call it; every rank"));
     }
-    (void)control.exchange(CallKind::end, {});
+    (void)control.exchange(comm::CallKind::end, {});
   });
   for (int rank = 0; rank < 4; ++rank) { EXPECT_EQ(meeting.error(rank), ""); }
 }
 
 /// What `control` fails with if it is late in batch 0 of `channel`, for `wait`.
-std::string error_of_late(TcpControlPlane& control, const CallSeries& channel,
-                          const WaitMessage& wait) {
+std::string error_of_late(comm::TcpControlPlane& control, const comm::CallSeries& channel,
+                          const comm::WaitMessage& wait) {
   try {
     control.fail_late(channel, 0, "the call", 70ms, wait);
   } catch (const CommError& error) { return error.what(); }
@@ -62,14 +63,17 @@ std::string error_of_late(TcpControlPlane& control, const CallSeries& channel,
 TEST(HeldRanks, RanksThatOweDataAreNamedAndNotThoseThatWaitForThem) {
   for (const bool both : {false, true}) {
     Meeting meeting{3};
-    const CallSeries all = CallKind::reduce_batch;
-    meeting.run([&](TcpControlPlane& control) {
+    const comm::CallSeries all = comm::CallKind::reduce_batch;
+    meeting.run([&](comm::TcpControlPlane& control) {
       (void)control.note_batch(all, code_of(step(0, 1)));
-      if (control.rank() == 0) { control.note_wait(all, 0, {.owed = Owed::data, .ranks = {1}}); }
-      (void)control.exchange(CallKind::setup, {});
+      if (control.rank() == 0) {
+        control.note_wait(all, 0, {.owed = comm::Owed::data, .ranks = {1}});
+      }
+      (void)control.exchange(comm::CallKind::setup, {});
       if (control.rank() != 2) { return end_run(control); }
       const std::vector<int> owing = both ? std::vector<int>{0, 1} : std::vector<int>{0};
-      const std::string error = error_of_late(control, all, {.owed = Owed::data, .ranks = owing});
+      const std::string error =
+          error_of_late(control, all, {.owed = comm::Owed::data, .ranks = owing});
       EXPECT_THAT(error, both
                              ? HasSubstr("waited 70 ms for rank 1, which called it and then moved "
                                          "no data")
@@ -81,14 +85,14 @@ TEST(HeldRanks, RanksThatOweDataAreNamedAndNotThoseThatWaitForThem) {
 
 TEST(HeldRanks, ARankThatWaitsNoLongerIsNamed) {
   Meeting meeting{2};
-  const CallSeries all = CallKind::gather_batch;
-  meeting.run([&](TcpControlPlane& control) {
+  const comm::CallSeries all = comm::CallKind::gather_batch;
+  meeting.run([&](comm::TcpControlPlane& control) {
     (void)control.note_batch(all, code_of(step(0, 1)));
     if (control.rank() == 0) {
-      control.note_wait(all, 0, {.owed = Owed::data, .ranks = {1}});
+      control.note_wait(all, 0, {.owed = comm::Owed::data, .ranks = {1}});
       control.note_wait(all, 0, {.waits = false});
     }
-    (void)control.exchange(CallKind::setup, {});
+    (void)control.exchange(comm::CallKind::setup, {});
     if (control.rank() == 0) { return end_run(control); }
     EXPECT_THAT(error_of_late(control, all, {.ranks = {0}}),
                 HasSubstr("waited 70 ms for rank 0, which did not call it; every rank"));
@@ -98,15 +102,15 @@ TEST(HeldRanks, ARankThatWaitsNoLongerIsNamed) {
 // Rank 0 exchanges texts with rank 1, which does not come; rank 2 waits for rank 0 in a batch.
 TEST(HeldRanks, ARankThatWaitsInAnExchangeIsNotBlamed) {
   Meeting meeting{3};
-  meeting.run([](TcpControlPlane& control) {
-    const CallSeries pair{CallKind::gather_text, 9};
+  meeting.run([](comm::TcpControlPlane& control) {
+    const comm::CallSeries pair{comm::CallKind::gather_text, 9};
     if (control.rank() < 2) { control.add_group(pair.group, "pair", {0, 1}); }
-    (void)control.exchange(CallKind::setup, {});
+    (void)control.exchange(comm::CallKind::setup, {});
     if (control.rank() == 0) {
       EXPECT_THROW((void)control.exchange(pair, {}), CommError);
     } else if (control.rank() == 2) {
       std::this_thread::sleep_for(200ms);
-      EXPECT_THAT(error_of_late(control, CallKind::reduce_batch, {.ranks = {0}}),
+      EXPECT_THAT(error_of_late(control, comm::CallKind::reduce_batch, {.ranks = {0}}),
                   HasSubstr("for rank 0, held up by rank 1, which did not call exchange (channel "
                             "pair, sequence 0)"));
     } else {

@@ -29,7 +29,7 @@ FoundPlace place_in(const Variables& variables) {
   return find_place(job.value(), read);
 }
 
-HostPort chosen_in(const Variables& variables) {
+comm::HostPort chosen_in(const Variables& variables) {
   return chosen_meeting(reads(variables));
 }
 
@@ -93,7 +93,7 @@ TEST(JobPlace, IsWhereTheUserSaysForTesseraAlone) {
 
 // Variables of another launcher may be left over in the environment of an MPI job.
 TEST(JobPlace, AChosenMeetingReadsNoVariableOfALauncher) {
-  const HostPort chosen = chosen_in(kTorchrun);
+  const comm::HostPort chosen = chosen_in(kTorchrun);
   EXPECT_EQ(chosen.host, "");
   EXPECT_EQ(chosen.port, 0);
 }

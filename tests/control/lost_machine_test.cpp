@@ -44,16 +44,16 @@ int lose_the_network() {
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0 || !set_loopback(true)) { return kNoNameSpace; }
   Meeting meeting{2, 60s};
   std::atomic<int> met = 0;
-  meeting.start(0, [&](TcpControlPlane& control) {  // waits with nothing in flight
-    (void)control.exchange(CallKind::setup, {});
+  meeting.start(0, [&](comm::TcpControlPlane& control) {  // waits with nothing in flight
+    (void)control.exchange(comm::CallKind::setup, {});
     ++met;
-    (void)control.exchange(CallKind::setup, {});
+    (void)control.exchange(comm::CallKind::setup, {});
   });
-  meeting.start(1, [&](TcpControlPlane& control) {  // keeps reporting its calls
-    (void)control.exchange(CallKind::setup, {});
+  meeting.start(1, [&](comm::TcpControlPlane& control) {  // keeps reporting its calls
+    (void)control.exchange(comm::CallKind::setup, {});
     ++met;
     for (;;) {
-      (void)control.note_batch(CallKind::gather_batch, "a batch");
+      (void)control.note_batch(comm::CallKind::gather_batch, "a batch");
       std::this_thread::sleep_for(10ms);
     }
   });
@@ -83,7 +83,7 @@ TEST(LostMachine, IsNoticedByAllWithinTenSeconds) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-int option(const Socket& socket, int level, int name) {
+int option(const comm::Socket& socket, int level, int name) {
   int value = 0;
   socklen_t bytes = sizeof value;
   EXPECT_EQ(::getsockopt(socket.handle(), level, name, &value, &bytes), 0);
@@ -92,15 +92,15 @@ int option(const Socket& socket, int level, int name) {
 
 // Needs no network namespace.
 TEST(LostMachine, BothEndsTellTheSystemToStopWaiting) {
-  const HostPort place{"127.0.0.1", free_port()};
-  const Socket listener = listen_at(place);
+  const comm::HostPort place{"127.0.0.1", free_port()};
+  const comm::Socket listener = comm::listen_at(place);
   std::string why;
-  WaitClock clock{5s};
-  const Socket mine = connect_to(place, clock, clock.now() + 5s, why);
+  comm::WaitClock clock{5s};
+  const comm::Socket mine = comm::connect_to(place, clock, clock.now() + 5s, why);
   ASSERT_TRUE(mine) << why;
-  const Socket theirs = accept_from(listener);
+  const comm::Socket theirs = comm::accept_from(listener);
   ASSERT_TRUE(theirs);
-  for (const Socket* const end : {&mine, &theirs}) {
+  for (const comm::Socket* const end : {&mine, &theirs}) {
     EXPECT_EQ(option(*end, SOL_SOCKET, SO_KEEPALIVE), 1);
     const int probes =
         option(*end, IPPROTO_TCP, TCP_KEEPIDLE) +

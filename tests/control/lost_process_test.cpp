@@ -78,9 +78,9 @@ class Processes {
   static int body(int rank, int port, int to) {
     std::string said;
     try {
-      TcpControlPlane control{place_of(rank, kRanks, port), 30s, 30s};
+      comm::TcpControlPlane control{place_of(rank, kRanks, port), 30s, 30s};
       for (int i = 0; i < 1'000'000; ++i) {
-        (void)control.exchange(CallKind::gather_text, std::to_string(i));
+        (void)control.exchange(comm::CallKind::gather_text, std::to_string(i));
         if (i == 10) { (void)!::write(to, "+", 1); }
       }
       return 0;

@@ -33,8 +33,8 @@ inline int free_port() {
   return bound ? ntohs(address.sin_port) : 0;
 }
 
-inline JobPlace place_of(int rank, int size, int port) {
-  JobPlace place;
+inline comm::JobPlace place_of(int rank, int size, int port) {
+  comm::JobPlace place;
   place.rank = rank;
   place.job.size = size;
   place.job.build = "a build";
@@ -64,7 +64,7 @@ inline int connect_as_stranger(int port, int attempts = 500) {
 /// Ranks of a job that are threads, each with its own connection.
 class Meeting {
  public:
-  using Body = std::function<void(TcpControlPlane&)>;
+  using Body = std::function<void(comm::TcpControlPlane&)>;
 
   explicit Meeting(int size, std::chrono::milliseconds deadline = std::chrono::seconds{20})
       : Meeting{size, deadline, deadline} {}
@@ -79,10 +79,10 @@ class Meeting {
 
   [[nodiscard]] int port() const noexcept { return port_; }
 
-  void start(const JobPlace& place, const Body& body) {
+  void start(const comm::JobPlace& place, const Body& body) {
     threads_.emplace_back([this, place, body] {
       try {
-        TcpControlPlane control{place, patience_, deadline_};
+        comm::TcpControlPlane control{place, patience_, deadline_};
         body(control);
       } catch (...) { errors_[static_cast<std::size_t>(place.rank)] = std::current_exception(); }
     });
@@ -99,10 +99,10 @@ class Meeting {
   /// What rank `rank` threw, empty if nothing.
   [[nodiscard]] std::string error(int rank) const {
     const auto& error = errors_[static_cast<std::size_t>(rank)];
-    return error ? text_of(error) : "";
+    return error ? comm::text_of(error) : "";
   }
   [[nodiscard]] bool is_echo(int rank) const {
-    return tessera::is_echo(errors_[static_cast<std::size_t>(rank)]);
+    return tessera::comm::is_echo(errors_[static_cast<std::size_t>(rank)]);
   }
 
  private:
@@ -115,14 +115,14 @@ class Meeting {
 };
 
 /// Ends a rank's run; every rank calls this.
-inline void end_run(TcpControlPlane& control) {
-  (void)control.exchange(CallKind::end, {});
+inline void end_run(comm::TcpControlPlane& control) {
+  (void)control.exchange(comm::CallKind::end, {});
 }
 
 /// The code by which ranks compare `batch`.
 inline std::string code_of(const Batch& batch) {
   std::string code;
-  encode(batch, code);
+  comm::encode(batch, code);
   return code;
 }
 

@@ -64,34 +64,36 @@ class ControlPathWithoutMemory : public ::testing::Test {
 
 TEST_F(ControlPathWithoutMemory, TheReceivingThreadFailsTheRankAndTellsTheOthers) {
   SpokenForCoordinator coordinator;
-  TcpControlPlane control{place_of(1, 2, coordinator.port()), 5s, 5s};
+  comm::TcpControlPlane control{place_of(1, 2, coordinator.port()), 5s, 5s};
   refused = 2048;
   const auto end = Clock::now() + 10s;
   std::string failure;
   try {
-    while (Clock::now() < end) { (void)control.note_batch(CallKind::gather_batch, "a batch"); }
+    while (Clock::now() < end) {
+      (void)control.note_batch(comm::CallKind::gather_batch, "a batch");
+    }
   } catch (const CommError& error) { failure = error.what(); }
   refused = 0;
   EXPECT_EQ(failure, "out of memory on the thread that receives messages of other ranks");
-  EXPECT_EQ(coordinator.heard(FrameType::failure), "");  // an empty text means out of memory
+  EXPECT_EQ(coordinator.heard(comm::FrameType::failure), "");  // an empty text means out of memory
 }
 
 TEST_F(ControlPathWithoutMemory, ACallThatWaitsForOtherRanksEndsAtOnce) {
   SpokenForCoordinator coordinator;
-  TcpControlPlane control{place_of(1, 2, coordinator.port()), 20s, 20s};
+  comm::TcpControlPlane control{place_of(1, 2, coordinator.port()), 20s, 20s};
   std::string failure;
   std::thread waiting{[&] {
     is_own = true;
     try {
-      (void)control.exchange(CallKind::reduce_text, {});
+      (void)control.exchange(comm::CallKind::reduce_text, {});
     } catch (const CommError& error) { failure = error.what(); }
   }};
-  (void)coordinator.heard(FrameType::text);
+  (void)coordinator.heard(comm::FrameType::text);
   refused = 2048;
   const auto begin = Clock::now();
   while (!control.failed() && Clock::now() < begin + 10s) {
     try {
-      (void)control.note_batch(CallKind::gather_batch, "a batch");
+      (void)control.note_batch(comm::CallKind::gather_batch, "a batch");
     } catch (const CommError& error) { EXPECT_STRNE(error.what(), ""); }
   }
   refused = 0;
@@ -105,13 +107,13 @@ TEST_F(ControlPathWithoutMemory, TheCoordinatorEndsTheJobAndAllRanksSayWhy) {
   for (const std::size_t bytes : {200'000U, 1U}) {
     SCOPED_TRACE(bytes);
     Meeting meeting{3};
-    meeting.run([bytes](TcpControlPlane& control) {
+    meeting.run([bytes](comm::TcpControlPlane& control) {
       is_own = true;
       control.names().arrange([](int rank) { return "pipe " + std::to_string(rank); });
-      (void)control.exchange(CallKind::setup, {});
-      (void)control.exchange(CallKind::setup, {});
+      (void)control.exchange(comm::CallKind::setup, {});
+      (void)control.exchange(comm::CallKind::setup, {});
       if (control.rank() == 0) { refused = bytes; }
-      (void)control.exchange(CallKind::gather_text, std::string(300'000, 'x'));
+      (void)control.exchange(comm::CallKind::gather_text, std::string(300'000, 'x'));
     });
     refused = 0;
     for (int rank = 0; rank < 3; ++rank) {

@@ -21,38 +21,38 @@ struct Wrong {
   std::string words;
 };
 
-std::string words_of(const std::vector<Frame>& frames) {
+std::string words_of(const std::vector<comm::Frame>& frames) {
   std::string words;
-  for (const Frame& frame : frames) { append(words, frame); }
+  for (const comm::Frame& frame : frames) { comm::append(words, frame); }
   return words;
 }
 
 std::vector<Wrong> wrong_words() {
-  Frame late;
-  late.type = FrameType::issued;
-  late.call = CallKind::gather_batch;
+  comm::Frame late;
+  late.type = comm::FrameType::issued;
+  late.call = comm::CallKind::gather_batch;
   late.sequence = 5;
   late.payload = std::string(8, 'h');
-  Frame text;
-  text.type = FrameType::text;
-  text.call = CallKind::gather_text;
-  Frame early = text;
+  comm::Frame text;
+  text.type = comm::FrameType::text;
+  text.call = comm::CallKind::gather_text;
+  comm::Frame early = text;
   early.sequence = 1;
-  Frame end = text;
-  end.call = CallKind::end;
-  end.payload = PayloadWriter{}.number(77).number(0).number(1).take();
-  Frame no_batch = late;
+  comm::Frame end = text;
+  end.call = comm::CallKind::end;
+  end.payload = comm::PayloadWriter{}.number(77).number(0).number(1).take();
+  comm::Frame no_batch = late;
   no_batch.sequence = 0;
   no_batch.payload.clear();
-  Frame group;
-  group.type = FrameType::group;
+  comm::Frame group;
+  group.type = comm::FrameType::group;
   group.call.group = 9;
-  group.payload = PayloadWriter{}.text("a group").number(7).take();
-  Frame cut;
-  cut.type = FrameType::held;
-  cut.call = CallKind::gather_batch;
-  Frame welcome;
-  welcome.type = FrameType::welcome;
+  group.payload = comm::PayloadWriter{}.text("a group").number(7).take();
+  comm::Frame cut;
+  cut.type = comm::FrameType::held;
+  cut.call = comm::CallKind::gather_batch;
+  comm::Frame welcome;
+  welcome.type = comm::FrameType::welcome;
   return {{"a rank's report of batches is out of order", words_of({late})},
           {"a rank made the same call twice", words_of({text, text})},
           {"a rank's calls are out of order", words_of({early})},
@@ -70,10 +70,10 @@ TEST(ControlProtocol, NamesARankThatBreaksItAndQuotesItsMessage) {
     Meeting meeting{3};
     std::latch named{2};
     for (const int rank : {0, 2}) {
-      meeting.start(rank, [&named](TcpControlPlane& control) {
+      meeting.start(rank, [&named](comm::TcpControlPlane& control) {
         control.names().arrange([](int of) { return "pipe " + std::to_string(of); });
         named.count_down();
-        (void)control.exchange(CallKind::setup, {});
+        (void)control.exchange(comm::CallKind::setup, {});
       });
     }
     SpokenForRank odd{1, 3, meeting.port()};
@@ -83,7 +83,7 @@ TEST(ControlProtocol, NamesARankThatBreaksItAndQuotesItsMessage) {
     const std::string text =
         "rank 1 (pipe 1) (a process of the test's) sent an invalid message to other ranks: " +
         std::string{problem};
-    EXPECT_THAT(odd.heard(FrameType::differ), HasSubstr(text));
+    EXPECT_THAT(odd.heard(comm::FrameType::differ), HasSubstr(text));
     for (const int rank : {0, 2}) {
       EXPECT_THAT(meeting.error(rank), AllOf(HasSubstr(text), Not(HasSubstr("has left"))));
       EXPECT_EQ(meeting.is_echo(rank), rank != 0);
@@ -92,21 +92,21 @@ TEST(ControlProtocol, NamesARankThatBreaksItAndQuotesItsMessage) {
 }
 
 TEST(ControlProtocol, DistinguishesAFaultyCoordinatorFromALostOne) {
-  Frame cut;
-  cut.type = FrameType::answer;
+  comm::Frame cut;
+  cut.type = comm::FrameType::answer;
   for (const std::string& words : {std::string{"HTTP/1.1 400\r\n\r\n"}, words_of({cut})}) {
     SpokenForCoordinator coordinator;
-    TcpControlPlane control{place_of(1, 2, coordinator.port()), 5s, 5s};
+    comm::TcpControlPlane control{place_of(1, 2, coordinator.port()), 5s, 5s};
     coordinator.join();
     coordinator.say(words);
     std::string failure;
     try {
-      (void)control.exchange(CallKind::setup, {});
+      (void)control.exchange(comm::CallKind::setup, {});
     } catch (const CommError& error) { failure = error.what(); }
     EXPECT_THAT(failure, AllOf(HasSubstr("rank 0 (at 127.0.0.1:"),
                                HasSubstr("sent an invalid message to other ranks: "),
                                Not(HasSubstr("has left"))));
-    EXPECT_THAT(coordinator.heard(FrameType::failure), HasSubstr("rank 0 (at 127.0.0.1:"));
+    EXPECT_THAT(coordinator.heard(comm::FrameType::failure), HasSubstr("rank 0 (at 127.0.0.1:"));
   }
 }
 

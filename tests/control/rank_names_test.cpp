@@ -6,7 +6,7 @@ namespace tessera::rank_names_test {
 namespace {
 
 TEST(RankNames, AreNumbersUntilThereIsAMesh) {
-  RankNames names;
+  comm::RankNames names;
   EXPECT_EQ(names.of(5), "rank 5");
   EXPECT_EQ(names.of(std::vector{5}), "rank 5");
   EXPECT_EQ(names.of(std::vector{1, 2, 5}), "ranks 1, 2, 5");

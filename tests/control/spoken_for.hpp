@@ -27,16 +27,16 @@ class SpokenFor {
       words.remove_prefix(*sent);
     }
   }
-  void say(const Frame& frame) {
+  void say(const comm::Frame& frame) {
     std::string words;
-    append(words, frame);
+    comm::append(words, frame);
     say(words);
   }
   /// The payload of the next frame of this type from the other end.
-  std::string heard(FrameType type) {
+  std::string heard(comm::FrameType type) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{10};
     std::array<char, 4096> buffer{};
-    Frame frame;
+    comm::Frame frame;
     while (std::chrono::steady_clock::now() < end) {
       while (in_.next(frame)) {
         if (frame.type == type) { return frame.payload; }
@@ -49,10 +49,10 @@ class SpokenFor {
   }
 
  protected:
-  Socket line_;
+  comm::Socket line_;
 
  private:
-  FrameReader in_{std::size_t{1} << 30U};
+  comm::FrameReader in_{std::size_t{1} << 30U};
 };
 
 /// Rank 0's coordinator; it welcomes the first connection.
@@ -62,11 +62,11 @@ class SpokenForCoordinator : public SpokenFor {
     thread_ = std::thread{[this] {
       const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{10};
       while (!line_ && std::chrono::steady_clock::now() < end) {
-        line_ = accept_from(listener_);
+        line_ = comm::accept_from(listener_);
         std::this_thread::sleep_for(std::chrono::milliseconds{1});
       }
-      Frame welcome;
-      welcome.type = FrameType::welcome;
+      comm::Frame welcome;
+      welcome.type = comm::FrameType::welcome;
       if (line_) { say(welcome); }
     }};
   }
@@ -81,7 +81,7 @@ class SpokenForCoordinator : public SpokenFor {
 
  private:
   int port_ = free_port();
-  Socket listener_ = listen_at({"127.0.0.1", port_});
+  comm::Socket listener_ = comm::listen_at({"127.0.0.1", port_});
   std::thread thread_;
 };
 
@@ -89,12 +89,12 @@ class SpokenForCoordinator : public SpokenFor {
 class SpokenForRank : public SpokenFor {
  public:
   SpokenForRank(int rank, int size, int port) {
-    const JobPlace place = place_of(rank, size, port);
-    line_ = Socket{connect_as_stranger(port)};
-    Frame hello;
-    hello.type = FrameType::hello;
+    const comm::JobPlace place = place_of(rank, size, port);
+    line_ = comm::Socket{connect_as_stranger(port)};
+    comm::Frame hello;
+    hello.type = comm::FrameType::hello;
     hello.rank = rank;
-    hello.payload = PayloadWriter{}
+    hello.payload = comm::PayloadWriter{}
                         .number(size)
                         .text(place.job.build)
                         .text(place.job.token)
@@ -102,7 +102,7 @@ class SpokenForRank : public SpokenFor {
                         .text("a process of the test's")
                         .take();
     say(hello);
-    EXPECT_EQ(heard(FrameType::welcome), "");
+    EXPECT_EQ(heard(comm::FrameType::welcome), "");
   }
 };
 

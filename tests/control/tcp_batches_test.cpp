@@ -19,12 +19,12 @@ using Clock = std::chrono::steady_clock;
 TEST(TcpBatches, DifferentBatchesAreNamedWithinMomentsAndRankZeroReports) {
   Meeting meeting{3, 60s};
   const auto begin = Clock::now();
-  meeting.run([](TcpControlPlane& control) {
+  meeting.run([](comm::TcpControlPlane& control) {
     control.names().arrange([](int rank) { return "pipe " + std::to_string(rank); });
-    (void)control.exchange(CallKind::setup, {});
+    (void)control.exchange(comm::CallKind::setup, {});
     for (int i = 0; i < 3000; ++i) {
       const bool odd = control.rank() == 2 && i == 2500;
-      (void)control.note_batch(CallKind::reduce_batch, code_of(step(i, odd ? 3 : 4)));
+      (void)control.note_batch(comm::CallKind::reduce_batch, code_of(step(i, odd ? 3 : 4)));
     }
     end_run(control);
   });
@@ -41,9 +41,9 @@ TEST(TcpBatches, DifferentBatchesAreNamedWithinMomentsAndRankZeroReports) {
 
 TEST(TcpBatches, ADifferenceThatIsNoLongerKnownIsStillAnError) {
   Meeting meeting{2, 60s};
-  meeting.run([](TcpControlPlane& control) {
+  meeting.run([](comm::TcpControlPlane& control) {
     for (int i = 0; i < 5000; ++i) {
-      (void)control.note_batch(CallKind::gather_batch, code_of(step(i, control.rank() + 1)));
+      (void)control.note_batch(comm::CallKind::gather_batch, code_of(step(i, control.rank() + 1)));
     }
     end_run(control);
   });
@@ -53,34 +53,36 @@ TEST(TcpBatches, ADifferenceThatIsNoLongerKnownIsStillAnError) {
 
 TEST(TcpBatches, ABatchThatDoesNotEndIsExplained) {
   Meeting meeting{3};
-  meeting.run([](TcpControlPlane& control) {
+  meeting.run([](comm::TcpControlPlane& control) {
     if (control.rank() != 1) {
-      EXPECT_EQ(control.note_batch(CallKind::gather_batch, code_of(step(0, 1))), 0U);
+      EXPECT_EQ(control.note_batch(comm::CallKind::gather_batch, code_of(step(0, 1))), 0U);
     }
-    (void)control.exchange(CallKind::setup, {});
-    EXPECT_THAT(control.late_text(CallKind::gather_batch, 0, "the call", 70ms),
+    (void)control.exchange(comm::CallKind::setup, {});
+    EXPECT_THAT(control.late_text(comm::CallKind::gather_batch, 0, "the call", 70ms),
                 AllOf(HasSubstr("the call: rank "), HasSubstr("waited 70 ms for rank 1, which did "
                                                               "not call it")));
-    (void)control.exchange(CallKind::setup, {});
+    (void)control.exchange(comm::CallKind::setup, {});
     if (control.rank() == 1) {
-      (void)control.note_batch(CallKind::gather_batch, code_of(step(0, 1)));
+      (void)control.note_batch(comm::CallKind::gather_batch, code_of(step(0, 1)));
     }
-    (void)control.exchange(CallKind::setup, {});
+    (void)control.exchange(comm::CallKind::setup, {});
     if (control.rank() == 0) {
       EXPECT_THAT(
-          control.late_text(CallKind::gather_batch, 0, "the call", 70ms),
+          control.late_text(comm::CallKind::gather_batch, 0, "the call", 70ms),
           HasSubstr("the call: rank 0 waited 70 ms for ranks 1, 2, which called it and then "
                     "moved no data"));
     }
-    (void)control.exchange(CallKind::setup, {});  // until then no rank ends its run
-    EXPECT_FALSE(control.ended_without(CallKind::gather_batch, 0));
+    (void)control.exchange(comm::CallKind::setup, {});  // until then no rank ends its run
+    EXPECT_FALSE(control.ended_without(comm::CallKind::gather_batch, 0));
     if (control.rank() == 2) {
       EXPECT_THROW(end_run(control), CommError);
       return;
     }
-    while (!control.ended_without(CallKind::gather_batch, 1)) { std::this_thread::sleep_for(1ms); }
-    EXPECT_EQ(control.ended_without(CallKind::gather_batch, 1), 2);
-    (void)control.exchange(CallKind::reduce_text, {});  // not reached either
+    while (!control.ended_without(comm::CallKind::gather_batch, 1)) {
+      std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_EQ(control.ended_without(comm::CallKind::gather_batch, 1), 2);
+    (void)control.exchange(comm::CallKind::reduce_text, {});  // not reached either
   });
 }
 

@@ -27,12 +27,12 @@ TEST(TcpControlPlane, RanksExchangeTextsOfAnySizeInRankOrder) {
   for (const int size : {1, 2, 3, 5, 8}) {
     SCOPED_TRACE(size);
     Meeting meeting{size};
-    meeting.run([size](TcpControlPlane& control) {
+    meeting.run([size](comm::TcpControlPlane& control) {
       for (std::size_t bytes : {0U, 1U, 1000U, 700'000U}) {
         const auto text = [&](int rank) {
           return std::string(bytes + static_cast<std::size_t>(rank), static_cast<char>('a' + rank));
         };
-        const auto all = control.exchange(CallKind::gather_text, text(control.rank()));
+        const auto all = control.exchange(comm::CallKind::gather_text, text(control.rank()));
         ASSERT_EQ(std::ssize(all), size);
         for (int rank = 0; rank < size; ++rank) {
           EXPECT_TRUE(all[static_cast<std::size_t>(rank)] == text(rank));
@@ -46,15 +46,15 @@ TEST(TcpControlPlane, RanksExchangeTextsOfAnySizeInRankOrder) {
 
 TEST(TcpControlPlane, CallsOfDifferentKindsDoNotMatch) {
   Meeting meeting{2};
-  meeting.run([](TcpControlPlane& control) {
-    const auto talk = [&](CallKind call, char kind) {
+  meeting.run([](comm::TcpControlPlane& control) {
+    const auto talk = [&](comm::CallKind call, char kind) {
       for (int i = 0; i < 200; ++i) {
         const std::string text = fmt::format("{}{}", kind, i);
         EXPECT_THAT(control.exchange(call, text), ElementsAre(text, text));
       }
     };
-    std::thread reduce{[&] { talk(CallKind::reduce_text, 'r'); }};
-    talk(CallKind::gather_text, 'g');
+    std::thread reduce{[&] { talk(comm::CallKind::reduce_text, 'r'); }};
+    talk(comm::CallKind::gather_text, 'g');
     reduce.join();
     end_run(control);
   });
@@ -64,8 +64,9 @@ TEST(TcpControlPlane, CallsOfDifferentKindsDoNotMatch) {
 TEST(TcpControlPlane, RunsOfTheSameProcessesFollowEachOther) {
   Meeting meeting{3};
   for (int run = 0; run < 20; ++run) {
-    meeting.run([run](TcpControlPlane& control) {
-      EXPECT_EQ(control.exchange(CallKind::setup, std::to_string(run))[2], std::to_string(run));
+    meeting.run([run](comm::TcpControlPlane& control) {
+      EXPECT_EQ(control.exchange(comm::CallKind::setup, std::to_string(run))[2],
+                std::to_string(run));
       end_run(control);
     });
     for (int rank = 0; rank < 3; ++rank) { ASSERT_EQ(meeting.error(rank), "") << run; }
@@ -73,21 +74,21 @@ TEST(TcpControlPlane, RunsOfTheSameProcessesFollowEachOther) {
 }
 
 TEST(TcpControlPlane, ReadsMessagesThatArriveWithTheWelcome) {
-  const JobPlace place = place_of(1, 2, free_port());
-  const Socket listener = listen_at(place.meet);
-  Socket coordinator;
+  const comm::JobPlace place = place_of(1, 2, free_port());
+  const comm::Socket listener = comm::listen_at(place.meet);
+  comm::Socket coordinator;
   std::thread welcomes{[&] {
-    while (!(coordinator = accept_from(listener))) { std::this_thread::sleep_for(1ms); }
+    while (!(coordinator = comm::accept_from(listener))) { std::this_thread::sleep_for(1ms); }
     std::string said;
-    Frame frame;
-    frame.type = FrameType::welcome;
-    append(said, frame);
-    frame.type = FrameType::failure;
+    comm::Frame frame;
+    frame.type = comm::FrameType::welcome;
+    comm::append(said, frame);
+    frame.type = comm::FrameType::failure;
     frame.payload = "rank 0: out of coffee";
-    append(said, frame);
+    comm::append(said, frame);
     (void)coordinator.send_some(said.data(), said.size());
   }};
-  const TcpControlPlane control{place, 5s, 5s};
+  const comm::TcpControlPlane control{place, 5s, 5s};
   welcomes.join();
   const auto end = Clock::now() + 5s;
   while (!control.failed() && Clock::now() < end) { std::this_thread::sleep_for(1ms); }
@@ -96,7 +97,7 @@ TEST(TcpControlPlane, ReadsMessagesThatArriveWithTheWelcome) {
 
 TEST(TcpControlPlane, AFailureReachesAllRanksWithItsReason) {
   Meeting meeting{3};
-  meeting.run([](TcpControlPlane& control) {
+  meeting.run([](comm::TcpControlPlane& control) {
     if (control.rank() == 1) {
       control.abort("rank 1: out of coffee", 1);
       throw ConfigError{"out of coffee"};
@@ -113,8 +114,8 @@ TEST(TcpControlPlane, AFailureReachesAllRanksWithItsReason) {
 TEST(TcpControlPlane, OneOfSimultaneousFailuresIsReported) {
   Meeting meeting{4};
   std::array<std::atomic<bool>, 4> others_report{};
-  meeting.run([&](TcpControlPlane& control) {
-    (void)control.exchange(CallKind::setup, {});
+  meeting.run([&](comm::TcpControlPlane& control) {
+    (void)control.exchange(comm::CallKind::setup, {});
     if (control.rank() > 0) {
       const std::string reason = "rank " + std::to_string(control.rank()) + ": all see it";
       control.abort(reason, 2);
@@ -131,13 +132,13 @@ TEST(TcpControlPlane, OneOfSimultaneousFailuresIsReported) {
 
 TEST(TcpControlPlane, AMissingCallEndsByTheDeadlineAndNamesWhoIsMissing) {
   Meeting meeting{4, 300ms, 20s};
-  meeting.run([](TcpControlPlane& control) {
-    (void)control.exchange(CallKind::setup, {});
+  meeting.run([](comm::TcpControlPlane& control) {
+    (void)control.exchange(comm::CallKind::setup, {});
     if (control.rank() == 1 || control.rank() == 3) {
       std::this_thread::sleep_for(1200ms);
       return;
     }
-    (void)control.exchange(CallKind::reduce_text, {});
+    (void)control.exchange(comm::CallKind::reduce_text, {});
   });
   EXPECT_THAT(meeting.error(0) + meeting.error(2),
               AllOf(HasSubstr("exchange (channel reduce, sequence 0): rank "),
@@ -147,9 +148,9 @@ TEST(TcpControlPlane, AMissingCallEndsByTheDeadlineAndNamesWhoIsMissing) {
 TEST(TcpControlPlane, ARankThatEndsItsRunWithoutACallIsNamedAtOnce) {
   Meeting meeting{3, 60s};
   const auto begin = Clock::now();
-  meeting.run([](TcpControlPlane& control) {
+  meeting.run([](comm::TcpControlPlane& control) {
     if (control.rank() == 2) { return end_run(control); }
-    (void)control.exchange(CallKind::gather_text, {});
+    (void)control.exchange(comm::CallKind::gather_text, {});
   });
   EXPECT_LT(Clock::now() - begin, 5s);
   EXPECT_THAT(meeting.error(0), HasSubstr("waits for rank 2, whose program has ended"));

@@ -34,7 +34,7 @@ TEST(TcpRendezvous, WaitsForALateProcess) {
 TEST(TcpRendezvous, ARankThatDoesNotComeByTheDeadlineIsNamedEverywhere) {
   Meeting meeting{4, 400ms};
   for (const int rank : {0, 2}) {
-    meeting.start(rank, [](TcpControlPlane&) { FAIL() << "all are said to be here"; });
+    meeting.start(rank, [](comm::TcpControlPlane&) { FAIL() << "all are said to be here"; });
   }
   const auto begin = Clock::now();
   meeting.join();
@@ -46,11 +46,11 @@ TEST(TcpRendezvous, ARankThatDoesNotComeByTheDeadlineIsNamedEverywhere) {
 
 TEST(TcpRendezvous, ReportsAWrongAddress) {
   Meeting meeting{3, 300ms};
-  JobPlace nobody = place_of(1, 3, meeting.port());
-  JobPlace nowhere = place_of(2, 3, meeting.port());
+  comm::JobPlace nobody = place_of(1, 3, meeting.port());
+  comm::JobPlace nowhere = place_of(2, 3, meeting.port());
   nowhere.meet.host = "no.such.host.invalid";
-  meeting.start(nobody, [](TcpControlPlane&) {});
-  meeting.start(nowhere, [](TcpControlPlane&) {});
+  meeting.start(nobody, [](comm::TcpControlPlane&) {});
+  meeting.start(nowhere, [](comm::TcpControlPlane&) {});
   meeting.join();
   EXPECT_THAT(meeting.error(1), AllOf(HasSubstr("rank 1 did not find rank 0 at 127.0.0.1:"),
                                       HasSubstr("Connection refused"), HasSubstr("MASTER_ADDR")));
@@ -59,12 +59,12 @@ TEST(TcpRendezvous, ReportsAWrongAddress) {
 
 // Rank 0 may have several networks, and listens before it knows the port.
 TEST(TcpRendezvous, TriesEachAddressOfAListenerThatWasMadeBefore) {
-  Socket listener = listen_at({"127.0.0.1", 0});
+  comm::Socket listener = comm::listen_at({"127.0.0.1", 0});
   Meeting meeting{2};
-  JobPlace place = place_of(1, 2, meeting.port());
-  place.others = {{"127.0.0.1", free_port()}, {"127.0.0.1", port_of(listener)}};
+  comm::JobPlace place = place_of(1, 2, meeting.port());
+  place.others = {{"127.0.0.1", free_port()}, {"127.0.0.1", comm::port_of(listener)}};
   meeting.start(place, end_run);
-  TcpControlPlane first{place_of(0, 2, meeting.port()), 20s, 20s, std::move(listener)};
+  comm::TcpControlPlane first{place_of(0, 2, meeting.port()), 20s, 20s, std::move(listener)};
   end_run(first);
   meeting.join();
   EXPECT_EQ(meeting.error(1), "");
@@ -72,9 +72,9 @@ TEST(TcpRendezvous, TriesEachAddressOfAListenerThatWasMadeBefore) {
 
 // It accepts connections, as the system does for it, and never answers.
 TEST(TcpRendezvous, AnAddressThatDoesNotAnswerKeepsNoRankFromTheOthers) {
-  const Socket mute = listen_at({"127.0.0.1", 0});
+  const comm::Socket mute = comm::listen_at({"127.0.0.1", 0});
   Meeting meeting{2, 12s};
-  JobPlace place = place_of(1, 2, port_of(mute));
+  comm::JobPlace place = place_of(1, 2, comm::port_of(mute));
   place.others = {{"127.0.0.1", meeting.port()}};
   meeting.start(place, end_run);
   meeting.start(0, end_run);
@@ -85,7 +85,7 @@ TEST(TcpRendezvous, AnAddressThatDoesNotAnswerKeepsNoRankFromTheOthers) {
 // Rank 0 answers at once, however late the last rank comes.
 TEST(TcpRendezvous, ARankWithSeveralAddressesWaitsForALateOne) {
   Meeting meeting{3};
-  JobPlace place = place_of(1, 3, meeting.port());
+  comm::JobPlace place = place_of(1, 3, meeting.port());
   place.others = {{"127.0.0.1", free_port()}};
   meeting.start(0, end_run);
   meeting.start(place, end_run);
@@ -100,12 +100,12 @@ TEST(TcpRendezvous, ErrorsNameTheAddressWhereRankZeroAnswered) {
   std::string answered;
   {
     SpokenForCoordinator coordinator;
-    answered = HostPort{"127.0.0.1", coordinator.port()}.text();
-    JobPlace place = place_of(1, 2, free_port());
+    answered = comm::HostPort{"127.0.0.1", coordinator.port()}.text();
+    comm::JobPlace place = place_of(1, 2, free_port());
     place.others = {{"127.0.0.1", coordinator.port()}};
     meeting.start(place, end_run);
     coordinator.join();
-    (void)coordinator.heard(FrameType::text);
+    (void)coordinator.heard(comm::FrameType::text);
   }
   meeting.join();
   EXPECT_THAT(meeting.error(1), HasSubstr("rank 0 (at " + answered + ") has left"));
@@ -113,17 +113,17 @@ TEST(TcpRendezvous, ErrorsNameTheAddressWhereRankZeroAnswered) {
 
 TEST(TcpRendezvous, ErrorsSayWhatToDoInThisKindOfJob) {
   Meeting meeting{3, 300ms};
-  JobPlace place = place_of(1, 3, meeting.port());
+  comm::JobPlace place = place_of(1, 3, meeting.port());
   place.job.remedy = "ask the administrator";
   place.others = {{"127.0.0.1", 1}};
-  meeting.start(place, [](TcpControlPlane&) {});
+  meeting.start(place, [](comm::TcpControlPlane&) {});
   meeting.join();
   EXPECT_THAT(meeting.error(1), AllOf(HasSubstr("within 300 ms (127.0.0.1: Connection refused; "
                                                 "127.0.0.1: Connection refused); check"),
                                       HasSubstr(", 127.0.0.1:1 within"),
                                       HasSubstr("listens there: ask the administrator")));
   place.rank = 0;
-  meeting.start(place, [](TcpControlPlane&) {});
+  meeting.start(place, [](comm::TcpControlPlane&) {});
   meeting.join();
   EXPECT_THAT(meeting.error(0), AllOf(HasSubstr("ranks 1, 2 of 3 did not reach"),
                                       HasSubstr("ask the administrator")));
@@ -131,19 +131,19 @@ TEST(TcpRendezvous, ErrorsSayWhatToDoInThisKindOfJob) {
 
 TEST(TcpRendezvous, ARefusalSaysWhereTheSecretOfThisKindOfJobComesFrom) {
   Meeting meeting{2, 1s};
-  meeting.start(0, [](TcpControlPlane&) {});
-  JobPlace place = place_of(1, 2, meeting.port());
+  meeting.start(0, [](comm::TcpControlPlane&) {});
+  comm::JobPlace place = place_of(1, 2, meeting.port());
   place.job.secret = "another";
   place.job.secret_from = "a sealed envelope";
-  meeting.start(place, [](TcpControlPlane&) {});
+  meeting.start(place, [](comm::TcpControlPlane&) {});
   meeting.join();
   EXPECT_THAT(meeting.error(1), HasSubstr("or has another secret (a sealed envelope)"));
 }
 
 TEST(TcpRendezvous, ReportsATakenPort) {
   Meeting meeting{2};
-  const Socket other = listen_at({"127.0.0.1", meeting.port()});
-  meeting.start(0, [](TcpControlPlane&) {});
+  const comm::Socket other = comm::listen_at({"127.0.0.1", meeting.port()});
+  meeting.start(0, [](comm::TcpControlPlane&) {});
   meeting.join();
   EXPECT_THAT(meeting.error(0), AllOf(HasSubstr("cannot listen on port"),
                                       HasSubstr("another program uses it; set MASTER_PORT")));
@@ -151,15 +151,17 @@ TEST(TcpRendezvous, ReportsATakenPort) {
 
 TEST(TcpRendezvous, AnotherProgramsPortIsNotMistakenForRankZero) {
   Meeting meeting{2, 500ms};
-  const Socket other = listen_at({"127.0.0.1", meeting.port()});
+  const comm::Socket other = comm::listen_at({"127.0.0.1", meeting.port()});
   std::atomic<bool> stop = false;
   std::thread answers{[&] {
     while (!stop) {
-      if (Socket line = accept_from(other)) { (void)line.send_some("HTTP/1.1 400\r\n", 14); }
+      if (comm::Socket line = comm::accept_from(other)) {
+        (void)line.send_some("HTTP/1.1 400\r\n", 14);
+      }
       std::this_thread::sleep_for(1ms);
     }
   }};
-  meeting.start(1, [](TcpControlPlane&) {});
+  meeting.start(1, [](comm::TcpControlPlane&) {});
   meeting.join();
   stop = true;
   answers.join();
@@ -171,27 +173,28 @@ TEST(TcpRendezvous, AnotherProgramsPortIsNotMistakenForRankZero) {
 TEST(TcpRendezvous, SharedSettingsAreComparedBeforeTheStart) {
   struct Case {
     const char* text;
-    std::function<void(JobPlace&)> change;
+    std::function<void(comm::JobPlace&)> change;
   };
   const std::vector<Case> cases{
       {"was started as one of 4 processes, but rank 0 as one of 3",
-       [](JobPlace& place) { place.job.size = 4; }},
+       [](comm::JobPlace& place) { place.job.size = 4; }},
       {"runs another build (another) than rank 0 (a build)",
-       [](JobPlace& place) { place.job.build = "another"; }},
-      {"two processes say that they are rank 2: process ", [](JobPlace& place) { place.rank = 2; }},
+       [](comm::JobPlace& place) { place.job.build = "another"; }},
+      {"two processes say that they are rank 2: process ",
+       [](comm::JobPlace& place) { place.rank = 2; }},
   };
   for (const Case& tested : cases) {
     SCOPED_TRACE(tested.text);
     Meeting meeting{3, 5s};
-    JobPlace odd = place_of(1, 3, meeting.port());
+    comm::JobPlace odd = place_of(1, 3, meeting.port());
     tested.change(odd);
     const auto begin = Clock::now();
-    meeting.start(0, [](TcpControlPlane&) {});
-    meeting.start(2, [](TcpControlPlane&) {});
+    meeting.start(0, [](comm::TcpControlPlane&) {});
+    meeting.start(2, [](comm::TcpControlPlane&) {});
     std::this_thread::sleep_for(200ms);
     std::string said;
     try {
-      const TcpControlPlane control{odd, 5s, 5s};
+      const comm::TcpControlPlane control{odd, 5s, 5s};
     } catch (const ConfigError& error) { said = error.what(); }
     meeting.join();
     EXPECT_LT(Clock::now() - begin, 3s);

@@ -24,10 +24,10 @@ using Clock = std::chrono::steady_clock;
 TEST(TcpStrangers, ARankOfAnotherLaunchIsRejectedAndTheJobContinues) {
   Meeting meeting{2, 2s};
   meeting.start(0, end_run);
-  JobPlace other = place_of(1, 2, meeting.port());
+  comm::JobPlace other = place_of(1, 2, meeting.port());
   other.job.token = "an earlier launch";
   try {
-    const TcpControlPlane control{other, 500ms, 500ms};
+    const comm::TcpControlPlane control{other, 500ms, 500ms};
     ADD_FAILURE() << "a rank of another job was let in";
   } catch (const CommError& error) {
     EXPECT_THAT(error.what(), HasSubstr("rank 0 at this address belongs to another job"));
@@ -42,11 +42,11 @@ TEST(TcpStrangers, AClientWithoutTheSecretIsRejectedAndTheJobContinues) {
   Meeting meeting{2, 2s};
   meeting.start(0, end_run);
   for (const std::string secret : {"", "a secreT", "a secret and more"}) {
-    JobPlace other = place_of(1, 2, meeting.port());
+    comm::JobPlace other = place_of(1, 2, meeting.port());
     other.job.secret = secret;
     other.job.size = 7;  // would end the job
     try {
-      const TcpControlPlane control{other, 300ms, 300ms};
+      const comm::TcpControlPlane control{other, 300ms, 300ms};
       ADD_FAILURE() << "a stranger was let in";
     } catch (const CommError& error) {
       EXPECT_THAT(error.what(), HasSubstr("or has another secret (TESSERA_JOB_SECRET)"));
@@ -62,16 +62,16 @@ std::vector<std::string> strange_words() {
   std::string huge = "TSR2";
   huge += std::string(16, '\0') + "\xff\xff\xff\x7f" + std::string(100, 'x');
   std::string cut;
-  Frame hello;
-  hello.payload = PayloadWriter{}.number(2).take();
-  append(cut, hello);
+  comm::Frame hello;
+  hello.payload = comm::PayloadWriter{}.number(2).take();
+  comm::append(cut, hello);
   std::string negative;
-  hello.payload = PayloadWriter{}.number(2).number(-5).take();
-  append(negative, hello);
+  hello.payload = comm::PayloadWriter{}.number(2).number(-5).take();
+  comm::append(negative, hello);
   std::string early;
-  Frame text;
-  text.type = FrameType::text;
-  append(early, text);
+  comm::Frame text;
+  text.type = comm::FrameType::text;
+  comm::append(early, text);
   return {"",   "GET / HTTP/1.1\r\n\r\n", std::string(100'000, '\0'), huge, cut, negative, early,
           "TSR"};
 }
@@ -153,11 +153,12 @@ TEST(TcpStrangers, AFloodOfStrangersKeepsNoRankOut) {
 
 // Rank 0 never identifies itself, so the coordinator soon gives up, and is idle.
 TEST(TcpStrangers, AStrangerWhoSaysNothingIsRejectedByAnIdleCoordinatorToo) {
-  const JobPlace place = place_of(0, 2, free_port());
-  auto [mine, theirs] = socket_pair();
-  const RankNames names;
-  const Coordinator coordinator{place.job, names, listen_at(place.meet), std::move(theirs), 500ms};
-  const Socket stranger{connect_as_stranger(place.meet.port)};
+  const comm::JobPlace place = place_of(0, 2, free_port());
+  auto [mine, theirs] = comm::socket_pair();
+  const comm::RankNames names;
+  const comm::Coordinator coordinator{place.job, names, comm::listen_at(place.meet),
+                                      std::move(theirs), 500ms};
+  const comm::Socket stranger{connect_as_stranger(place.meet.port)};
   pollfd watched{stranger.handle(), POLLIN, 0};
   EXPECT_EQ(::poll(&watched, 1, 10'000), 1) << "strangers have five seconds";
 }

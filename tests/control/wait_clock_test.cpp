@@ -10,16 +10,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-WaitClock::Time real_now{};
+comm::WaitClock::Time real_now{};
 
-WaitClock::Time read_real_now() {
+comm::WaitClock::Time read_real_now() {
   return real_now;
 }
 
 /// What a clock for waits of `longest` counts while real time passes in steps of `gap`.
-WaitClock::Duration counted(WaitClock::Duration longest, WaitClock::Duration gap, int steps) {
-  WaitClock clock{longest, &read_real_now};
-  const WaitClock::Time begin = clock.now();
+comm::WaitClock::Duration counted(comm::WaitClock::Duration longest, comm::WaitClock::Duration gap,
+                                  int steps) {
+  comm::WaitClock clock{longest, &read_real_now};
+  const comm::WaitClock::Time begin = clock.now();
   for (int i = 0; i < steps; ++i) {
     real_now += gap;
     (void)clock.now();
@@ -30,7 +31,7 @@ WaitClock::Duration counted(WaitClock::Duration longest, WaitClock::Duration gap
 TEST(WaitClock, CountsAllTimeInWhichItIsReadOften) {
   EXPECT_EQ(counted(300s, 500ms, 600), 300s);
   EXPECT_EQ(counted(100ms, 50ms, 4), 200ms);
-  WaitClock clock{20s, &read_real_now};
+  comm::WaitClock clock{20s, &read_real_now};
   EXPECT_EQ(counted(20s, clock.tick(), 1000), 1000 * clock.tick());
 }
 
@@ -38,16 +39,16 @@ TEST(WaitClock, StandsStillWhileTheWaiterDoesNotRun) {
   EXPECT_LE(counted(300s, 10h, 1), 1s);
   EXPECT_LE(counted(300s, 10h, 16), 16s);
   EXPECT_LE(counted(2s, 1min, 1), 250ms);
-  WaitClock clock{2s, &read_real_now};
+  comm::WaitClock clock{2s, &read_real_now};
   real_now += 1min;
-  const WaitClock::Time stopped = clock.now();
+  const comm::WaitClock::Time stopped = clock.now();
   real_now += 10ms;
   EXPECT_EQ(clock.now() - stopped, 10ms);
 }
 
 TEST(WaitClock, CountsAllOfACallThatBlocksButNotWhatWasBeforeIt) {
-  WaitClock clock{300s, &read_real_now};
-  const WaitClock::Time begin = clock.now();
+  comm::WaitClock clock{300s, &read_real_now};
+  const comm::WaitClock::Time begin = clock.now();
   real_now += 10h;  // suspended before the call
   EXPECT_EQ(clock.count_all([] { return (real_now += 30s, 7); }), 7);
   EXPECT_EQ(clock.now() - begin, 31s);
@@ -64,15 +65,15 @@ TEST(WaitClock, WaitsUntilItIsDoneOrTheTimeHasPassed) {
   std::condition_variable changed;
   std::unique_lock lock{mutex};
   bool done = false;
-  const auto begin = WaitClock::Real::now();
-  EXPECT_FALSE(WaitClock{300ms}.wait_for(changed, lock, 300ms, [&] { return done; }));
-  EXPECT_GE(WaitClock::Real::now() - begin, 300ms);
+  const auto begin = comm::WaitClock::Real::now();
+  EXPECT_FALSE(comm::WaitClock{300ms}.wait_for(changed, lock, 300ms, [&] { return done; }));
+  EXPECT_GE(comm::WaitClock::Real::now() - begin, 300ms);
   std::thread other{[&] {
     const std::scoped_lock own{mutex};
     done = true;
     changed.notify_all();
   }};
-  EXPECT_TRUE(WaitClock{1min}.wait_for(changed, lock, 1min, [&] { return done; }));
+  EXPECT_TRUE(comm::WaitClock{1min}.wait_for(changed, lock, 1min, [&] { return done; }));
   lock.unlock();
   other.join();
 }

@@ -9,7 +9,7 @@
 namespace tessera::test::wait_graph_test {
 namespace {
 
-using Call = WaitGraph::Call;
+using Call = comm::WaitGraph::Call;
 
 struct Case {
   const char* what;
@@ -44,7 +44,7 @@ TEST(WaitGraph, FollowsWaitingRanksToThoseThatDoNotWait) {
   };
   for (const Case& tested : cases) {
     SCOPED_TRACE(tested.what);
-    const std::optional<Blame> blame = find_blame({tested.calls}, 0);
+    const std::optional<comm::Blame> blame = comm::find_blame({tested.calls}, 0);
     ASSERT_TRUE(blame);
     EXPECT_EQ(blame->call, tested.call);
     EXPECT_EQ(blame->ranks, tested.ranks);
@@ -53,9 +53,9 @@ TEST(WaitGraph, FollowsWaitingRanksToThoseThatDoNotWait) {
 
 TEST(WaitGraph, BlamesNoRankIfRanksWaitForEachOther) {
   EXPECT_FALSE(
-      find_blame({{{.missing = {1}, .waiting = {0}}, {.missing = {0}, .waiting = {1}}}}, 0));
+      comm::find_blame({{{.missing = {1}, .waiting = {0}}, {.missing = {0}, .waiting = {1}}}}, 0));
   EXPECT_FALSE(
-      find_blame({{{.missing = {1}, .waiting = {0}}, {.missing = {}, .waiting = {1}}}}, 0));
+      comm::find_blame({{{.missing = {1}, .waiting = {0}}, {.missing = {}, .waiting = {1}}}}, 0));
 }
 
 }  // namespace

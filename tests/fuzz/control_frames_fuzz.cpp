@@ -10,28 +10,28 @@ namespace tessera::fuzz {
 namespace {
 
 struct Arrived {
-  std::vector<Frame> frames;
+  std::vector<comm::Frame> frames;
   bool accepted = true;
 };
 
 // Feeds arbitrary bytes to a coordinator's reader.
 Arrived arrive(std::string_view bytes, std::size_t piece, std::size_t most_bytes) {
   Arrived all;
-  FrameReader reader{most_bytes};
+  comm::FrameReader reader{most_bytes};
   while (all.accepted && !bytes.empty()) {
     const std::string_view next = bytes.substr(0, piece);
     bytes.remove_prefix(next.size());
     all.accepted = reader.add(next);
-    Frame frame;
+    comm::Frame frame;
     while (all.accepted && reader.next(frame)) { all.frames.push_back(frame); }
     all.accepted = all.accepted && reader.add({});
   }
   return all;
 }
 
-std::string bytes_of(const std::vector<Frame>& frames) {
+std::string bytes_of(const std::vector<comm::Frame>& frames) {
   std::string bytes;
-  for (const Frame& frame : frames) { append(bytes, frame); }
+  for (const comm::Frame& frame : frames) { comm::append(bytes, frame); }
   return bytes;
 }
 
@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::holds(bytes.starts_with(frames), "frames are what has arrived");
   fuzz::holds(frames == fuzz::bytes_of(pieces.frames), "frames do not depend on the pieces");
   fuzz::holds(whole.accepted == pieces.accepted, "what is refused does not depend on the pieces");
-  for (const Frame& frame : whole.frames) {
+  for (const comm::Frame& frame : whole.frames) {
     fuzz::holds(frame.payload.size() <= most_bytes, "no frame holds more than it may");
   }
   return 0;

@@ -10,13 +10,13 @@ namespace {
 // A payload that is read, written and read again is unchanged.
 template <class Decode>
 void check(std::string_view payload, const Decode& decode) {
-  const std::string again = encode(decode(payload));
-  holds(encode(decode(again)) == again, "a message that was written reads as it was");
+  const std::string again = comm::encode(decode(payload));
+  holds(comm::encode(decode(again)) == again, "a message that was written reads as it was");
 }
 
 void check_texts(std::string_view payload) {
   constexpr std::size_t kRanks = 3;
-  const std::vector<std::string> texts = decode_texts(payload, kRanks);
+  const std::vector<std::string> texts = comm::decode_texts(payload, kRanks);
   holds(texts.size() == kRanks, "every rank has a text");
 }
 
@@ -31,17 +31,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::refuses<CommError>([&] {
     switch (which) {
       case 0:
-        return fuzz::check(bytes, decode_hello);
+        return fuzz::check(bytes, tessera::comm::decode_hello);
       case 1:
-        return fuzz::check(bytes, decode_group);
+        return fuzz::check(bytes, tessera::comm::decode_group);
       case 2:
         return fuzz::check_texts(bytes);
       case 3:
-        return fuzz::check(bytes, decode_answer);
+        return fuzz::check(bytes, tessera::comm::decode_answer);
       case 4:
-        return fuzz::check(bytes, decode_counts);
+        return fuzz::check(bytes, tessera::comm::decode_counts);
       default:
-        return fuzz::check(bytes, decode_wait);
+        return fuzz::check(bytes, tessera::comm::decode_wait);
     }
   });
   return 0;

@@ -26,7 +26,7 @@ std::vector<std::string> texts_of(Input& input) {
 void check_split(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) {
     if (text == texts.front()) { continue; }
-    is_message(first_difference(texts, same));
+    is_message(comm::first_difference(texts, same));
     return;
   }
 }
@@ -53,15 +53,15 @@ void check_ledger(const std::string& text) {
 void check_batches(const std::vector<std::string>& texts) {
   std::vector<Batch> batches;
   std::vector<const Batch*> all;
-  for (const std::string& text : texts) { batches.push_back(decode(text)); }
+  for (const std::string& text : texts) { batches.push_back(comm::decode(text)); }
   for (std::size_t i = 0; i < texts.size(); ++i) {
     std::string code;
-    encode(batches[i], code);
+    comm::encode(batches[i], code);
     holds(code == texts[i], "a batch has one code");
-    is_message(describe(batches[i]));
+    is_message(comm::describe(batches[i]));
     all.push_back(&batches[i]);
   }
-  (void)first_difference(all, same);
+  (void)comm::first_difference(all, same);
 }
 
 }  // namespace
@@ -75,12 +75,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::refuses<CommError, ContractError>([&] {
     switch (which) {
       case 0:
-        fuzz::holds(unseal(texts, fuzz::same).size() == texts.size(), "every rank has a text");
+        fuzz::holds(comm::unseal(texts, fuzz::same).size() == texts.size(),
+                    "every rank has a text");
         return;
       case 1:
         return fuzz::check_split(texts);
       case 2:
-        return (void)agree_on_highest(
+        return (void)comm::agree_on_highest(
             3, "x", [&](const std::string&) { return texts; }, fuzz::same);
       case 3:
         return fuzz::check_cores(texts.front());

@@ -15,7 +15,7 @@ namespace tessera::test {
   std::string_view separator = " ";
   for (const CommOp& op : batch.ops()) {
     text += separator;
-    text += describe(op, ranks);
+    text += comm::describe(op, ranks);
     separator = "; ";
   }
   return text;

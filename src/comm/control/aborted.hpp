@@ -2,7 +2,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// The CommError of a rank that hears of another rank's failure: an echo, never the cause.
 class Aborted : public CommError {
@@ -10,4 +10,4 @@ class Aborted : public CommError {
   using CommError::CommError;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

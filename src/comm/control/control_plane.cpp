@@ -10,7 +10,7 @@
 #include "comm/control/wait_clock.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 ControlPlane::ControlPlane(int rank, int size, std::chrono::milliseconds deadline,
                            std::shared_ptr<FailureState> failure)
@@ -67,4 +67,4 @@ void ControlPlane::give_way() noexcept {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -11,7 +11,7 @@
 #include "comm/control/job_end.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// One rank's part in the control plane of its job: how the ranks fail together. A communicator
 /// moves data; it asks its rank's control plane whether the job is alive, and reports failures to
@@ -105,4 +105,4 @@ void do_or_abort(ControlPlane& control, Work&& work) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -7,7 +7,7 @@
 #include "comm/control/tcp/frame.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 /// A rank's text with its call.
@@ -69,4 +69,4 @@ std::vector<std::string> unseal(std::span<const std::string> sealed, const NameO
   return texts;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

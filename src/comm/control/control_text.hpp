@@ -8,7 +8,7 @@
 
 #include "comm/control/rank_names.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Calls in which ranks exchange texts. A text is only valid in its own call.
 enum class TextCall : std::uint8_t {
@@ -26,4 +26,4 @@ enum class TextCall : std::uint8_t {
 [[nodiscard]] std::vector<std::string> unseal(std::span<const std::string> sealed,
                                               const NameOfRank& name_of);
 
-}  // namespace tessera
+}  // namespace tessera::comm

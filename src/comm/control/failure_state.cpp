@@ -6,7 +6,7 @@
 #include "comm/control/aborted.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 // Longer reasons help nobody, and every rank keeps one.
@@ -74,4 +74,4 @@ int FailureState::status_from_others(int own) const noexcept {
   return failure_ && failure_->reporter != own ? failure_->status : 0;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -9,7 +9,7 @@
 
 #include "comm/control/rank_names.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// How a rank came to fail the job: it found a problem, or its program asked for it.
 enum class FailureKind : std::uint8_t { found, requested };
@@ -63,4 +63,4 @@ class FailureState {
   std::atomic<bool> failed_ = false;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 constexpr std::string_view kSameCalls =
@@ -66,4 +66,4 @@ std::string disagreement_text(std::string_view channel, std::uint64_t sequence,
                      difference);
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

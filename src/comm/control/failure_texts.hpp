@@ -8,7 +8,7 @@
 
 #include "comm/control/rank_names.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 // The texts of failures, the same for every backend.
 
@@ -64,4 +64,4 @@ struct HeldUp {
 /// Longer deadlines are cut to this one, so that `now + deadline` stays within the clock's range.
 inline constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::hours{24 * 365};
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -4,7 +4,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 template <class... Kinds>
@@ -28,4 +28,4 @@ int exit_status_of(const std::exception_ptr& error) {
   return 1;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <exception>
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Grace period in which the failing rank reports first. Many launchers end the other ranks as soon
 /// as it has ended.
@@ -16,4 +16,4 @@ inline constexpr int kCommStatus = 4;
 /// otherwise 1.
 [[nodiscard]] int exit_status_of(const std::exception_ptr& error);
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -11,7 +11,7 @@
 #include "comm/control/control_plane.hpp"
 #include "comm/control/job_end.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 /// Throws `error` again as T if it is one.
@@ -107,4 +107,4 @@ std::string text_of(const std::exception_ptr& error) {
   } catch (...) { return "an exception that is not a std::exception"; }
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

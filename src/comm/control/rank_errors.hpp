@@ -8,7 +8,7 @@
 
 #include "comm/control/rank_names.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Keeps how the ranks of a job failed and finds the failure to report.
 ///
@@ -58,4 +58,4 @@ void abort_with(ControlPlane& control, const std::exception_ptr& error) noexcept
 /// Returns the text of `error`. It never throws.
 [[nodiscard]] std::string text_of(const std::exception_ptr& error);
 
-}  // namespace tessera
+}  // namespace tessera::comm

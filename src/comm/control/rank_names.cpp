@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace tessera {
+namespace tessera::comm {
 
 void RankNames::arrange(std::function<std::string(int)> place_of) {
   const std::scoped_lock lock{mutex_};
@@ -28,4 +28,4 @@ std::string RankNames::numbered(int rank) const {
   return place_of_ ? fmt::format("{} ({})", rank, place_of_(rank)) : std::to_string(rank);
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

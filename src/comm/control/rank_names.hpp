@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Returns the name of a group's rank in errors: "rank 5 (pipe 1, shard 0)".
 using NameOfRank = std::function<std::string(int rank)>;
@@ -31,4 +31,4 @@ class RankNames {
   std::function<std::string(int)> place_of_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

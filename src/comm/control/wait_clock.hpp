@@ -5,7 +5,7 @@
 #include <condition_variable>
 #include <mutex>
 
-namespace tessera {
+namespace tessera::comm {
 
 /// A clock for deadlines between ranks. Each waiter has its own. The clock stops while the waiter
 /// is suspended: a job that is suspended as a whole (SIGSTOP, a batch system, a debugger) resumes
@@ -90,4 +90,4 @@ class Patience {
   WaitClock::Time end_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 bool waits_in(const WaitGraph::Call& call, int rank) {
@@ -39,4 +39,4 @@ std::optional<Blame> find_blame(const WaitGraph& graph, std::size_t from) {
   return {};
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

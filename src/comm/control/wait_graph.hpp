@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-namespace tessera {
+namespace tessera::comm {
 
 /// The ranks that wait for others at one moment. It shows which rank is to blame for a call that
 /// was not complete by its deadline. Ranks are numbered as in the job.
@@ -31,4 +31,4 @@ struct Blame {
 /// Returns nothing if there is no such rank, for example where ranks wait for each other.
 [[nodiscard]] std::optional<Blame> find_blame(const WaitGraph& graph, std::size_t from);
 
-}  // namespace tessera
+}  // namespace tessera::comm

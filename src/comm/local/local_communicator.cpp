@@ -5,7 +5,7 @@
 #include "device/cpu/host_task.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 /// One rank's part in one batch, which the stream runs. It owns what peers read, so it does not
@@ -102,4 +102,4 @@ void LocalCommunicator::do_withdraw() noexcept {
   ranks_->withdraw(*channel_, rank(), next_batch_);
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

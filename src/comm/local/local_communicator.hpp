@@ -8,7 +8,7 @@
 #include "comm/instruments.hpp"
 #include "tessera/comm/communicator.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Ranks are threads of one process and read each other's buffers. This is one channel: batches of
 /// different channels, and texts, are matched separately; a failure of one channel ends all,
@@ -39,4 +39,4 @@ class LocalCommunicator final : public Communicator, public CountsTraffic {
   std::uint64_t next_split_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

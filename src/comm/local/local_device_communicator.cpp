@@ -9,7 +9,7 @@
 #include "device/stream_state.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 class DeviceHands final : public Hands {
@@ -147,4 +147,4 @@ void LocalDeviceCommunicator::do_withdraw() noexcept {
   ranks_->withdraw(*channel_, rank(), next_batch_);
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

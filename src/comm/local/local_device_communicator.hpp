@@ -12,7 +12,7 @@
 #include "kernels/table.hpp"
 #include "tessera/comm/communicator.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Ranks are threads of one process whose devices read each other's memory: one shared GPU, or
 /// several. Collectives are copies and kernels on the given stream, and wait for each other only by
@@ -56,4 +56,4 @@ class LocalDeviceCommunicator final : public Communicator, public CountsTraffic 
   std::uint64_t next_split_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

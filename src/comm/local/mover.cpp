@@ -7,7 +7,7 @@
 #include "comm/stream_copy.hpp"
 #include "kernels/combine/combine.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 /// The same entry of every rank's batch.
@@ -144,4 +144,4 @@ bool Mover::has_second(const Batch& batch) noexcept {
                      [](const CommOp& op) { return std::holds_alternative<AllReduce>(op); });
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

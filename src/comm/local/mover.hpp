@@ -6,7 +6,7 @@
 #include "comm/control/local/local_ranks.hpp"
 #include "tessera/base/dtype.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Counts the bytes between the ranks of a channel, if they are counted.
 struct Tally {
@@ -59,4 +59,4 @@ class Mover {
   std::vector<const void*> sources_;  // allocated beforehand: nothing is allocated while data moves
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

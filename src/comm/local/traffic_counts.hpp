@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Bytes from each rank of a job to each other. Threads: any.
 class TrafficCounts {
@@ -33,4 +33,4 @@ class TrafficCounts {
   std::vector<std::atomic<std::size_t>> bytes_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

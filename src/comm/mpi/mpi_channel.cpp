@@ -1,6 +1,6 @@
 #include "comm/mpi/mpi_channel.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 MpiLine::MpiLine(MpiProcess& process_, MpiKind kind_, Device& device, MemoryTracker& memory)
     : process{process_},
@@ -20,4 +20,4 @@ MpiRoute MpiChannel::route(std::uint64_t sequence) const noexcept {
   return {line->comm, batch_tag(number, sequence, line->process.tags()), members, rank};
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -12,7 +12,7 @@
 #include "comm/mpi/mpi_tags.hpp"
 #include "comm/mpi/mpi_workspace.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// One of MPI's communicators of all ranks, and what a rank's channels over it share: the channel
 /// of all ranks and those split from it. Tags separate their messages; no MPI communicator is made
@@ -45,4 +45,4 @@ struct MpiChannel {
   [[nodiscard]] MpiRoute route(std::uint64_t sequence) const noexcept;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

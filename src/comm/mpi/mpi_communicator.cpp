@@ -21,7 +21,7 @@
 #include "device/cpu/host_task.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 /// One rank's part in one batch, which the stream runs.
@@ -194,4 +194,4 @@ void MpiCommunicator::do_withdraw() noexcept {
   channel_->withdrawn = next_batch_;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -13,7 +13,7 @@
 #include "tessera/device/device.hpp"
 #include "tessera/memory/tracker.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 struct MpiChannel;
 struct MpiLine;
@@ -49,4 +49,4 @@ class MpiCommunicator final : public Communicator {
   std::uint64_t next_split_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -20,7 +20,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 // All ranks receive as many bytes as rank 0 may send.
@@ -199,4 +199,4 @@ MpiMeeting meet_over_mpi(MpiProcess& process, const ChooseMeeting& choose,
   return meeting;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

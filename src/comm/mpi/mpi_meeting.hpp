@@ -7,7 +7,7 @@
 #include "comm/control/tcp/socket.hpp"
 #include "comm/mpi/mpi_process.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Where the ranks meet, and rank 0's listener there.
 struct MpiMeeting {
@@ -27,4 +27,4 @@ using ChooseMeeting = std::function<HostPort()>;
 [[nodiscard]] MpiMeeting meet_over_mpi(MpiProcess& process, const ChooseMeeting& choose,
                                        std::chrono::milliseconds patience);
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -9,7 +9,7 @@
 #include "kernels/combine/combine.hpp"
 #include "tessera/base/math.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 // Long enough to hide a message's latency, far below the 2^31 bytes that MPI can count.
@@ -202,4 +202,4 @@ std::byte* MpiMover::scratch(std::size_t step, std::size_t in) const noexcept {
   return static_cast<std::byte*>(work_.scratch.data()) + (half + in) * block_bytes_;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

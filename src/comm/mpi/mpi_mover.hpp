@@ -7,7 +7,7 @@
 #include "comm/mpi/mpi_workspace.hpp"
 #include "tessera/comm/batch.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// The route of a batch's messages: over `comm` with `tag`, between `members`; this rank is the
 /// `rank`-th of them.
@@ -64,4 +64,4 @@ class MpiMover {
   const std::size_t block_bytes_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-namespace tessera {
+namespace tessera::comm {
 
 /// The pauses between looks at what has arrived: yields at first, then sleeps of 20 us that grow to
 /// 320 us, since ranks may share cores.
@@ -31,4 +31,4 @@ class MpiPause {
   int looks_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

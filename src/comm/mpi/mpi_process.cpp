@@ -15,7 +15,7 @@
 #include "comm/control/wait_clock.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 constexpr int kCommFailure = 4;  // the exit status of a communication failure
@@ -175,4 +175,4 @@ std::string mpi_library_version() {
   return std::string{all.substr(0, all.find_first_of(",\n"))};
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

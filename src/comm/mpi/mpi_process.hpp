@@ -11,7 +11,7 @@
 #include <mutex>
 #include <string>
 
-namespace tessera {
+namespace tessera::comm {
 
 /// This process's part in an MPI job. MPI can be started and ended once in a process, and is the
 /// only thing here that belongs to the process and not to a rank's World.
@@ -98,4 +98,4 @@ void mpi_check(int code, const char* call);
 /// "Open MPI v4.1.4": the beginning of the library's version text.
 [[nodiscard]] std::string mpi_library_version();
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -8,7 +8,7 @@
 #include "comm/control/wait_clock.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 // The messages of a failed job end by themselves within this time, or not at all.
@@ -103,4 +103,4 @@ void MpiRequests::take_back() noexcept {
   left_ = 0;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

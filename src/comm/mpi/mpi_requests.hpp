@@ -5,7 +5,7 @@
 
 #include "comm/mpi/mpi_process.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Messages in transit: sends and receives that are waited for together.
 ///
@@ -49,4 +49,4 @@ class MpiRequests {
   int left_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::comm {
 
 /// The two MPI communicators of all ranks that carry batches.
 enum class MpiKind : int { gather = 0, reduce = 1 };
@@ -23,4 +23,4 @@ inline constexpr int kMpiKinds = 2;
   return channel * range + static_cast<int>(sequence % static_cast<std::uint64_t>(range));
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

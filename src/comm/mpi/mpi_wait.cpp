@@ -9,7 +9,7 @@
 #include "comm/control/wait_clock.hpp"
 #include "comm/mpi/mpi_pause.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 // When a wait is told to the ranks that may wait for this one, and ranks are checked for the end of
@@ -110,4 +110,4 @@ void MpiWait::until_done(MpiRequests& requests) const {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -9,7 +9,7 @@
 #include "comm/mpi/mpi_process.hpp"
 #include "comm/mpi/mpi_requests.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// A rank's wait for messages of a batch that other ranks owe it.
 struct MpiWait {
@@ -28,4 +28,4 @@ struct MpiWait {
   void until_done(MpiRequests& requests) const;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -2,7 +2,7 @@
 
 #include "comm/staging.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 MpiWorkspace::MpiWorkspace(MpiProcess& process, Device& device, MemoryTracker& memory)
     : scratch{device, memory, Category::communicator, staging_bytes(CommKind::mpi, process.size()),
               "mpi staging"},
@@ -47,4 +47,4 @@ void MpiWorkspaces::give_back(std::unique_ptr<MpiWorkspace> workspace) noexcept 
   free_.push_back(std::move(workspace));
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -10,7 +10,7 @@
 #include "comm/mpi/mpi_requests.hpp"
 #include "tessera/memory/buffer.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// What one batch needs while it runs, allocated beforehand.
 struct MpiWorkspace {
@@ -72,4 +72,4 @@ class MpiWorkspaces {
   std::vector<std::unique_ptr<MpiWorkspace>> free_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -10,7 +10,7 @@
 #include "comm/control/job_end.hpp"
 #include "comm/control/wait_clock.hpp"
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 namespace {
 
 // Without the standard library's locks: a hanging thread may hold them.
@@ -60,4 +60,4 @@ void LastResort::wait(std::chrono::milliseconds patience) noexcept {
   std::_Exit(kCommStatus);
 }
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

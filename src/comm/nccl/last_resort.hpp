@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 
 /// How long ncclCommAbort may take once the job has failed: it takes milliseconds.
 inline constexpr std::chrono::milliseconds kAbortTime{6000};
@@ -45,4 +45,4 @@ class LastResort {
   std::thread thread_;  // none if no thread could be created
 };
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

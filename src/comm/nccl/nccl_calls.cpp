@@ -5,7 +5,7 @@
 #include "comm/nccl/nccl_comm.hpp"
 #include "device/cuda/cuda_check.hpp"
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 namespace {
 
 ncclDataType_t type_of(DType dtype) {
@@ -110,4 +110,4 @@ void make_calls(const Batch& batch, ncclComm_t comm, const BatchPart& part) {
   for (const CommOp& op : batch.ops()) { std::visit(calls, op); }
 }
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

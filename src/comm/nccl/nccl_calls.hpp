@@ -5,7 +5,7 @@
 
 #include "tessera/comm/batch.hpp"
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 
 /// A rank's part in the batches of a communicator of `ranks`.
 struct BatchPart {
@@ -21,4 +21,4 @@ void copy_own_parts(const Batch& batch, const BatchPart& part);
 /// addresses.
 void make_calls(const Batch& batch, ncclComm_t comm, const BatchPart& part);
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

@@ -4,7 +4,7 @@
 #include <thread>
 #include <utility>
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 namespace {
 
 using namespace std::chrono_literals;
@@ -153,4 +153,4 @@ void NcclChannel::withdraw() noexcept {
   if (!pending_.empty()) { withdrawn_ = pending_.back().sequence + 1; }
 }
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

@@ -18,7 +18,7 @@
 #include "comm/nccl/stream_marks.hpp"
 #include "device/cuda/cuda_stream.hpp"
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 
 /// A reference to a stream that stays valid when the stream ends, for a thread that does not know
 /// its lifetime.
@@ -120,4 +120,4 @@ class NcclChannel {
   std::vector<std::shared_ptr<StreamReach>> streams_;  // streams that have batches
 };
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

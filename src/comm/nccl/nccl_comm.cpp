@@ -27,7 +27,7 @@ extern "C" {
 #endif
 }
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 namespace {
 
 using namespace std::chrono_literals;
@@ -371,4 +371,4 @@ std::string NcclComm::fault() noexcept {
   } catch (const std::exception&) { return "NCCL has failed"; }
 }
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

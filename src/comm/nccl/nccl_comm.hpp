@@ -18,7 +18,7 @@
 #include "comm/control/tcp/tcp_control_plane.hpp"
 #include "device/cuda_library.hpp"
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 
 /// The least and most thread blocks of a collective; 0: NCCL's own choice.
 struct CtaLimits {
@@ -116,4 +116,4 @@ class NcclComm {
   std::unique_ptr<NcclComm> half_made_;
 };
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

@@ -14,7 +14,7 @@
 #include "device/cuda/cuda_capture.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 namespace {
 
 /// Unique among the job's groups: the ranks that agree on `number` have not seen it used.
@@ -166,4 +166,4 @@ void NcclCommunicator::do_withdraw() noexcept {
   channel_->withdraw();
 }
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

@@ -10,7 +10,7 @@
 #include "comm/nccl/nccl_link.hpp"
 #include "tessera/comm/communicator.hpp"
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 
 /// Ranks are processes, each with a CUDA device; NCCL moves the data, in its own order of additions
 /// and, for 16-bit types, with its own precision of sums.
@@ -58,4 +58,4 @@ class NcclCommunicator final : public Communicator {
       std::uncaught_exceptions();  // a higher count means that its owner is unwinding
 };
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 namespace {
 
 /// Waits for work in progress. The job's failure ends the wait, and then all communicators; so does
@@ -57,4 +57,4 @@ void NcclLink::leave(NcclSplit split, Owner owner) noexcept {
   if (arenas) { arenas->remove(channel->comm()); }
 }
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

@@ -12,7 +12,7 @@
 #include "tessera/device/device.hpp"
 #include "tessera/memory/tracker.hpp"
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 
 /// A communicator that was split off, and the memory that NCCL took for it: counted until it has
 /// ended.
@@ -53,4 +53,4 @@ struct NcclLink {
   int next_group = 1;  ///< the lowest group number that this rank has not seen used
 };
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

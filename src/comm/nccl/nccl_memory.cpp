@@ -19,7 +19,7 @@ extern "C" {
 [[gnu::weak]] ncclResult_t ncclMemFree(void* data);
 }
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 namespace {
 
 constexpr const char* kVariable = "TESSERA_NCCL_REGISTER";
@@ -273,4 +273,4 @@ void NcclMemory::end() noexcept {
   comms_.clear();
 }
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

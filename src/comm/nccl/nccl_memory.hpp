@@ -9,7 +9,7 @@
 #include "comm/nccl/nccl_comm.hpp"
 #include "device/cuda/communicated_memory.hpp"
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 
 /// A rank's arenas that NCCL moves data straight from and to: memory of ncclMemAlloc, registered
 /// with all of its communicators.
@@ -79,4 +79,4 @@ class NcclMemory final : public cuda::CommunicatedMemory {
 /// For the loaded library: "registers arenas", or why it does not.
 [[nodiscard]] std::string registration_text();
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

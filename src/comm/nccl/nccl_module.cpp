@@ -18,7 +18,7 @@
 #include "device/cuda/cuda_check.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 namespace {
 
 constexpr std::array<const char*, 2> kNames{"gather", "reduce"};
@@ -142,17 +142,18 @@ std::shared_ptr<NcclLink> make_link(const NcclJoin& join) {
 }
 
 }  // namespace
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl
 
 extern "C" {
 
 void tessera_nccl_look(tessera::CudaMachine& machine) {
-  using namespace tessera::nccl;
+  using namespace tessera::comm::nccl;
   machine.libraries.push_back(describe(loaded_library(), registration_text()));
 }
 
-void tessera_cuda_join_nccl(const tessera::NcclJoin& join, tessera::NcclChannels& channels) {
-  using namespace tessera::nccl;
+void tessera_cuda_join_nccl(const tessera::comm::NcclJoin& join,
+                            tessera::comm::NcclChannels& channels) {
+  using namespace tessera::comm::nccl;
   // Kernels of the two communicators start on every rank in program order: where a device has no
   // room for both, ranks that had started different ones would wait for each other.
   // NOLINTNEXTLINE(concurrency-mt-unsafe): NCCL reads it only here

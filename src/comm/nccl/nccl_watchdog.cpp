@@ -14,7 +14,7 @@
 #include "comm/nccl/last_resort.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 namespace {
 
 using namespace std::chrono_literals;
@@ -192,4 +192,4 @@ void NcclWatchdog::end_all(const std::exception_ptr& error) noexcept {
   for (std::thread& thread : threads) { thread.join(); }
 }
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

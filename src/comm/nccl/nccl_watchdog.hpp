@@ -11,7 +11,7 @@
 #include "comm/control/tcp/tcp_control_plane.hpp"
 #include "comm/nccl/nccl_channel.hpp"
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 
 /// Fails the job with NCCL's error, unless the control path reports more within a second: NCCL
 /// notices lost peers too, but does not know their names.
@@ -61,4 +61,4 @@ class NcclWatchdog {
   std::thread thread_;
 };
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

@@ -5,7 +5,7 @@
 
 #include "device/cuda/cuda_check.hpp"
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 namespace {
 
 constexpr std::size_t kBlock = 1024;
@@ -73,4 +73,4 @@ std::uint32_t* StreamMarks::take_flag() {
   return take();
 }
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

@@ -11,7 +11,7 @@
 #include "device/cuda/cuda_handle.hpp"
 #include "device/cuda/cuda_stream.hpp"
 
-namespace tessera::nccl {
+namespace tessera::comm::nccl {
 
 /// A position in a stream: an event or, since an event within a graph cannot be queried, a flag
 /// that the graph raises there.
@@ -54,4 +54,4 @@ class StreamMarks {
   std::vector<cuda::PinnedFlags> blocks_;
 };
 
-}  // namespace tessera::nccl
+}  // namespace tessera::comm::nccl

@@ -7,7 +7,7 @@
 #include "comm/staging.hpp"
 #include "device/stream_state.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 std::shared_ptr<const Buffer> SimulatedStaging::take() const {
   const CommKind kind = rank.backend.comm;
@@ -62,4 +62,4 @@ std::unique_ptr<Communicator> SimulatedCommunicator::do_split(const RankGroup& g
                                                  instruments_.of_split(next_split_++));
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -8,7 +8,7 @@
 #include "tessera/comm/communicator.hpp"
 #include "tessera/memory/buffer.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// The staging memory of the kind of communicator that a simulated one stands for.
 struct SimulatedStaging {
@@ -51,4 +51,4 @@ class SimulatedCommunicator final : public Communicator {
   std::uint64_t next_split_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -2,7 +2,7 @@
 
 #include <exception>
 
-namespace tessera {
+namespace tessera::comm {
 
 std::vector<std::string> exchange_texts(LocalRanks& ranks,
                                         const std::shared_ptr<LocalChannel>& channel, int rank,
@@ -22,4 +22,4 @@ std::vector<std::string> exchange_texts(LocalRanks& ranks,
   return texts;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

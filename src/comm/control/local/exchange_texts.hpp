@@ -7,7 +7,7 @@
 
 #include "comm/control/local/local_ranks.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// *Collective.* Every rank's `message`, by rank, in exchange number `sequence` of a channel.
 [[nodiscard]] std::vector<std::string> exchange_texts(LocalRanks& ranks,
@@ -15,4 +15,4 @@ namespace tessera {
                                                       int rank, std::uint64_t sequence,
                                                       const std::string& message);
 
-}  // namespace tessera
+}  // namespace tessera::comm

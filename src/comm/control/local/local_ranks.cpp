@@ -10,7 +10,7 @@
 #include "comm/control/wait_graph.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 /// The visit of any rank in the meeting; null if there is none.
@@ -239,4 +239,4 @@ std::string LocalRanks::late_locked(const Meeting& meeting, const Visit& visit) 
   return missing_text(failure_->names(), call, me, deadline_, blame ? blame->ranks : missing);
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

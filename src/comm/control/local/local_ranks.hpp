@@ -21,7 +21,7 @@
 #include "tessera/comm/communicator.hpp"
 #include "tessera/device/device.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Whether the group counts the bytes between its ranks.
 enum class CountTraffic : std::uint8_t { no, yes };
@@ -194,4 +194,4 @@ class LocalRanks {
   std::vector<int> left_;             // job ranks that have ended, in order of time
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

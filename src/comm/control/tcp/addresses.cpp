@@ -10,7 +10,7 @@
 
 #include <array>
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 /// Returns whether `address` is in 169.254/16.
@@ -99,4 +99,4 @@ std::string AddressProblems::text() const {
   return fmt::format("{}", fmt::join(texts_, "; "));
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -8,7 +8,7 @@
 struct addrinfo;
 struct sockaddr;
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Where rank 0 listens.
 struct HostPort {
@@ -52,4 +52,4 @@ class AddressProblems {
   std::vector<std::string> texts_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -9,7 +9,7 @@
 #include "comm/batch_text.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 using namespace std::chrono_literals;
@@ -148,4 +148,4 @@ HeldUp BatchDispute::behind(const CallSeries& channel) const {
   return {};
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -14,7 +14,7 @@
 #include "comm/control/tcp/rank_groups.hpp"
 #include "comm/control/wait_clock.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Finds batches that differ, on the two channels and on those of groups, from what ranks report to
 /// the coordinator. Where batches differ it asks the ranks for them, and tells all ranks the
@@ -61,4 +61,4 @@ class BatchDispute {
   std::optional<Dispute> dispute_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

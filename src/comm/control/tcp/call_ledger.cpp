@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::comm {
 
 bool CallLedger::add(int rank, std::uint64_t first, std::span<const std::uint64_t> hashes) {
   std::uint64_t& count = counts_[static_cast<std::size_t>(rank)];
@@ -31,4 +31,4 @@ std::vector<int> CallLedger::missing(std::uint64_t sequence) const {
   return ranks;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

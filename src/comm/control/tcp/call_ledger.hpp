@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera {
+namespace tessera::comm {
 
 /// The hashes of what the ranks have issued on one channel. Finds the first call in which ranks
 /// differ. Holds the calls that some ranks have issued and others not yet.
@@ -36,4 +36,4 @@ class CallLedger {
   std::optional<std::uint64_t> difference_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -15,7 +15,7 @@
 #include "comm/control/tcp/messages.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 using namespace std::chrono_literals;
@@ -376,4 +376,4 @@ void Coordinator::say_to(const std::vector<int>& ranks, const Frame& frame) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -15,7 +15,7 @@
 #include "comm/control/tcp/socket.hpp"
 #include "comm/control/wait_clock.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// What all ranks of a job have in common. A process that differs does not belong to it.
 struct JobIdentity {
@@ -106,4 +106,4 @@ class Coordinator {
   std::thread thread_;  // last: it uses all members above
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -6,7 +6,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 // "TSR2": the version of this frame format. It reads differently on a machine of another byte
@@ -106,4 +106,4 @@ std::string PayloadReader::text() {
   return std::string{take(static_cast<std::size_t>(bytes))};
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-namespace tessera {
+namespace tessera::comm {
 
 /// The kinds of calls that ranks make together: texts, batches of the two channels, the agreement
 /// before a run's first collective, and the end of a run.
@@ -122,4 +122,4 @@ class PayloadReader {
   std::string_view bytes_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 constexpr std::size_t kKept = 1024;
@@ -42,4 +42,4 @@ Frame IssuedBatches::explain(const Frame& asked) const {
   return frame;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

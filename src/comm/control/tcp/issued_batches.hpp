@@ -8,7 +8,7 @@
 
 #include "comm/control/tcp/frame.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// A rank's batches on one channel: those not yet reported to the coordinator, and the codes of the
 /// last ones, in case it asks.
@@ -31,4 +31,4 @@ class IssuedBatches {
   std::deque<std::string> codes_;      // ends with the newest
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -8,7 +8,7 @@
 #include "comm/control/wait_graph.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 JobTalk::JobTalk(int ranks, const RankNames& names, Tell tell)
     : tell_{std::move(tell)}, groups_{ranks}, meetings_{groups_}, dispute_{groups_, names} {}
@@ -116,4 +116,4 @@ std::vector<int> JobTalk::missing(const CallSeries& call, std::uint64_t sequence
   return batches ? *batches : meetings_.missing(call, sequence);
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

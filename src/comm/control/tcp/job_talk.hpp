@@ -14,7 +14,7 @@
 #include "comm/control/tcp/text_meetings.hpp"
 #include "comm/control/wait_clock.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// The coordinator's answers to the messages of a job's ranks once all are here: frames in, frames
 /// out, without connections.
@@ -65,4 +65,4 @@ class JobTalk {
   std::map<HeldRank, WaitMessage> held_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -18,7 +18,7 @@
 #include "comm/control/tcp/messages.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 using namespace std::chrono_literals;
@@ -152,4 +152,4 @@ CoordinatorConnection join_job(const JobPlace& place, Socket listener, const Ran
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

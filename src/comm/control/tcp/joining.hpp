@@ -8,7 +8,7 @@
 #include "comm/control/tcp/frame.hpp"
 #include "comm/control/tcp/socket.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// The rank as which a process joins its job, and the address where the ranks meet. Any launcher
 /// will do, if it tells the processes this much.
@@ -35,4 +35,4 @@ struct CoordinatorConnection {
                                              const RankNames& names,
                                              std::chrono::milliseconds patience);
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -12,7 +12,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 constexpr int kBacklog = 1024;
@@ -129,4 +129,4 @@ std::string listening_text(const Socket& listener) {
   return name.text();
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

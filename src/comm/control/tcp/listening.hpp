@@ -6,7 +6,7 @@
 #include "comm/control/tcp/addresses.hpp"
 #include "comm/control/tcp/socket.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// Listens on the first address of `place` that belongs to this machine and whose port is free. If
 /// `place` names none of its addresses but the loopback, and is not the loopback itself, it listens
@@ -19,4 +19,4 @@ namespace tessera {
 /// "192.0.2.7:29500", or "port 29500 of all its addresses".
 [[nodiscard]] std::string listening_text(const Socket& listener);
 
-}  // namespace tessera
+}  // namespace tessera::comm

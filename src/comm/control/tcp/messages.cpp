@@ -6,7 +6,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 [[noreturn]] void refuse() {
@@ -135,4 +135,4 @@ WaitMessage decode_wait(std::string_view payload) {
   return wait;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

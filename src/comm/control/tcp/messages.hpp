@@ -10,7 +10,7 @@
 #include "comm/control/failure_texts.hpp"
 #include "comm/control/tcp/frame.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 // The payloads of frames, written and read only here. Reading is bounded by the bytes present, and
 // throws CommError if they are not such a message.
@@ -60,4 +60,4 @@ struct WaitMessage {
 [[nodiscard]] std::string encode(const WaitMessage& wait);
 [[nodiscard]] WaitMessage decode_wait(std::string_view payload);
 
-}  // namespace tessera
+}  // namespace tessera::comm

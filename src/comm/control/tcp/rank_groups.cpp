@@ -6,7 +6,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 RankGroups::RankGroups(int ranks) : ranks_{ranks} {
   std::vector<int> all(static_cast<std::size_t>(ranks));
@@ -59,4 +59,4 @@ std::string_view RankGroups::channel_name(const CallSeries& call) const {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

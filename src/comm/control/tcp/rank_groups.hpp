@@ -9,7 +9,7 @@
 
 #include "comm/control/tcp/frame.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// The groups of a job's ranks that this process knows, by number: their members, and the names of
 /// their channels in errors. The group of all ranks, kAllRanks, always exists.
@@ -40,4 +40,4 @@ class RankGroups {
   std::map<std::uint64_t, Group> groups_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -18,7 +18,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 // A resolver that takes longer is worth a word.
@@ -207,4 +207,4 @@ std::pair<Socket, Socket> socket_pair() {
   return {Socket{ends[0]}, Socket{ends[1]}};
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -10,7 +10,7 @@
 #include "comm/control/tcp/addresses.hpp"
 #include "comm/control/wait_clock.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// A connection counts as lost once the machine at its other end has not answered for this long.
 inline constexpr std::chrono::seconds kSilence{6};
@@ -84,4 +84,4 @@ using TakeConnection = std::function<bool(Socket connection, std::string& why)>;
 /// Returns the two ends of a connection within this process.
 [[nodiscard]] std::pair<Socket, Socket> socket_pair();
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -14,7 +14,7 @@
 #include "comm/control/wait_clock.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 namespace {
 
 using namespace std::chrono_literals;
@@ -457,4 +457,4 @@ void TcpControlPlane::wake() noexcept {
   changed_.notify_all();
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

@@ -23,7 +23,7 @@
 #include "comm/control/tcp/rank_groups.hpp"
 #include "comm/control/tcp/socket.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// The control plane of one rank of a job of processes. The ranks meet at rank 0's address and stay
 /// connected to its coordinator, so that the end of a process is noticed at once. A thread of the
@@ -156,4 +156,4 @@ class TcpControlPlane final : public ControlPlane {
   std::thread thread_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm

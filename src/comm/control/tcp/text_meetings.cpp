@@ -2,7 +2,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 bool TextMeetings::add(int rank, Frame& frame) {
   const std::size_t at = groups_.place(frame.call.group, rank);
@@ -66,4 +66,4 @@ std::vector<TextMeetings::OpenExchange> TextMeetings::open_exchanges() const {
   return open;
 }
 
-}  // namespace tessera
+}  // namespace tessera::comm

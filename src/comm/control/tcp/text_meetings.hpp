@@ -10,7 +10,7 @@
 #include "comm/control/tcp/frame.hpp"
 #include "comm/control/tcp/rank_groups.hpp"
 
-namespace tessera {
+namespace tessera::comm {
 
 /// The texts that ranks bring to calls of all ranks, or of all ranks of a group.
 class TextMeetings {
@@ -46,4 +46,4 @@ class TextMeetings {
       over_;  // finished calls of a series, which end in order; no entry: 0
 };
 
-}  // namespace tessera
+}  // namespace tessera::comm
