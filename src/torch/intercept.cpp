@@ -6,11 +6,11 @@
 
 #include <cstddef>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "tessera/base/error.hpp"
+#include "torch/drawing_operators.hpp"
 #include "torch/passes.hpp"
+#include "torch/rank_random.hpp"
 #include "torch/written_memory.hpp"
 
 namespace tessera::torch {
@@ -22,7 +22,6 @@ namespace {
 constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 thread_local int guards = 0;
-thread_local const char* draw_refusal = nullptr;
 
 // Those of the guards of this thread, from the outermost.
 std::vector<WrittenMemory*>& noting() {
@@ -79,35 +78,27 @@ void note_results(const c10::OperatorHandle& op, const ::torch::jit::Stack& stac
   }
 }
 
-bool is_generator(const c10::Type& type) {
-  if (const auto optional = type.cast<c10::OptionalType>()) {
-    return is_generator(*optional->getElementType());
-  }
-  return type.kind() == c10::TypeKind::GeneratorType;
-}
-
-// Every operator that draws has a generator argument, or calls one that has. If none is given, the
-// default generator is used.
-void refuse_draws(const c10::OperatorHandle& op, const ::torch::jit::Stack& stack) {
-  const auto& arguments = op.schema().arguments();
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (is_generator(*arguments[i].type()) && stack[stack.size() - arguments.size() + i].isNone()) {
-      throw ContractError{op.schema().name() + " draws random numbers " + draw_refusal};
-    }
-  }
-}
-
 void run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   ::torch::jit::Stack* stack) {
   const std::vector<Use> uses = uses_of(op, *stack);
   if (!uses.empty()) { Passes::use(uses, op.schema().name()); }
-  if (draw_refusal != nullptr) {
-    refuse_draws(op, *stack);
-    op.redispatchBoxed(keys & c10::DispatchKeySet{c10::DispatchKeySet::FULL_AFTER, kKey}, stack);
-  } else {
-    // Operators called by this one work on the same tensors.
+  RankRandom* const random = RankRandom::current();
+  const DrawRun how = random != nullptr ? prepare_draws(*random, op, *stack) : DrawRun::alone;
+  // Operators called by this one work on the same tensors.
+  const auto alone = [&] {
     const c10::impl::ExcludeDispatchKeyGuard within{kKey};
     op.callBoxed(stack);
+  };
+  switch (how) {
+    case DrawRun::alone:
+      alone();
+      break;
+    case DrawRun::with_inner:
+      op.redispatchBoxed(keys & c10::DispatchKeySet{c10::DispatchKeySet::FULL_AFTER, kKey}, stack);
+      break;
+    case DrawRun::stand_in:
+      random->stand_in(device_of_draws(op, *stack), alone);
+      break;
   }
   note_results(op, *stack);
 }
@@ -128,12 +119,6 @@ NoInterception::NoInterception() : excluded_before_{c10::impl::tls_is_dispatch_k
 
 NoInterception::~NoInterception() {
   c10::impl::tls_set_dispatch_key_excluded(kKey, excluded_before_);
-}
-
-NoDraws::NoDraws(const char* why) : before_{std::exchange(draw_refusal, why)} {}
-
-NoDraws::~NoDraws() {
-  draw_refusal = before_;
 }
 
 NotedWrites::NotedWrites(WrittenMemory& memory)

@@ -28,21 +28,6 @@ class NoInterception {
   bool excluded_before_;
 };
 
-/// While one lives, an operator on this thread that draws from libtorch's default generator throws
-/// ContractError, whatever calls it. `why` completes the message and outlives the guard. Guards
-/// nest.
-class NoDraws {
- public:
-  explicit NoDraws(const char* why);
-  ~NoDraws();
-  NoDraws(const NoDraws&) = delete;
-  NoDraws& operator=(const NoDraws&) = delete;
-
- private:
-  Interception interception_;
-  const char* before_;
-};
-
 /// While one lives, the arguments and results of operators on this thread are shown to `memory`.
 /// Guards nest: each sees what happens within it.
 class NotedWrites {

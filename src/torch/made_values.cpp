@@ -1,6 +1,5 @@
 #include "torch/made_values.hpp"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isnan.h>
 #include <torch/nn/init.h>
@@ -10,6 +9,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <unordered_set>
 #include <utility>
@@ -17,48 +17,11 @@
 #include "tessera/base/error.hpp"
 #include "torch/layer_defaults.hpp"
 #include "torch/meta_tensors.hpp"
+#include "torch/rank_random.hpp"
 
 namespace tessera::torch {
 
 namespace {
-
-// Ranks that are threads share libtorch's default generator.
-std::mutex& generator_mutex() {
-  static std::mutex mutex;
-  return mutex;
-}
-
-// Restores the state of libtorch's default generator on destruction.
-class GeneratorState {
- public:
-  GeneratorState() : generator_{at::detail::getDefaultCPUGenerator()} {
-    const std::lock_guard lock{generator_.mutex()};
-    state_ = generator_.get_state();
-  }
-  ~GeneratorState() {
-    const std::lock_guard lock{generator_.mutex()};
-    generator_.set_state(state_);
-  }
-  GeneratorState(const GeneratorState&) = delete;
-  GeneratorState& operator=(const GeneratorState&) = delete;
-
-  void seed(std::uint64_t seed) {
-    const std::lock_guard lock{generator_.mutex()};
-    generator_.set_current_seed(seed);
-  }
-
- private:
-  at::Generator generator_;
-  at::Tensor state_;
-};
-
-// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): libtorch's generator takes the lower 32 bits.
-std::uint64_t mixed(std::uint64_t seed, std::uint64_t place) {
-  std::uint64_t z = seed + (place + 1) * 0x9E3779B97F4A7C15U;
-  z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27U)) * 0x94D049BB133111EBU;
-  return z ^ (z >> 31U);
-}
 
 bool has_nan(const at::Tensor& tensor) {
   // A sum takes no memory; infinities of both signs sum to NaN, which is checked element by
@@ -180,9 +143,12 @@ void MadeValues::make(std::size_t unit) {
   for (const ModuleParameter& parameter : units_[unit].parameters) {
     if (parameter.tensor.is_meta()) { wanted.insert(parameter.tensor.unsafeGetTensorImpl()); }
   }
-  const std::lock_guard lock{generator_mutex()};
+  // Ranks that are threads make one unit at a time, and call the program's function in turn.
+  static std::mutex turn;
+  const std::lock_guard lock{turn};
   const at::NoGradGuard no_grad;
-  GeneratorState generator;
+  const auto random = std::make_shared<RankRandom>(options_.seed);
+  const DrawsFrom these{random};
   Memory memory;
   const auto owns = [&](const Owner& owner) {
     return std::any_of(owner.parameters.begin(), owner.parameters.end(),
@@ -196,7 +162,7 @@ void MadeValues::make(std::size_t unit) {
       if (!own.is_meta()) { kept.emplace_back(own.detach(), own.detach().clone()); }
       memory.give(own);
     }
-    generator.seed(mixed(options_.seed, owner.place));
+    random->seed(mixed_seed(options_.seed, owner.place));
     run(owner);
     for (const auto& [own, before] : kept) { own.copy_(before); }
   }

@@ -21,6 +21,7 @@
 #include "tessera/base/shape.hpp"
 #include "torch/intercept.hpp"
 #include "torch/passes.hpp"
+#include "torch/rank_random.hpp"
 #include "torch/written_memory.hpp"
 
 namespace tessera::torch {
@@ -29,7 +30,8 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// States of libtorch's default generators: the CPU's, and the current CUDA device's.
+// States of the generators that operators of this thread draw from: the rank's, or libtorch's
+// default ones of the CPU and of the current CUDA device.
 class RandomState {
  public:
   RandomState() {
@@ -55,6 +57,7 @@ class RandomState {
 
  private:
   static std::vector<at::Generator> generators() {
+    if (const RankRandom* const rank = RankRandom::current()) { return rank->all(); }
     std::vector<at::Generator> all{at::detail::getDefaultCPUGenerator()};
     if (c10::impl::hasDeviceGuardImpl(at::kCUDA)) {
       const c10::impl::DeviceGuardImplInterface* const cuda =
@@ -183,17 +186,9 @@ Tensors Region::run_first(const Tensors& given) {
   InRegion region{current};
   Tensors result;
   std::optional<NotedWrites> noted{std::in_place, written};
-  if (current != nullptr && current->world().process().ranks > 1) {
-    const NoDraws no_draws{
-        "in a recomputed function, which must draw the same numbers again, but ranks that are "
-        "threads share libtorch's generator; run one rank per process, or give the operator a "
-        "generator that the function seeds itself"};
-    result = work(given);
-  } else {
-    RandomState drawn_from;
-    result = work(given);
-    if (!(RandomState{} == drawn_from)) { random.emplace(std::move(drawn_from)); }
-  }
+  RandomState drawn_from;
+  result = work(given);
+  if (!(RandomState{} == drawn_from)) { random.emplace(std::move(drawn_from)); }
   noted.reset();
   written.forget_unshared();
   outputs = shaped(result);

@@ -81,7 +81,8 @@ ShardedModule::Work::Work(std::shared_ptr<::torch::nn::Module> module_, World& w
       allocations{world},
       model{world, options.model},
       passes{model, units},
-      buffers{*module, world, options.buffers} {
+      buffers{*module, world, options.buffers},
+      random{RankRandom::for_passes(world, options.seed, options.random)} {
   if (world.options().device == DeviceKind::cpu) { at::set_num_threads(world.options().threads); }
   require_same_units(world, units);
   require_own_memory(units);
@@ -121,7 +122,10 @@ void ShardedModule::set_learning_rate(float lr) {
 }
 
 void ShardedModule::backward(const at::Tensor& loss) {
-  work_->passes.backward(loss, work_->loss_scale());
+  {
+    const DrawsFrom rank{work_->random};
+    work_->passes.backward(loss, work_->loss_scale());
+  }
   work_->buffers_sent = false;
   ++work_->backwards;
   const at::NoGradGuard no_grad;
@@ -155,7 +159,8 @@ std::string ShardedModule::name_of(const ParameterInfo& parameter) {
   return full_name(parameter.unit, parameter.name);
 }
 
-ShardedModule::InForward::InForward(ShardedModule& module) : module_{module} {
+ShardedModule::InForward::InForward(ShardedModule& module)
+    : module_{module}, draws_{std::make_unique<DrawsFrom>(module.work_->random)} {
   Work& work = *module_.work_;
   if (!work.passes.evaluating() && !work.buffers_sent) {
     work.buffers.before_forward();

@@ -13,6 +13,7 @@
 #include "torch/module_buffers.hpp"
 #include "torch/module_units.hpp"
 #include "torch/passes.hpp"
+#include "torch/rank_random.hpp"
 
 namespace tessera::torch {
 
@@ -32,6 +33,7 @@ class ShardedModule::Work {
   ShardedModel model;
   Passes passes;
   ModuleBuffers buffers;
+  std::shared_ptr<RankRandom> random;        // null if the rank has generators already
   std::optional<Interception> interception;  // set once the parameters are the model's
   at::Tensor loss_sum;        // over the micro-batches of this step: one fp64 on the device
   int backwards = 0;          // backward passes since the last step

@@ -325,24 +325,6 @@ TEST(TorchRecompute, NamesUnsupportedUses) {
          static_cast<void>(
              ::torch::autograd::grad({tessera::torch::recompute(squared, {x})[0].sum()}, {x}));
        }},
-      {"aten::bernoulli_ draws random numbers in a recomputed function",
-       [&] {
-         run_ranks(2, [](World& world) {
-           auto model = tessera::torch::shard(
-               seeded(1,
-                      [] {
-                        return SmallNet(1, kWidth, [](const Block& block, const at::Tensor& in) {
-                          return run_recomputed(
-                              [&](const at::Tensor& y) {
-                                return ::torch::dropout(block(y), 0.5, true);
-                              },
-                              in);
-                        });
-                      }),
-               world);
-           static_cast<void>(model(::torch::ones({2, kWidth})));
-         });
-       }},
   };
   for (const Case& c : cases) {
     try {

@@ -22,9 +22,9 @@ using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<a
 ///
 /// Outputs: tensors of floating point require gradients, even if neither an input nor a captured
 ///          tensor does, since the first run cannot know that.
-/// Random numbers: the second run draws the same numbers as the first, from libtorch's default
-///          generator of the CPU (and of the current CUDA device). Ranks that are threads share
-///          that generator: ContractError if `work` then draws from it.
+/// Random numbers: the second run draws the same numbers as the first, from the rank's generator
+///          (RandomNumbers), or outside passes from libtorch's default generator of the CPU and of
+///          the current CUDA device. A generator that `work` passes itself is `work`'s own.
 /// Buffers: tensors that `work` writes and did not make, such as the running statistics of a
 ///          BatchNorm or a counter, change once: the second run starts from the values at the start
 ///          of the first, and the backward pass then restores the values from before it, also if

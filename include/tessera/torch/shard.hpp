@@ -18,9 +18,12 @@
 #include "tessera/engine/sharded_model.hpp"
 #include "tessera/engine/step_report.hpp"
 #include "tessera/optim/optimizer.hpp"
+#include "tessera/torch/random.hpp"
 #include "tessera/world/world.hpp"
 
 namespace tessera::torch {
+
+class DrawsFrom;
 
 /// A function that returns whether a module is a unit: its parameters, without those of units
 /// within it, are gathered and released together. `name` is the module's path in the whole module,
@@ -41,7 +44,7 @@ enum class Buffers : std::uint8_t {
 /// A function that sets the initial values of the parameters of `module` itself, without those of
 /// its children. They are whole and on the CPU during the call, without gradients; libtorch's own
 /// layers already have their usual values. `name` is the module's path, "" for the whole module.
-/// Random numbers come from libtorch's default generator, which is seeded for each module.
+/// Operators that it calls draw from a generator that is seeded for each module.
 using ModuleInitializer = std::function<void(const std::string& name, ::torch::nn::Module& module)>;
 
 /// Returns an initializer that sets parameters to 0, for a module whose weights are loaded later.
@@ -63,8 +66,12 @@ struct ShardOptions {
   /// are made one unit at a time on each rank, and depend on `seed` and the module only, not on
   /// ranks, strategy or units. Parameters that already have values take those of rank 0.
   ModuleInitializer initial = {};
-  /// The seed of the random numbers of initial values.
+  /// The seed of initial values, and of the numbers that are drawn in passes (RandomNumbers). In a
+  /// program of `tessera::torch::run` these come from RunOptions::seed.
   std::uint64_t seed = 0;
+  /// Whether ranks draw different numbers in passes: dropout, noise. In a program of
+  /// `tessera::torch::run` RunOptions::random decides instead.
+  RandomNumbers random = RandomNumbers::per_rank;
 };
 
 /// A libtorch module whose parameters, gradients and optimizer state are distributed over the ranks
@@ -90,7 +97,8 @@ struct ShardOptions {
 ///          micro-batch, until `backward`. An operator that reads them elsewhere, or writes them
 ///          anywhere, throws ContractError that names the parameter.
 /// Memory:  while this object lives, memory that libtorch allocates on the rank's thread counts as
-///          activations in World::memory and against the budget. It borrows the World.
+///          activations in World::memory and against the budget, data included: load datasets
+///          before. It borrows the World.
 /// Gradients: `grad()` of a parameter is defined only while its unit's backward is open; the user's
 ///          hooks may read it there. Afterwards the gradient is sharded: `clip_norm` and reports
 ///          include it, and export_gradients returns it.
@@ -217,6 +225,7 @@ class ShardedModule {
 
    private:
     ShardedModule& module_;
+    std::unique_ptr<DrawsFrom> draws_;
     bool ended_ = false;
   };
   /// An evaluation.
