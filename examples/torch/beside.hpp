@@ -10,29 +10,30 @@
 
 #include "arguments.hpp"
 #include "tessera/tessera.hpp"
-#include "tessera/world/launch.hpp"
+#include "tessera/torch.hpp"
 
 /// The results of a run on rank 0.
 struct Run {
+  int status = 0;
   std::vector<double> losses;
   tessera::JobMemory memory;
 };
 
-/// Runs `train` on every rank, threads or the processes of mpirun, and returns rank 0's results.
-/// `train(world)` returns the losses.
-template <class Train>
-Run on_ranks(int ranks, const Train& train) {
+/// Builds and trains a module on every rank, and returns rank 0's results. `train(world, module)`
+/// returns the losses.
+template <class Build, class Train>
+Run on_ranks(int ranks, const Build& build, const Train& train) {
   Run run;
-  const auto body = [&](tessera::World& world) {
-    std::vector<double> losses = train(world);
-    tessera::JobMemory memory = tessera::gather_memory(world);
-    if (world.rank() == 0) { run = {std::move(losses), std::move(memory)}; }
-  };
-  if (tessera::launched_job()) {
-    tessera::run(body);
-  } else {
-    tessera::run_ranks(ranks, body);
-  }
+  run.status = tessera::torch::run(build,
+                                   [&](tessera::World& world, auto& module) {
+                                     std::vector<double> losses = train(world, module);
+                                     tessera::JobMemory memory = tessera::gather_memory(world);
+                                     if (world.rank() == 0) {
+                                       run.losses = std::move(losses);
+                                       run.memory = std::move(memory);
+                                     }
+                                   },
+                                   {.ranks = ranks});
   return run;
 }
 

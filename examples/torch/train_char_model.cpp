@@ -8,7 +8,6 @@
 
 #include <cstdio>
 #include <exception>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -23,11 +22,7 @@ namespace {
 
 constexpr CharModelSize kSize;
 
-// Ranks that are threads share libtorch's random number generator.
 CharModel make_model() {
-  static std::mutex generator;
-  const std::lock_guard lock{generator};
-  torch::manual_seed(1);
   return CharModel(kSize);
 }
 
@@ -53,9 +48,8 @@ std::vector<double> train(const Text& text, int steps, int batch) {
 // [/plain]
 
 // [sharded]
-std::vector<double> train(tessera::World& world, tessera::Strategy strategy, const Text& text,
-                          int steps, int batch) {
-  CharModel net = make_model();
+std::vector<double> train(tessera::World& world, CharModel& net, tessera::Strategy strategy,
+                          const Text& text, int steps, int batch) {
   auto model = tessera::torch::shard(net, world, {.model = {.strategy = strategy}});
   model.optimize_with(tessera::AdamW{.lr = 3e-3F});
   const int mine = batch / world.size();
@@ -83,13 +77,18 @@ int main(int argc, char** argv) {
     const int steps = arguments.number("--steps", 50);
     const int batch = arguments.number("--batch", 16);
     torch::set_num_threads(1);  // as in a rank
+    torch::manual_seed(1);
 
-    const Run ddp = on_ranks(ranks, [&](tessera::World& world) {
-      return train(world, tessera::Strategy::ddp, text, /*steps=*/2, batch);
-    });
-    const Run run = on_ranks(
-        ranks, [&](tessera::World& world) { return train(world, strategy, text, steps, batch); });
+    const auto train_with = [&](tessera::Strategy chosen, int count) {
+      return on_ranks(ranks, make_model, [&](tessera::World& world, CharModel& net) {
+        return train(world, net, chosen, text, count, batch);
+      });
+    };
+    const Run ddp = train_with(tessera::Strategy::ddp, 2);
+    const Run run = train_with(strategy, steps);
+    if (ddp.status != 0 || run.status != 0) { return 1; }
     if (tessera::launched_rank() != 0) { return 0; }
+    torch::manual_seed(1);
     return print_beside(train(text, steps, batch), ddp, run, arguments.text("--strategy", "zero3"));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "train_char_model: %s\n", error.what());

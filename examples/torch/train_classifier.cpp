@@ -8,7 +8,6 @@
 
 #include <cstdio>
 #include <exception>
-#include <mutex>
 #include <vector>
 
 #include "adamw.hpp"
@@ -20,11 +19,7 @@
 
 namespace {
 
-// Ranks that are threads share libtorch's random number generator.
 Classifier make_classifier() {
-  static std::mutex generator;
-  const std::lock_guard lock{generator};
-  torch::manual_seed(1);
   return Classifier(Images::kClasses);
 }
 
@@ -46,8 +41,8 @@ std::vector<double> train(int steps, int batch) {
 // [/plain]
 
 // [sharded]
-std::vector<double> train(tessera::World& world, tessera::Strategy strategy, int steps, int batch) {
-  Classifier net = make_classifier();
+std::vector<double> train(tessera::World& world, Classifier& net, tessera::Strategy strategy,
+                          int steps, int batch) {
   auto model = tessera::torch::shard(net, world, {.model = {.strategy = strategy}});
   model.optimize_with(tessera::AdamW{.lr = 1e-3F});
   const int mine = batch / world.size();
@@ -73,13 +68,18 @@ int main(int argc, char** argv) {
     const int steps = arguments.number("--steps", 50);
     const int batch = arguments.number("--batch", 32);
     torch::set_num_threads(1);  // as in a rank
+    torch::manual_seed(1);
 
-    const Run ddp = on_ranks(ranks, [&](tessera::World& world) {
-      return train(world, tessera::Strategy::ddp, /*steps=*/2, batch);
-    });
-    const Run run = on_ranks(
-        ranks, [&](tessera::World& world) { return train(world, strategy, steps, batch); });
+    const auto train_with = [&](tessera::Strategy chosen, int count) {
+      return on_ranks(ranks, make_classifier, [&](tessera::World& world, Classifier& net) {
+        return train(world, net, chosen, count, batch);
+      });
+    };
+    const Run ddp = train_with(tessera::Strategy::ddp, 2);
+    const Run run = train_with(strategy, steps);
+    if (ddp.status != 0 || run.status != 0) { return 1; }
     if (tessera::launched_rank() != 0) { return 0; }
+    torch::manual_seed(1);
     return print_beside(train(steps, batch), ddp, run, arguments.text("--strategy", "zero3"));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "train_classifier: %s\n", error.what());

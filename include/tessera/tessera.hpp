@@ -15,4 +15,5 @@
 #include "tessera/profile/plan.hpp"
 #include "tessera/world/launch.hpp"
 #include "tessera/world/mesh.hpp"
+#include "tessera/world/print.hpp"
 #include "tessera/world/run.hpp"

@@ -6,4 +6,5 @@
 #include "tessera/torch/meta.hpp"
 #include "tessera/torch/random.hpp"
 #include "tessera/torch/recompute.hpp"
+#include "tessera/torch/run.hpp"
 #include "tessera/torch/shard.hpp"
