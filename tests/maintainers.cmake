@@ -244,7 +244,7 @@ endif()
 # Programs shown on pages are compiled and run as they are.
 if(TESSERA_PYTHON3)
   foreach(page "memory-ledger:memory_ledger" "planning:hand_written_mlp"
-          "mesh-trainer:mesh_trainer")
+          "mesh-trainer:mesh_trainer" "libtorch-features:torch/plan_net")
     string(REPLACE ":" ";" sources ${page})
     list(POP_FRONT sources page)
     list(TRANSFORM sources PREPEND ${PROJECT_SOURCE_DIR}/examples/)

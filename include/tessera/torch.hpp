@@ -4,6 +4,7 @@
 // it should not say `using namespace tessera`, which makes `torch` ambiguous.
 
 #include "tessera/torch/meta.hpp"
+#include "tessera/torch/plan.hpp"
 #include "tessera/torch/random.hpp"
 #include "tessera/torch/recompute.hpp"
 #include "tessera/torch/run.hpp"

@@ -83,7 +83,7 @@ void wrap_cpu_allocator() {
 }  // namespace
 
 CountedAllocations::CountedAllocations(World& world) : tracker_{world.memory().shared_from_this()} {
-  if (world.options().device == DeviceKind::cuda) {
+  if (world.options().device == DeviceKind::cuda && !world.simulated()) {
     stream_.emplace(world);
     return;
   }

@@ -17,7 +17,7 @@
 namespace tessera::torch {
 
 at::Device device_of(World& world) {
-  if (world.options().device == DeviceKind::cpu) { return at::kCPU; }
+  if (world.options().device == DeviceKind::cpu || world.simulated()) { return at::kCPU; }
   const std::string name = world.device().name();
   return at::Device{name};
 }

@@ -12,7 +12,7 @@
 
 namespace tessera::torch {
 
-/// Returns the World's device as libtorch's.
+/// Returns the World's device as libtorch's; the CPU for a simulated rank.
 [[nodiscard]] at::Device device_of(World& world);
 
 /// *Collective.* Throws ContractError naming the first line that differs unless `text`, a list of

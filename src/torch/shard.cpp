@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/base/error.hpp"
+#include "tessera/engine/init.hpp"
 #include "torch/cuda_stream.hpp"
 #include "torch/initial_values.hpp"
 #include "torch/meta_tensors.hpp"
@@ -30,11 +31,7 @@ std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module
     throw ConfigError{
         "`testing.compute_stream` must be caller: libtorch computes on the calling thread"};
   }
-  if (world.simulated()) {
-    throw ConfigError{
-        "a simulated rank cannot plan a libtorch module, since its operators compute; declare its "
-        "units in a separate ShardedModel to plan it"};
-  }
+  if (world.simulated()) { return module; }  // its values are not read
   if (world.options().device == DeviceKind::cuda) { CudaStream::require(); }
   const at::Device device{world.device().name()};
   for (const auto& parameter : module->named_parameters()) {
@@ -83,6 +80,10 @@ ShardedModule::Work::Work(std::shared_ptr<::torch::nn::Module> module_, World& w
       passes{model, units},
       buffers{*module, world, options.buffers},
       random{RankRandom::for_passes(world, options.seed, options.random)} {
+  if (world.simulated()) {
+    model.materialize(init::constant(0.0F));
+    return;
+  }
   if (world.options().device == DeviceKind::cpu) { at::set_num_threads(world.options().threads); }
   require_same_units(world, units);
   require_own_memory(units);
@@ -162,6 +163,11 @@ std::string ShardedModule::name_of(const ParameterInfo& parameter) {
 ShardedModule::InForward::InForward(ShardedModule& module)
     : module_{module}, draws_{std::make_unique<DrawsFrom>(module.work_->random)} {
   Work& work = *module_.work_;
+  if (work.world.simulated()) {
+    throw ConfigError{
+        "a simulated rank cannot run the operators of a libtorch module; plan its training with "
+        "tessera::torch::plan, which makes the passes itself"};
+  }
   if (!work.passes.evaluating() && !work.buffers_sent) {
     work.buffers.before_forward();
     work.buffers_sent = true;

@@ -115,10 +115,11 @@ std::vector<GuideRow> rows() {
          const auto net = seeded(1, [&] { return std::make_shared<LineImpl>(2 + world.rank()); });
          static_cast<void>(shards::shard(net, world, kZero3));
        })},
-      {"a plan of a sharded module",
+      {"a pass in a plan",
        [] {
          static_cast<void>(tessera::plan({.ranks = 2}, [](World& world) {
-           static_cast<void>(shards::shard(std::make_shared<LineImpl>(2), world, kZero3));
+           auto model = shards::shard(std::make_shared<LineImpl>(2), world, kZero3);
+           static_cast<void>(model(torch::ones({4, 5})));
          }));
        }},
   };
