@@ -40,13 +40,6 @@ void for_each_accumulator(std::span<const at::Tensor> outputs, Found&& found) {
   }
 }
 
-// What a module's user can do about a lack of slots: the adapter opens the scopes, and no order is
-// declared.
-constexpr const char* kMoreSlots =
-    "; for a sharded module: operators that use several units at once ask for more `prefetch`, and "
-    "units used several times before their gradients are complete for more `tuning.gradient_slots` "
-    "(ShardOptions::model)";
-
 // Calls a function if it is destroyed by an exception.
 template <class Function>
 class WhenUnwinding {
@@ -171,9 +164,9 @@ void Passes::open_all(const std::vector<std::size_t>& wanted) {
   const bool all_open = std::all_of(wanted.begin(), wanted.end(),
                                     [&](std::size_t index) { return units_[index].is_open(); });
   if (!all_open) {
-    close_unused(wanted);
+    close_unused(wanted, /*alone=*/false);
     for (const std::size_t index : wanted) {
-      if (!units_[index].is_open()) { open(index); }
+      if (!units_[index].is_open()) { open(index, wanted); }
     }
   }
   for (std::vector<std::size_t>& region : regions_) {
@@ -191,82 +184,77 @@ bool Passes::contains(std::size_t outer, std::size_t inner) const {
   return at.has_value();
 }
 
-void Passes::close_unused(const std::vector<std::size_t>& wanted) {
+void Passes::close_unused(const std::vector<std::size_t>& wanted, bool alone) {
   const std::vector<std::size_t> open = open_;
   for (const std::size_t index : open) {
-    const LiveUnit& unit = units_[index];
     const bool used = std::any_of(wanted.begin(), wanted.end(), [&](std::size_t other) {
-      return contains(index, other) || pairs_.contains(std::minmax(index, other));
+      return contains(index, other) || (!alone && pairs_.contains(std::minmax(index, other)));
     });
-    // More gradients will arrive, and the unit cannot be opened again for them.
-    const bool last =
-        unit.backward && unit.backwards == unit.forwards && (unit.expected > 0 || unit.regions > 0);
-    if (!used && !last) { close(index); }
+    if (!used) { close(index); }
   }
 }
 
-void Passes::open(std::size_t index) {
+void Passes::open_scope(LiveUnit& unit) {
+  if (evaluation_) {
+    unit.evaluation.emplace(model_.forward(unit.unit));
+  } else {
+    unit.training.emplace(model_.open_any(unit.unit, phase_ == Phase::backward));
+  }
+}
+
+void Passes::open(std::size_t index, const std::vector<std::size_t>& wanted) {
   LiveUnit& unit = units_[index];
-  if (phase_ != Phase::backward) {
-    try {
-      unit.forward.emplace(model_.forward(unit.unit));
-    } catch (const ContractError& refusal) {
-      if (open_.empty()) { throw; }
-      throw ContractError{std::string{refusal.what()} + kMoreSlots};
-    }
-    open_.push_back(index);
-    ++unit.forwards;
-    for (ParameterHome* const home : unit.homes) {
-      home->open((*unit.forward)[home->in_unit()].data());
-    }
-    return;
-  }
-  if (unit.backwards == unit.forwards) {
-    const std::string name = model_.unit_name(unit.unit);
-    throw ContractError{
-        "unit \"" + name +
-        "\" is needed again in the backward pass after its gradients were "
-        "reduced; if a function of the program runs a forward pass again in backward, use "
-        "tessera::torch::recompute instead"};
-  }
   try {
-    unit.backward.emplace(model_.backward(unit.unit));
-  } catch (const ContractError& refusal) {
-    const bool together = unit.regions > 0 &&
-                          std::any_of(open_.begin(), open_.end(),
-                                      [&](std::size_t other) { return units_[other].regions > 0; });
-    if (!together) { throw ContractError{std::string{refusal.what()} + kMoreSlots}; }
-    throw ContractError{std::string{refusal.what()} +
-                        "; a recomputed function needs these units together: recompute one unit "
-                        "at a time"};
+    open_scope(unit);
+  } catch (const ContractError& refusal) {  // perhaps for want of a slot
+    if (open_.empty()) { throw; }
+    close_unused(wanted, /*alone=*/true);
+    try {
+      open_scope(unit);
+    } catch (const ContractError&) {
+      throw ContractError{std::string{refusal.what()} + "; an operator uses " +
+                          std::to_string(wanted.size()) +
+                          " units at once: set `prefetch` (ShardOptions::model) to at least " +
+                          std::to_string(wanted.size() - 1)};
+    }
   }
   open_.push_back(index);
-  ++unit.backwards;
   for (ParameterHome* const home : unit.homes) {
-    home->open((*unit.backward)[home->in_unit()].data());
-    if (home->trained()) {
-      const Tensor gradient = unit.backward->grad(home->in_unit());
-      home->open_gradient(gradient.data(), gradient.dtype());
-    }
+    home->open(unit.training ? (*unit.training)[home->in_unit()].data()
+                             : (*unit.evaluation)[home->in_unit()].data());
   }
+}
+
+void Passes::open_gradients(std::size_t index) {
+  LiveUnit& unit = units_[index];
+  if (unit.has_gradients) { return; }
+  close_unused({index}, /*alone=*/true);
+  if (!unit.is_open()) { open_all({index}); }
+  for (ParameterHome* const home : unit.homes) {
+    if (!home->trained()) { continue; }
+    const Tensor gradient = unit.training->grad(home->in_unit());
+    home->open_gradient(gradient.data(), gradient.dtype());
+  }
+  unit.has_gradients = true;
 }
 
 void Passes::close(std::size_t index) {
   LiveUnit& unit = units_[index];
   for (ParameterHome* const home : unit.homes) {
     home->close();
-    if (unit.backward && home->trainable()) { home->close_gradient(); }
+    if (unit.has_gradients && home->trainable()) { home->close_gradient(); }
   }
+  unit.has_gradients = false;
   std::erase(open_, index);
   // The scope ends even if later work fails.
-  if (unit.forward) {
-    ForwardScope scope = std::move(*unit.forward);
-    unit.forward.reset();
+  if (unit.evaluation) {
+    ForwardScope scope = std::move(*unit.evaluation);
+    unit.evaluation.reset();
     scope.close();
   }
-  if (unit.backward) {
-    BackwardScope scope = std::move(*unit.backward);
-    unit.backward.reset();
+  if (unit.training) {
+    OpenScope scope = std::move(*unit.training);
+    unit.training.reset();
     scope.close();
   }
 }
@@ -281,10 +269,15 @@ void Passes::forget_scopes() noexcept {
       home->close();
       home->close_gradient();
     }
-    unit.forward.reset();
-    unit.backward.reset();
+    unit.evaluation.reset();
+    unit.training.reset();
+    unit.has_gradients = false;
   }
   open_.clear();
+}
+
+bool Passes::will_train() const noexcept {
+  return evaluation_ == nullptr && at::GradMode::is_enabled();
 }
 
 void Passes::begin_forward() {
@@ -294,6 +287,10 @@ void Passes::begin_forward() {
         "tessera::torch::recompute"};
   }
   for (const ParameterHome& home : homes_) { home.require_own(); }
+  if (depth_ == 0 && evaluation_ == nullptr && !will_train()) {
+    begin_evaluation();
+    evaluates_one_pass_ = true;
+  }
   phase_ = Phase::forward;
   ++depth_;
   current_passes = this;
@@ -304,19 +301,44 @@ void Passes::end_forward() {
   phase_ = evaluation_ ? Phase::idle : Phase::between;
   const WhenUnwinding otherwise{[this] { forget_scopes(); }};
   close_everything();
-  if (evaluation_) { evaluation_->evaluation.end_pass(); }
+  if (evaluates_one_pass_) {
+    end_evaluation();
+  } else if (evaluation_) {
+    evaluation_->evaluation.end_pass();
+  }
 }
 
 void Passes::begin_evaluation() {
+  if (depth_ > 0 || phase_ == Phase::backward) {
+    throw ContractError{
+        "evaluate is called within a pass of the sharded module; call it before or after the pass"};
+  }
+  close_everything();
   evaluation_.reset(new Evaluating{model_.evaluate()});
-  for (LiveUnit& unit : units_) { unit.forwards = 0; }
+  before_evaluation_ = std::exchange(phase_, Phase::idle);
 }
 
 void Passes::end_evaluation() {
   forget_scopes();
   evaluation_.reset();
-  for (LiveUnit& unit : units_) { unit.forwards = 0; }
+  evaluates_one_pass_ = false;
+  phase_ = before_evaluation_;
+}
+
+void Passes::end_step() {
+  if (depth_ > 0 || phase_ == Phase::backward || evaluation_) {
+    throw ContractError{
+        "step or discard is called within a pass of the sharded module; call it after the pass"};
+  }
+  close_everything();
   phase_ = Phase::idle;
+  for (LiveUnit& unit : units_) { unit.regions = 0; }
+}
+
+void Passes::discard() {
+  end_step();
+  model_.discard();
+  for (ParameterHome& home : homes_) { home.set_trained(false); }
 }
 
 void Passes::begin_region() {
@@ -334,7 +356,9 @@ std::vector<std::size_t> Passes::end_region(bool kept) {
 
 void Passes::run_again(const std::vector<std::size_t>& units, std::span<const at::Tensor> outputs) {
   expect_from(outputs);
-  for (const std::size_t index : units) { --units_[index].regions; }
+  for (const std::size_t index : units) {
+    if (units_[index].regions > 0) { --units_[index].regions; }
+  }
 }
 
 void Passes::expect_from(std::span<const at::Tensor> outputs) {
@@ -347,9 +371,7 @@ void Passes::expect_from(std::span<const at::Tensor> outputs) {
     }
     expected_.insert(&leaf);
     train(place->home());
-    LiveUnit& unit = units_[place->home().unit()];
-    ++unit.expected;
-    unit.reached = true;
+    ++units_[place->home().unit()].expected;
   });
 }
 
@@ -367,7 +389,7 @@ void Passes::freeze_untrained() {
   }
 }
 
-void Passes::backward(const at::Tensor& loss, const at::Tensor& scale) {
+void Passes::backward(const at::Tensor& loss, const at::Tensor& scale, bool retain_graph) {
   if (!loss.defined() || loss.numel() != 1) {
     throw ContractError{"backward needs a loss of one element, not " +
                         (loss.defined() ? std::to_string(loss.numel()) : std::string{"none"}) +
@@ -382,7 +404,7 @@ void Passes::backward(const at::Tensor& loss, const at::Tensor& scale) {
     throw ContractError{phase_ == Phase::forward
                             ? "backward is called within a forward pass; call it after the pass"
                             : "backward is called without a preceding forward pass of the sharded "
-                              "module in this micro-batch; call the module first"};
+                              "module since the last step or discard; call the module first"};
   }
   for (const ParameterHome& home : homes_) { home.require_own(); }
   // Scopes that end while an exception unwinds end the model.
@@ -397,16 +419,11 @@ void Passes::backward(const at::Tensor& loss, const at::Tensor& scale) {
     if (home.trainable() && home.tensor().requires_grad()) { train(home); }
   }
   expect_from({&loss, 1});
-  ::torch::autograd::backward({loss}, {scale.to(loss.scalar_type()).expand_as(loss)});
-  for (std::size_t i = 0; i < units_.size(); ++i) {
-    if (units_[i].backward || units_[i].reached) { end_gradients(i); }
-  }
+  ::torch::autograd::backward({loss}, {scale.to(loss.scalar_type()).expand_as(loss)}, retain_graph);
+  close_everything();
   expected_.clear();
-  for (LiveUnit& unit : units_) {
-    unit.forwards = unit.backwards = unit.expected = unit.regions = 0;
-    unit.reached = false;
-  }
-  phase_ = Phase::idle;
+  for (LiveUnit& unit : units_) { unit.expected = 0; }
+  phase_ = Phase::between;
 }
 
 void Passes::gradient_comes(ParameterHome& home) {
@@ -423,15 +440,13 @@ void Passes::gradient_comes(ParameterHome& home) {
                         "\" of a sharded module, but not within ShardedModule::backward; call "
                         "model.backward(loss) instead of loss.backward()"};
   }
-  LiveUnit& unit = units_[home.unit()];
-  if (unit.backward) { return; }
-  open_all({home.unit()});
+  open_gradients(home.unit());
 }
 
 void Passes::gradient_added(ParameterHome& home, const ::torch::autograd::Node& accumulator) {
   if (phase_ != Phase::backward) { return; }  // gradient_comes has already thrown
   LiveUnit& unit = units_[home.unit()];
-  if (unit.backward && !home.has_own_gradient()) {
+  if (unit.has_gradients && !home.has_own_gradient()) {
     throw ContractError{"the gradient of \"" + home.name() +
                         "\" was replaced during the backward pass (create_graph, or a hook that "
                         "sets grad); leave the gradient that the sharded module has set in place"};
@@ -440,17 +455,7 @@ void Passes::gradient_added(ParameterHome& home, const ::torch::autograd::Node& 
     expected_.erase(at);
     --unit.expected;
   }
-  if (unit.reached && unit.expected == 0 && unit.regions == 0) { end_gradients(home.unit()); }
-}
-
-void Passes::end_gradients(std::size_t index) {
-  LiveUnit& unit = units_[index];
-  if (unit.backward) { close(index); }
-  // A unit that was used several times gets its gradients at once, after its last use in backward.
-  while (unit.reached && unit.backwards < unit.forwards) {
-    open(index);
-    close(index);
-  }
+  if (unit.has_gradients && unit.expected == 0 && unit.regions == 0) { close(home.unit()); }
 }
 
 void Passes::parameters_changed() {

@@ -30,13 +30,16 @@ struct Use {
 /// The passes of a sharded module over its ShardedModel. They derive which units are open from the
 /// operators that use their parameters and from the gradients that autograd makes.
 ///
-///   idle --begin_forward--> forward --end_forward--> between --backward--> idle
-///   idle --begin_evaluation--> evaluation (forwards within) --end_evaluation--> idle
+///   idle --begin_forward--> forward --end_forward--> between --backward--> between
+///   between --end_step--> idle
+///   idle or between --begin_evaluation--> evaluation (forwards within) --end_evaluation--> as
+///   before
 ///
-/// In a forward pass a unit opens with the first operator that uses it and closes when one uses
-/// another unit, unless that one lies within it or an operator has used both. In a backward pass it
-/// closes once the last of its gradients that the loss reaches was added; before that it stays open
-/// if it could not be opened again.
+/// A unit opens with the first operator that uses it and closes when one uses another unit, unless
+/// that one lies within it or an operator has used both. In a backward pass it also closes once the
+/// last of its gradients that the loss reaches was added. It can be opened again at any time: its
+/// gradients are reduced at each close, under every strategy alike, so that the sums have the same
+/// bits. A forward pass without gradients is an evaluation of its own.
 ///
 /// Threads: those of autograd while `backward` runs, one at a time; otherwise the rank's own.
 class Passes {
@@ -54,6 +57,8 @@ class Passes {
   /// thread of the pass.
   static void use(std::span<const Use> uses, const std::string& op);
 
+  /// Whether a forward pass that begins now can be trained.
+  [[nodiscard]] bool will_train() const noexcept;
   void begin_forward();
   /// Closes the open units at the end of the outermost forward pass.
   void end_forward();
@@ -61,7 +66,13 @@ class Passes {
   void end_evaluation();
   [[nodiscard]] bool evaluating() const noexcept { return evaluation_ != nullptr; }
   /// Runs autograd from `loss` times `scale`; `scale` is on the loss's device.
-  void backward(const at::Tensor& loss, const at::Tensor& scale);
+  void backward(const at::Tensor& loss, const at::Tensor& scale, bool retain_graph);
+  /// Gives back the units that operators between passes have opened. They open again when needed.
+  void close_everything();
+  /// The step's passes have ended: parameters cannot be read until the next.
+  void end_step();
+  /// Drops the gradients of this step. Throws ContractError within a pass.
+  void discard();
   /// Called before a step's update: parameters that all of its backward passes found frozen
   /// (set_requires_grad(false)) are left as they are.
   void freeze_untrained();
@@ -93,14 +104,12 @@ class Passes {
     Unit unit;
     std::optional<std::size_t> parent;
     std::vector<ParameterHome*> homes;
-    std::optional<ForwardScope> forward;
-    std::optional<BackwardScope> backward;
-    int forwards = 0;      // scopes in this micro-batch
-    int backwards = 0;     // the same for backward
-    int expected = 0;      // gradients that the loss reaches and that have not arrived
-    int regions = 0;       // regions that have not run again
-    bool reached = false;  // whether this backward pass reaches one of its gradients
-    [[nodiscard]] bool is_open() const noexcept { return forward || backward; }
+    std::optional<ForwardScope> evaluation;
+    std::optional<OpenScope> training;
+    bool has_gradients = false;  // while open
+    int expected = 0;            // gradients that the loss reaches and that have not arrived
+    int regions = 0;             // regions that have not run again
+    [[nodiscard]] bool is_open() const noexcept { return evaluation || training; }
   };
 
   struct Evaluating {
@@ -108,17 +117,19 @@ class Passes {
   };
 
   void open_all(const std::vector<std::size_t>& wanted);
-  void open(std::size_t index);
+  void open(std::size_t index, const std::vector<std::size_t>& wanted);
+  void open_scope(LiveUnit& unit);
+  void open_gradients(std::size_t index);
   void close(std::size_t index);
-  void close_unused(const std::vector<std::size_t>& wanted);
-  void close_everything();
+  /// Closes open units that contain none of `wanted` and, if `alone`, also those that an operator
+  /// has used together with one of them.
+  void close_unused(const std::vector<std::size_t>& wanted, bool alone);
   void forget_scopes() noexcept;
   [[nodiscard]] bool contains(std::size_t outer, std::size_t inner) const;
   void expect_from(std::span<const at::Tensor> outputs);
   void train(ParameterHome& home);
   void gradient_comes(ParameterHome& home);
   void gradient_added(ParameterHome& home, const ::torch::autograd::Node& accumulator);
-  void end_gradients(std::size_t index);
 
   ShardedModel& model_;
   std::deque<ParameterHome> homes_;
@@ -136,7 +147,9 @@ class Passes {
   std::shared_ptr<const bool> alive_;  // checked by hooks that outlive this object
   std::vector<std::pair<at::Tensor, unsigned>> hooks_;
   Phase phase_ = Phase::idle;
-  int depth_ = 0;  // nesting of forward passes
+  Phase before_evaluation_ = Phase::idle;
+  bool evaluates_one_pass_ = false;  // a forward pass without gradients
+  int depth_ = 0;                    // nesting of forward passes
 };
 
 }  // namespace tessera::torch

@@ -54,6 +54,15 @@ std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module
   return module;
 }
 
+// Every strategy reduces each micro-batch, so that losses have the same bits under all of them.
+ShardOptions with_defaults(ShardOptions options) {
+  ModelOptions& model = options.model;
+  if (model.accumulate > 1 && model.accumulate_mode == AccumulateMode::automatic) {
+    model.accumulate_mode = AccumulateMode::every;
+  }
+  return options;
+}
+
 // A tensor that shares a parameter's memory would keep it, with its current values.
 void require_own_memory(const std::vector<ModuleUnit>& units) {
   for (const ModuleUnit& unit : units) {
@@ -73,7 +82,7 @@ ShardedModule::Work::Work(std::shared_ptr<::torch::nn::Module> module_, World& w
                           ShardOptions options_)
     : module{checked(std::move(module_), world_)},
       world{world_},
-      options{std::move(options_)},
+      options{with_defaults(std::move(options_))},
       units{units_of(*module, options.units)},
       allocations{world},
       model{world, options.model},
@@ -101,11 +110,22 @@ ShardedModule::Work::Work(std::shared_ptr<::torch::nn::Module> module_, World& w
       {}, at::TensorOptions{}.dtype(at::kDouble).device(passes.homes().front().tensor().device()));
 }
 
+double ShardedModule::Work::summed_ranks() const {
+  if (options.loss_reduction == LossReduction::mean) { return 1.0; }
+  double ranks = world.size();
+  for (const MeshDim& dim : options.model.mesh) {
+    if (dim.name == "tensor" || dim.name == "pipe") { ranks /= dim.size; }
+  }
+  return ranks;
+}
+
 at::Tensor ShardedModule::Work::loss_scale() const {
   const at::TensorOptions options_of_scale = loss_sum.options().dtype(at::kFloat);
   const float* const scale = model.loss_scale();
-  if (scale == nullptr) { return at::ones({}, options_of_scale); }
-  return at::from_blob(const_cast<float*>(scale), {}, options_of_scale);  // only read
+  if (scale == nullptr) { return at::full({}, summed_ranks(), options_of_scale); }
+  const at::Tensor found =
+      at::from_blob(const_cast<float*>(scale), {}, options_of_scale);  // only read
+  return options.loss_reduction == LossReduction::mean ? found : found * summed_ranks();
 }
 
 ShardedModule::ShardedModule(std::shared_ptr<::torch::nn::Module> module, World& world,
@@ -122,26 +142,36 @@ void ShardedModule::set_learning_rate(float lr) {
   work_->model.set_learning_rate(lr);
 }
 
-void ShardedModule::backward(const at::Tensor& loss) {
+void ShardedModule::backward(const at::Tensor& loss, bool retain_graph) {
   {
     const DrawsFrom rank{work_->random};
-    work_->passes.backward(loss, work_->loss_scale());
+    work_->passes.backward(loss, work_->loss_scale(), retain_graph);
   }
   work_->buffers_sent = false;
   ++work_->backwards;
   const at::NoGradGuard no_grad;
-  work_->loss_sum.add_(loss.detach().reshape({}), 1.0 / work_->options.model.accumulate);
+  work_->loss_sum.add_(loss.detach().reshape({}),
+                       work_->summed_ranks() / work_->options.model.accumulate);
+}
+
+void ShardedModule::discard() {
+  work_->passes.discard();
+  work_->backwards = 0;
+  work_->buffers_sent = false;
+  work_->loss_sum = at::zeros_like(work_->loss_sum);
 }
 
 void ShardedModule::step() {
   const int wanted = work_->options.model.accumulate;
-  if (work_->backwards != wanted) {
-    throw ContractError{
-        "step() is called after " + std::to_string(work_->backwards) + " of " +
-        std::to_string(wanted) +
-        " backward passes; a step needs `accumulate` of them (model.backward(loss))"};
+  if (work_->backwards == 0 || work_->backwards % wanted != 0) {
+    throw ContractError{"step() is called after " + std::to_string(work_->backwards) + " of " +
+                        std::to_string(wanted) +
+                        " backward passes; a step needs `accumulate` of them, or a multiple "
+                        "(model.backward(loss)); discard() drops those that were made"};
   }
+  work_->passes.end_step();
   work_->backwards = 0;
+  work_->buffers_sent = false;
   work_->passes.freeze_untrained();
   work_->model.step(work_->loss_sum.data_ptr<double>());
   work_->loss_sum = at::zeros_like(work_->loss_sum);
@@ -168,7 +198,7 @@ ShardedModule::InForward::InForward(ShardedModule& module)
         "a simulated rank cannot run the operators of a libtorch module; plan its training with "
         "tessera::torch::plan, which makes the passes itself"};
   }
-  if (!work.passes.evaluating() && !work.buffers_sent) {
+  if (work.passes.will_train() && !work.buffers_sent) {
     work.buffers.before_forward();
     work.buffers_sent = true;
   }

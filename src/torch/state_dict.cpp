@@ -39,6 +39,7 @@ StateDict exported(ShardedModule::Work& work, StateTensor what, bool keeps) {
     }
   }
   StateDict all;
+  work.passes.close_everything();
   work.model.export_state(what, [&](const ParameterInfo& info, std::span<const float> values) {
     if (!keeps) { return; }
     const at::Tensor tensor = tensor_of(info.shape, values);
@@ -86,6 +87,7 @@ std::filesystem::path ShardedModule::save(const std::filesystem::path& folder,
                                           const SaveOptions& options) {
   SaveOptions under_names = options;
   under_names.name = or_of_module(options.name);
+  work_->passes.close_everything();
   return tessera::save(work_->model, folder, work_->buffers.extras(values), under_names);
 }
 
@@ -98,6 +100,7 @@ LoadReport ShardedModule::load(const std::filesystem::path& path, const LoadOpti
   LoadOptions under_names = options;
   under_names.name = or_of_module(options.name);
   LoadReport report;
+  work_->passes.close_everything();
   if (options.what == LoadOptions::What::everything) {
     report = tessera::load(work_->model, path, work_->buffers.extras({}), under_names);
     work_->buffers.loaded();

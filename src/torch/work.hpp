@@ -22,8 +22,11 @@ class ShardedModule::Work {
  public:
   Work(std::shared_ptr<::torch::nn::Module> module_, World& world_, ShardOptions options_);
 
-  /// Returns the loss scale as a tensor on the device.
+  /// Returns the factor of the loss's gradient as a tensor on the device: the loss scale, times the
+  /// ranks that are averaged if losses are sums.
   [[nodiscard]] at::Tensor loss_scale() const;
+  /// The ranks over which gradients are averaged, if losses are to be added; else 1.
+  [[nodiscard]] double summed_ranks() const;
 
   std::shared_ptr<::torch::nn::Module> module;
   World& world;

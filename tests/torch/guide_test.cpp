@@ -78,10 +78,9 @@ std::vector<GuideRow> rows() {
       {"`loss.backward()`", trained([](Model& model, LineImpl&, const torch::Tensor& x) {
          model(x).mean().backward();
        })},
-      {"`backward` twice", trained([](Model& model, LineImpl&, const torch::Tensor& x) {
-         const torch::Tensor loss = model(x).mean();
-         model.backward(loss);
-         model.backward(loss);
+      {"`backward` before any forward pass of the step",
+       trained([](Model& model, LineImpl&, const torch::Tensor&) {
+         model.backward(torch::ones({}, torch::kFloat).set_requires_grad(true));
        })},
       {"a loss of several elements",
        trained([](Model& model, LineImpl&, const torch::Tensor& x) { model.backward(model(x)); })},
@@ -91,14 +90,6 @@ std::vector<GuideRow> rows() {
       {"`step` without `backward`", trained([](Model& model, LineImpl&, const torch::Tensor& x) {
          model(x);
          model.step();
-       })},
-      {"`torch::optim` instead of `step`",
-       trained([](Model& model, LineImpl& net, const torch::Tensor& x) {
-         torch::optim::SGD optimizer{net.parameters(), 0.1};
-         for (int step = 0; step < 2; ++step) {
-           model.backward(model(x).mean());
-           optimizer.step();
-         }
        })},
       {"a module of doubles", built([](World& world, const Line& net) {
          net->to(torch::kDouble);

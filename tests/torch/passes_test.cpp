@@ -85,7 +85,6 @@ struct Case {
   std::function<Tensor(const Call&, NetImpl&, const Tensor& x)> loss =
       [](const Call& net, NetImpl&, const Tensor& x) { return (net(x) - x).pow(2).mean(); };
   shards::UnitPredicate units = {};
-  int gradient_slots = 2;
 };
 void PrintTo(const Case& test, std::ostream* out) {
   *out << test.name;
@@ -187,16 +186,13 @@ std::vector<Case> cases() {
                      return n.out(y);
                    });
                  }});
-  all.push_back({.name = "ManyBlocksUsedTwice",
-                 .build =
-                     [] {
-                       return net_of(4, [](NetImpl& n, const Tensor& x) {
-                         Tensor y = n.in(x);
-                         for (std::size_t i = 0; i < 8; ++i) { y = n.block(i % 4).forward(y); }
-                         return n.out(y);
-                       });
-                     },
-                 .gradient_slots = 4});
+  all.push_back({.name = "ManyBlocksUsedTwice", .build = [] {
+                   return net_of(4, [](NetImpl& n, const Tensor& x) {
+                     Tensor y = n.in(x);
+                     for (std::size_t i = 0; i < 8; ++i) { y = n.block(i % 4).forward(y); }
+                     return n.out(y);
+                   });
+                 }});
   all.push_back({.name = "OperatorOfTwoUnits", .build = [] {
                    return net_of(3, [](NetImpl& n, const Tensor& x) {
                      const Tensor y = n.in(x);
@@ -284,7 +280,6 @@ Outcome alone(const Case& test) {
 
 Outcome sharded(const Case& test, ModelOptions options, int ranks,
                 WorldOptions world_options = {}) {
-  options.tuning.gradient_slots = test.gradient_slots;
   Outcome outcome;
   run_ranks(
       ranks,
@@ -441,7 +436,7 @@ std::vector<Mistake> mistakes() {
        }},
       {"BackwardOfTheLossItself", "call model.backward(loss) instead of loss.backward()",
        [=](Model& model, NetImpl&, const Tensor& x) { loss_of(model, x).backward(); }},
-      {"BackwardTwice", "backward is called without a preceding forward pass",
+      {"BackwardTwice", "backward through the graph a second time",
        [=](Model& model, NetImpl&, const Tensor& x) {
          const Tensor loss = loss_of(model, x);
          model.backward(loss);
@@ -506,7 +501,7 @@ std::vector<Mistake> mistakes() {
          model.backward(critic(model(x)).pow(2).mean());
        }},
       {"UnitsAtOnce",
-       "operators that use several units at once ask for more `prefetch`",
+       "an operator uses 3 units at once: set `prefetch` (ShardOptions::model) to at least 2",
        [](Model& model, NetImpl& net, const Tensor&) {
          model.forward([&] {
            torch::cat({net.block(0).up->weight, net.block(1).up->weight, net.block(2).up->weight});

@@ -46,11 +46,15 @@ class Scope {
   /// ContractError if the scope is not open.
   void close();
 
+  /// The micro-batch of a scope that is in none (ShardedModel::open_any).
+  static constexpr int kAny = -1;
+
  private:
   friend class ShardedModel;
   friend class ForwardScope;
   friend class BackwardScope;
   friend class ReadScope;
+  friend class OpenScope;
   Scope(std::shared_ptr<engine::Model> model, Unit unit, engine::UseKind kind,
         int micro_batch) noexcept;
   Scope(Scope&& other) noexcept;
@@ -127,6 +131,26 @@ class BackwardScope : public Scope {
   /// Returns whether the parameter called `name` is trained: neither declared frozen nor frozen by
   /// ShardedModel::freeze. Throws ContractError as operator[] does.
   [[nodiscard]] bool has_grad(std::string_view name) const;
+
+ private:
+  friend class ShardedModel;
+  using Scope::Scope;
+};
+
+/// A use of a unit that no other use has to match (ShardedModel::open_any). The destructor never
+/// throws: a failure is kept and thrown by the next call on the model.
+class OpenScope : public Scope {
+ public:
+  /// Takes over the use of the other scope, which is then not open.
+  OpenScope(OpenScope&&) noexcept = default;
+  /// Ends this scope if it is open, and takes over the use of the other scope.
+  OpenScope& operator=(OpenScope&&) noexcept = default;
+
+  /// Returns the gradient of this rank's loss for the parameter called `name`, to which kernels
+  /// add. The first call opens the gradients of the unit, which are reduced when the scope ends.
+  /// Throws ContractError as operator[], if the parameter is frozen, and if the gradients need a
+  /// slot and other open scopes hold all of them.
+  [[nodiscard]] Tensor grad(std::string_view name) const;
 
  private:
   friend class ShardedModel;

@@ -115,6 +115,27 @@ class ShardedModel {
   /// their gradients of weights. Throws ContractError for a micro-batch that is not in flight.
   [[nodiscard]] ReadScope read(Unit unit, int micro_batch);
 
+  /// Opens a unit for a program that learns from an autograd engine which unit is next: at any
+  /// time in a step, in any order, any number of times. `backward` tells what the trace shows and
+  /// how far units are gathered ahead. Scopes are not counted: a forward scope without a backward
+  /// scope changes nothing, so that a pass can be dropped. Where the scope asks for gradients
+  /// (OpenScope::grad), they are reduced at its end and added to those that the step has. Such a
+  /// step has no micro-batches, and `step` may follow any scope; gradients are averaged over ranks
+  /// and over ModelOptions::accumulate all the same. Between two scopes, `evaluate`, exports of
+  /// parameters and saves are possible.
+  ///
+  /// Memory: where gradients are reduced in place (ddp, zero1 and dp with `accumulate` 1), the
+  /// first
+  ///         gradients that a step adds to reduced ones make slots for them, as many and as large
+  ///         as those that zero2 has. They stay.
+  /// Throws ContractError in a step with scopes of `forward`, if the unit is open already or open
+  /// scopes hold all slots; ConfigError unless ModelOptions::checks is off.
+  [[nodiscard]] OpenScope open_any(Unit unit, bool backward);
+  /// *Collective.* Drops the gradients of this step's scopes of `open_any`: the step begins anew.
+  /// It does nothing if there are none. Throws ContractError while a scope is open, during an
+  /// evaluation, and in a step with scopes of `forward`.
+  void discard();
+
   /// Returns whether every scope of `unit` hands out its parameters, or its gradients, at the same
   /// addresses from `materialize` until the model ends. Parameters stay in place if ranks hold them
   /// whole or the unit has a slot of its own (root units, Reshard::after_backward,

@@ -41,6 +41,13 @@ enum class Buffers : std::uint8_t {
   local,      ///< Each rank keeps its own values. Checkpoints have those of rank 0.
 };
 
+/// What a rank's loss is, from which follows how ranks' gradients and losses are put together.
+enum class LossReduction : std::uint8_t {
+  mean,  ///< A mean over the rank's samples: gradients and reported losses are averaged over ranks,
+         ///< as DistributedDataParallel does.
+  sum,   ///< A sum over the rank's samples: gradients and reported losses are added over ranks.
+};
+
 /// A function that sets the initial values of the parameters of `module` itself, without those of
 /// its children. They are whole and on the CPU during the call, without gradients; libtorch's own
 /// layers already have their usual values. `name` is the module's path, "" for the whole module.
@@ -53,13 +60,16 @@ using ModuleInitializer = std::function<void(const std::string& name, ::torch::n
 /// How a module is sharded.
 struct ShardOptions {
   /// The strategy and all other options of the ShardedModel. Parameters that are fp32 in the module
-  /// get the dtype `compute`; bf16 and fp16 parameters keep theirs.
+  /// get the dtype `compute`; bf16 and fp16 parameters keep theirs. AccumulateMode::automatic
+  /// reduces every micro-batch under every strategy, so that losses have the same bits.
   ModelOptions model = {};
   /// The modules that are units. Parameters of no unit, and tensors that several units share, are
   /// in a root unit called "(root)". A module that is registered twice is in the unit where it was
   /// found first. Empty: each child with parameters of an outermost ModuleList, ModuleDict or
   /// Sequential.
   UnitPredicate units = {};
+  /// What each rank's loss is.
+  LossReduction loss_reduction = LossReduction::mean;
   /// How ranks keep the module's buffers.
   Buffers buffers = Buffers::broadcast;
   /// The initial values of a module built by `on_meta`, beside those of libtorch's own layers. They
@@ -86,6 +96,14 @@ struct ShardOptions {
 ///       model.step();
 ///     }
 ///
+/// A step may have any passes, as with PyTorch: several forward passes and then several backward
+/// passes, which add their gradients, passes without gradients (NoGradGuard), and passes whose loss
+/// is dropped:
+///
+///     model.backward(d_loss(model(real)));
+///     model.backward(d_loss(model(fake)));
+///     model.step();
+///
 /// How it works: the rank's thread intercepts each of libtorch's operators before it runs. An
 ///          operator that reads a parameter opens the parameter's unit and closes all other open
 ///          units, except those that contain it. Parameters and views that autograd has saved share
@@ -93,20 +111,23 @@ struct ShardOptions {
 ///          read another unit's memory. A unit's gradients are reduced once the last gradient that
 ///          the loss reaches is computed.
 /// Order:   every rank makes the same calls and runs the same operators on parameters, in the same
-///          order. Parameters can be read in `forward`, `operator()`, `evaluate` and, in the same
-///          micro-batch, until `backward`. An operator that reads them elsewhere, or writes them
-///          anywhere, throws ContractError that names the parameter.
+///          order. Parameters can be read in `evaluate`, and from the first forward pass with
+///          gradients of a step until `step` or `discard`. An operator that reads them elsewhere,
+///          or writes them anywhere, throws ContractError that names the parameter.
 /// Memory:  while this object lives, memory that libtorch allocates on the rank's thread counts as
 ///          activations in World::memory and against the budget, data included: load datasets
 ///          before. It borrows the World.
 /// Gradients: `grad()` of a parameter is defined only while its unit's backward is open; the user's
 ///          hooks may read it there. Afterwards the gradient is sharded: `clip_norm` and reports
 ///          include it, and export_gradients returns it.
-/// Numbers: a rank's loss is the mean over its micro-batch. Gradients are averaged over ranks and
-///          micro-batches.
+/// Numbers: a rank's loss is the mean over its micro-batch (ShardOptions::loss_reduction).
+/// Gradients
+///          are averaged over ranks, and added over the backward passes of a step; with
+///          `accumulate` K the sum is divided by K. A step's reported loss is put together alike.
 /// Errors:  the operator that needs a unit throws what ShardedModel throws. An exception in a
-///          forward pass closes its units; all ranks may then make the pass again. After an
-///          exception in a backward pass the model cannot go on.
+///          forward pass closes its units, and the pass counts for nothing: all ranks may make it
+///          again. After an exception in a backward pass the model cannot go on. Ranks of which
+///          some drop gradients and others do not get CommError from the next collective call.
 /// Threads: the rank's own, and those that autograd starts. Other threads must not use parameters:
 ///          they would find no address.
 class ShardedModule {
@@ -125,7 +146,9 @@ class ShardedModule {
   void set_learning_rate(float lr);
 
   /// *Collective.* Runs `pass`, which may read parameters, as a forward pass, and returns its
-  /// result. There may be several forward passes before a `backward`.
+  /// result. There may be any number of forward passes, before and after each `backward`. One whose
+  /// graph is dropped changes nothing. Without gradients (NoGradGuard, InferenceMode) the pass
+  /// gathers units as an evaluation does, in the module's current mode, and does not copy buffers.
   template <class Pass>
   decltype(auto) forward(Pass&& pass) {
     InForward open{*this};
@@ -137,17 +160,23 @@ class ShardedModule {
     }
   }
 
-  /// *Collective.* Runs autograd from `loss` and ends the micro-batch. `loss` has one element: this
-  /// rank's mean over its micro-batch. Its gradient is multiplied by the loss scale. Throws
-  /// ContractError if no forward pass was made or `loss` needs no gradient.
-  void backward(const at::Tensor& loss);
+  /// *Collective.* Runs autograd from `loss` and adds the gradients to those of the step. `loss`
+  /// has one element: this rank's mean (or sum) over its micro-batch. Its gradient is multiplied by
+  /// the loss scale. With `retain_graph` there may be another backward pass through the same graph.
+  /// Throws ContractError if no forward pass was made or `loss` needs no gradient.
+  void backward(const at::Tensor& loss, bool retain_graph = false);
+  /// *Collective.* Drops the gradients of the backward passes since the last step, and their
+  /// losses: the step begins anew. It does nothing if there are none. Throws ContractError within a
+  /// pass.
+  void discard();
   /// *Collective.* Averages and clips the gradients and updates the parameters: see
-  /// ShardedModel::step. Throws ContractError unless `backward` was called `accumulate` times.
-  /// Afterwards autograd refuses graphs that were made before.
+  /// ShardedModel::step. Throws ContractError unless `backward` was called `accumulate` times, or a
+  /// multiple of it. Afterwards autograd refuses graphs that were made before.
   void step();
 
   /// *Collective.* Runs `passes` in evaluation mode and without gradients, and returns its result.
-  /// Each forward pass in it is a pass of an Evaluation. The modes are restored afterwards.
+  /// It may be called between the passes of a step. Each forward pass in it is a pass of an
+  /// Evaluation. The modes are restored afterwards.
   template <class Passes>
   decltype(auto) evaluate(Passes&& passes) {
     const InEvaluation open{*this};
@@ -160,7 +189,7 @@ class ShardedModule {
   /// *Collective.* Returns the values of parameters and buffers by the module's own names, on the
   /// CPU: parameters in fp32 (Float), buffers in their own types. Units are gathered one at a time.
   /// A shared tensor appears under all of its names. Only rank 0's map is filled, unless
-  /// `on_all_ranks`. It is called between steps.
+  /// `on_all_ranks`. It may be called at any time but in a backward pass.
   [[nodiscard]] std::map<std::string, at::Tensor> state_dict(bool on_all_ranks = false);
   /// *Collective.* Returns the gradients of trained parameters by the module's own names, on the
   /// CPU in fp32: averaged over ranks and micro-batches, not clipped. Only rank 0's map is filled,
@@ -168,8 +197,9 @@ class ShardedModule {
   [[nodiscard]] std::map<std::string, at::Tensor> export_gradients(bool on_all_ranks = false);
 
   /// *Collective.* Writes a checkpoint of the whole training state and the module's buffers, under
-  /// the module's own names: see tessera::save. A shared tensor is written once, under its first
-  /// name. Buffers are those of rank 0, in their own types, including integers.
+  /// the module's own names: see tessera::save. Gradients of a step under way are not in it. A
+  /// shared tensor is written once, under its first name. Buffers are those of rank 0, in their own
+  /// types, including integers.
   std::filesystem::path save(const std::filesystem::path& folder,
                              const std::map<std::string, std::string>& values = {},
                              const SaveOptions& options = {});

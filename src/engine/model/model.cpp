@@ -184,6 +184,8 @@ void Model::take_memory(const Initializer& initial) {
                             .order_is_declared = declaration_.order_is_declared(),
                             .update_order = update_order_,
                             .checks = checks_.get()});
+    open_pass_ =
+        std::make_unique<OpenPass>(pass_place(), declaration_.order(), options_, update_order_);
     sums_ = std::make_unique<GradientSums>(world_, *units_, *group_);
   }
   evaluation_ = std::make_unique<EvaluationPass>(pass_place(), evaluation_order_);
@@ -198,6 +200,7 @@ void Model::forget_memory() noexcept {
   }
   evaluation_.reset();
   sums_.reset();
+  open_pass_.reset();
   training_.reset();
   checks_.reset();
   units_.reset();
@@ -212,7 +215,7 @@ void Model::optimize_with(const Optimizer& optimizer, const OptimizerOptions& op
   check_update(declaration_.units(), options_, optimizer, options);
   check_moment_blocks(declaration_.units(), group_->tensor().size, options);
   if (first_loss_scale(options_.loss_scaling, options_.compute, options_.gradient) != 1.0F) {
-    expects(training_->begun() == 0,
+    expects(training_->begun() == 0 && !open_pass_->has_gradients(),
             "optimize_with: the loss is to be scaled, but this step's first micro-batches were "
             "not; call it before the first forward scope of the step");
   }
@@ -225,6 +228,7 @@ void Model::optimize_with(const Optimizer& optimizer, const OptimizerOptions& op
                                  OptimizerStep::Setup{options_, optimizer, options, rules, *group_},
                                  agreed_pass_order(world_, declaration_, group_->in_stages()));
   training_->search_with(&step_->search());
+  open_pass_->search_with(&step_->search());
 }
 
 // ----------------------------------------------------------------------------------------- passes
@@ -265,7 +269,9 @@ void Model::close(UseKind kind, std::size_t unit, int micro_batch, bool unwindin
           "the {} scope of unit '{}' was left by an exception; the model cannot be used any more",
           to_string(kind), plans()[unit].name)};
     }
-    if (evaluating_) {
+    if (micro_batch == Scope::kAny) {
+      open_pass_->close(kind, unit);
+    } else if (evaluating_) {
       evaluation_->close(unit);
     } else if (kind == UseKind::read) {
       training_->close_read(unit, micro_batch);
@@ -273,6 +279,31 @@ void Model::close(UseKind kind, std::size_t unit, int micro_batch, bool unwindin
       training_->close(kind, unit, micro_batch);
     }
   } catch (...) { failure_ = std::current_exception(); }
+}
+
+void Model::open_any(UseKind kind, std::size_t unit) {
+  require_training("open_any");
+  if (training_->begun() > 0) {
+    throw ContractError{fmt::format(
+        "open_any of unit '{}': the step has scopes that are counted; a step has only one kind",
+        plans()[unit].name)};
+  }
+  if (options_.checks != Checks::off) {
+    throw ConfigError{
+        "open_any: `checks` compare forward with backward scopes, which are not counted here; set "
+        "it to off"};
+  }
+  open_pass_->open(kind, unit);
+}
+
+void Model::discard() {
+  rethrow_failure();
+  require_training("discard");
+  if (open_pass_ == nullptr) { return; }
+  expects(training_->begun() == 0,
+          "discard: the step has scopes that are counted; finish its micro-batches and step");
+  open_pass_->discard();
+  sums_->next_step();
 }
 
 void Model::watch(std::size_t unit, int micro_batch, ConstView output) {
@@ -300,7 +331,8 @@ void Model::set_frozen(const char* call, std::size_t unit, std::string_view name
   }
   if (owner.frozen[at.parameter] == frozen) { return; }
   const LiveUnit& live = (*units_)[at.unit];
-  if (training_->begun() > 0 && live.trains() && live.gradients().is_taken(at.parameter)) {
+  if ((training_->begun() > 0 || open_pass_->begun()) && live.trains() &&
+      live.gradients().is_taken(at.parameter)) {
     throw ContractError{
         fmt::format("{}: this step already has a gradient of '{}'; call it between steps", call,
                     info.full_name())};
@@ -320,6 +352,7 @@ void Model::begin_evaluation() {
         "evaluate: {} of the step's {} micro-batches have begun; evaluate between steps",
         training_->begun(), options_.accumulate)};
   }
+  if (open_pass_ != nullptr) { open_pass_->require_scopes_ended("evaluate"); }
   phase_before_ = journal_.phase();
   journal_.enter(trace::Phase::evaluation, "");
   units_->copy_from_rank0(update_order_);
@@ -357,7 +390,9 @@ void Model::step(const double* loss) {
   Step& step = trained("step");
   training_->require_scopes_ended("step");
   training_->finish();
-  if (training_->ended() != options_.accumulate) {
+  if (open_pass_->begun()) {
+    open_pass_->finish("step");
+  } else if (training_->ended() != options_.accumulate) {
     throw ContractError{
         fmt::format("step: {} of {} micro-batches have been run; run a forward and a backward pass "
                     "for each before step (ModelOptions::accumulate)",
@@ -367,9 +402,10 @@ void Model::step(const double* loss) {
   step.check(loss);
   step.note_without_backward(training_->without_backward());
   sums_->add();
-  update_order_ = step.run(loss, declaration_.order());
+  update_order_ = step.run(loss, declaration_.order(), open_pass_->describe());
   sums_->next_step();
   training_->next_step();
+  open_pass_->next_step();
   step.check_if_stuck();
 }
 
@@ -418,6 +454,11 @@ kernels::Write Model::write_of_gradient(std::size_t unit, std::string_view name)
   return (*units_)[owner].gradients().write(index, unit);
 }
 
+Tensor Model::open_gradient(std::size_t unit, std::string_view name) const {
+  open_pass_->open_gradients(trained(unit, name).unit);
+  return gradient(unit, name);
+}
+
 Tensor Model::gradient(std::size_t unit, std::string_view name) const {
   const auto [owner, index] = trained(unit, name);
   const UnitLayout::Location location = *plans()[owner].layout.locate(index);
@@ -440,12 +481,14 @@ void Model::export_state(StateTensor what, const StateSink& sink) {
   if (what == StateTensor::parameters) {
     expects(training_ == nullptr || training_->begun() == 0,
             "export_state: a step is under way; export parameters between steps");
+    if (open_pass_ != nullptr) { open_pass_->end_round("export_state"); }
     units_->copy_from_rank0(update_order_);
     return export_parameters(world_, *units_, *group_, options_, sink);
   }
   require_training("export_state of gradients");
   training_->finish();
-  expects(training_->ended() == options_.accumulate,
+  if (open_pass_->has_gradients()) { open_pass_->finish("export_state"); }
+  expects(open_pass_->has_gradients() || training_->ended() == options_.accumulate,
           "export_state: gradients are complete only after the last micro-batch; export them then, "
           "before step");
   sums_->add();
@@ -478,6 +521,16 @@ void Model::require_between_steps(const char* call) const {
     refuse(fmt::format("{} of the step's {} micro-batches have begun; call it between steps",
                        training_->begun(), options_.accumulate));
   }
+  if (open_pass_ != nullptr) { open_pass_->end_round(call); }
+}
+
+void Model::require_no_gradients(const char* call) const {
+  require_between_steps(call);
+  if (open_pass_ == nullptr || !open_pass_->has_gradients()) { return; }
+  throw ContractError{fmt::format(
+      "{}: gradients of the values that it would replace wait for a step; call step first, or "
+      "discard",
+      call)};
 }
 
 void Model::continue_after(std::int64_t step, const kernels::StepScalars& scalars) {

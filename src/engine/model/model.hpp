@@ -14,6 +14,7 @@
 #include "engine/model/export.hpp"
 #include "engine/model/gradient_sums.hpp"
 #include "engine/model/memory_checks.hpp"
+#include "engine/model/open_pass.hpp"
 #include "engine/model/step.hpp"
 #include "engine/model/tensor_lives.hpp"
 #include "engine/model/training_pass.hpp"
@@ -64,6 +65,9 @@ class Model {
   /// Keeps a failure, which the next call throws. `unwinding`: an exception of the caller's ended
   /// the scope.
   void close(UseKind kind, std::size_t unit, int micro_batch, bool unwinding) noexcept;
+  /// Opens a unit without counting the use (ShardedModel::open_any).
+  void open_any(UseKind kind, std::size_t unit);
+  void discard();
   void watch(std::size_t unit, int micro_batch, ConstView output);
   void begin_evaluation();
   void end_pass();
@@ -81,6 +85,8 @@ class Model {
   // Contents of an open scope.
   [[nodiscard]] ConstTensor parameter(std::size_t unit, std::string_view name) const;
   [[nodiscard]] Tensor gradient(std::size_t unit, std::string_view name) const;
+  /// The same in a scope of `open_any`, which has no gradients before.
+  [[nodiscard]] Tensor open_gradient(std::size_t unit, std::string_view name) const;
   [[nodiscard]] kernels::Write write_of_gradient(std::size_t unit, std::string_view name) const;
   [[nodiscard]] bool has_gradient(std::size_t unit, std::string_view name) const;
 
@@ -92,6 +98,8 @@ class Model {
   void export_masters(const PieceSink& sink);
   /// Throws ContractError naming `call` unless the model is materialized and between steps.
   void require_between_steps(const char* call) const;
+  /// The same, and that no gradients wait for a step.
+  void require_no_gradients(const char* call) const;
   /// Resumes after step `step` of another run. Without an optimizer `scalars` is not used.
   void continue_after(std::int64_t step, const kernels::StepScalars& scalars);
   /// The folder of the run whose checkpoint the state was loaded from; empty if there is none.
@@ -141,6 +149,7 @@ class Model {
   std::unique_ptr<LiveUnits> units_;
   std::unique_ptr<MemoryChecks> checks_;
   std::unique_ptr<TrainingPass> training_;
+  std::unique_ptr<OpenPass> open_pass_;
   std::unique_ptr<GradientSums> sums_;
   std::unique_ptr<EvaluationPass> evaluation_;
   std::unique_ptr<Step> step_;  // set by optimize_with

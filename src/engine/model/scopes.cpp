@@ -76,6 +76,10 @@ void ForwardScope::watch(ConstView output) const {
   live().watch(unit_.index(), micro_batch_, output);
 }
 
+Tensor OpenScope::grad(std::string_view name) const {
+  return live().open_gradient(unit_.index(), name);
+}
+
 Tensor BackwardScope::grad(std::string_view name) const {
   return live().gradient(unit_.index(), name);
 }

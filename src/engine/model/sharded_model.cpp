@@ -76,6 +76,17 @@ ReadScope ShardedModel::read(Unit unit, int micro_batch) {
   return {model_, unit, UseKind::read, open(UseKind::read, unit, micro_batch)};
 }
 
+OpenScope ShardedModel::open_any(Unit unit, bool backward) {
+  const UseKind kind = backward ? UseKind::backward : UseKind::forward;
+  live().require_ready();
+  model_->open_any(kind, index_of(unit, "open_any"));
+  return {model_, unit, kind, Scope::kAny};
+}
+
+void ShardedModel::discard() {
+  live().discard();
+}
+
 int ShardedModel::open(UseKind kind, Unit unit, std::optional<int> micro_batch) {
   live().require_ready();
   return model_->open(kind, index_of(unit, to_string(kind)), micro_batch);

@@ -58,7 +58,8 @@ void Step::check(const double* loss) {
   change_ = givers_.check(loss != nullptr);
 }
 
-std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
+std::vector<std::size_t> Step::run(const double* loss, UseOrder& order,
+                                   const std::string& gradients) {
   units_.gradients().settle();
   GatherLane& gather = units_.parameters().lane();
   gather.settle();
@@ -70,7 +71,7 @@ std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
   // labels show a difference.
   const bool new_order = order.take_changed() && !in_stages_;
   const std::string label = new_order ? "step in a new order of units" : "step";
-  optimizer_.reduce_scalars(loss, label + change_ + frozen_);
+  optimizer_.reduce_scalars(loss, label + gradients + change_ + frozen_);
   if (new_order) { check_order_across_ranks(order); }
   if (search_.needs_outcome()) { search_.learn(optimizer_.scalars()); }
   stuck_check_due_ = search_.end_step();

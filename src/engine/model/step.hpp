@@ -38,8 +38,9 @@ class Step {
   }
   /// *Collective.* All micro-batches have ended, and `check` has passed. `loss`: device memory or
   /// null. `order`: the order in which units were opened; it is compared across ranks when it is
-  /// new. Returns the order in which units are updated.
-  std::vector<std::size_t> run(const double* loss, UseOrder& order);
+  /// new. `gradients`: what the ranks' gradients must agree in, for the label of the step. Returns
+  /// the order in which units are updated.
+  std::vector<std::size_t> run(const double* loss, UseOrder& order, const std::string& gradients);
   /// Throws NumericError, once, if too many steps in a row, including the last one, were skipped.
   /// Within a graph it is thrown later: the outcome is known when the graph has run.
   void check_if_stuck();

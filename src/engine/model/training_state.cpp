@@ -337,7 +337,7 @@ void TrainingState::copy_out(std::size_t unit, std::span<void* const> to, Event 
 }
 
 void TrainingState::begin_write() {
-  model_.require_between_steps(call_.c_str());
+  model_.require_no_gradients(call_.c_str());
   settle(model_.world());
 }
 

@@ -116,7 +116,7 @@ bool GradientHome::complete(bool last_micro_batch) {
   }
   if (!leaves_each_time() && !last_micro_batch) { return false; }
   zero_unwritten();
-  reduced_ = last_micro_batch;
+  reduced_ = reduced_ || last_micro_batch;
   return true;
 }
 

@@ -64,6 +64,8 @@ class GradientHome {
   /// The unit's gradients of this micro-batch are complete on the compute stream. Returns whether
   /// they are to be reduced now.
   [[nodiscard]] bool complete(bool last_micro_batch);
+  /// All gradients of this step are complete. Returns false if some are not reduced yet.
+  [[nodiscard]] virtual bool conclude() { return reduced_; }
   /// Whether this step's reduction has been issued.
   [[nodiscard]] bool reduced() const noexcept { return reduced_; }
   /// Whether the parameter's gradient was taken in this step.
@@ -128,6 +130,7 @@ class GradientHome {
   /// Whether any gradient of this step is kept.
   [[nodiscard]] bool started() const noexcept { return started_; }
   void start() noexcept { started_ = true; }
+  void set_reduced() noexcept { reduced_ = true; }
   /// Whether the result is kept elsewhere than in the whole gradients.
   [[nodiscard]] virtual bool exports_in_slot() const { return false; }
   /// Takes a slot that the reduce stream writes.

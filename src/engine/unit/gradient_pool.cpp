@@ -35,6 +35,8 @@ GradientPool::GradientPool(World& world, const UnitPlans& plans, Journal& journa
       traits_{traits_of(options.strategy)},
       in_slots_{reduces_in_slots(options)},
       borrows_{traits_.gradients == Holding::rank0 && world.rank() != 0},
+      most_slots_{std::max(options.tuning.gradient_slots, pending)},
+      poison_{gradient_poison(world, options.checks)},
       lane_{world, group},
       bucket_{journal, lane_, bucket_sizes(plans, options)} {
   const SlotPlan wire = SlotPlan::make(plans, /*shared_slots=*/1, &UnitPlan::wire_bytes);
@@ -49,13 +51,20 @@ GradientPool::GradientPool(World& world, const UnitPlans& plans, Journal& journa
                    : Arena{world.allocate(Category::gradients, bytes, "gradients")};
 
   make_host(options, group);
-  if (!in_slots_) { return; }
-  const SlotPlan slots = SlotPlan::make(plans, std::max(options.tuning.gradient_slots, pending),
-                                        &UnitPlan::gradient_bytes);
+  if (in_slots_) { take_slots(); }
+}
+
+void GradientPool::take_slots() {
+  const SlotPlan slots = SlotPlan::make(plans_, most_slots_, &UnitPlan::gradient_bytes);
   slots_ =
-      Arena{world.allocate(Category::reduce, slots.bytes(), "gradient slots", BufferUse::parts)};
-  rings_ = slots.cut(world, Category::reduce, slots_, gradient_poison(world, options.checks));
+      Arena{world_.allocate(Category::reduce, slots.bytes(), "gradient slots", BufferUse::parts)};
+  rings_ = slots.cut(world_, Category::reduce, slots_, poison_);
   ring_ = slots.ring_of_unit;
+}
+
+SlotRing& GradientPool::late_slots(std::size_t unit) {
+  if (rings_.empty()) { take_slots(); }
+  return rings_[ring_[unit]];
 }
 
 std::size_t GradientPool::kept_bytes(const UnitPlan& plan) const {
@@ -88,7 +97,8 @@ std::unique_ptr<GradientHome> GradientPool::make_home(std::size_t unit) {
       .host = plan.updated_on_host() ? &host_->of(unit) : nullptr,
       .kept = bytes > 0 ? kept_.take(bytes) : nullptr};
   if (in_slots_) { return std::make_unique<GradientsInSlots>(parts, rings_[ring_[unit]]); }
-  return std::make_unique<DirectGradients>(parts);
+  return std::make_unique<DirectGradients>(
+      parts, [this, unit]() -> SlotRing& { return late_slots(unit); });
 }
 
 void GradientPool::settle() {

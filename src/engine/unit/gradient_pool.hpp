@@ -44,12 +44,18 @@ class GradientPool {
  private:
   [[nodiscard]] std::size_t kept_bytes(const UnitPlan& plan) const;
   void make_host(const ModelOptions& options, const Sharding& group);
+  void take_slots();
+  /// The slots of a unit for gradients that come after its reduction. The first call takes the
+  /// memory of all of them: as much as zero2 has from the start.
+  [[nodiscard]] SlotRing& late_slots(std::size_t unit);
 
   World& world_;
   const UnitPlans& plans_;
   StrategyTraits traits_;
   bool in_slots_;
   bool borrows_;  // from rank 0
+  int most_slots_;
+  SlotPoison poison_;
   ReduceLane lane_;
   ReduceBucket bucket_;
   Arena kept_;   // gradients that stay, whole or sharded

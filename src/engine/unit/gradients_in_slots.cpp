@@ -10,6 +10,13 @@ bool GradientsInSlots::can_open() const {
   return is_open() || !plan().trainable() || ring_.free() > 0;
 }
 
+bool GradientsInSlots::conclude() {
+  if (reduced() || !started()) { return reduced(); }
+  set_reduced();
+  if (host() != nullptr) { host()->complete(); }
+  return true;
+}
+
 bool GradientsInSlots::shares_slots_with(const GradientHome& other) const {
   const auto* const same = dynamic_cast<const GradientsInSlots*>(&other);
   return same != nullptr && &same->ring_ == &ring_;

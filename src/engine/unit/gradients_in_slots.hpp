@@ -12,6 +12,7 @@ class GradientsInSlots final : public GradientHome {
   GradientsInSlots(const Parts& parts, SlotRing& ring) : GradientHome{parts}, ring_{ring} {}
 
   bool can_open() const override;
+  bool conclude() override;
   bool in_slot() const override { return slot_ != nullptr; }
   bool stays_in_place() const override { return ring_.size() == 1; }
   bool shares_slots_with(const GradientHome& other) const override;

@@ -42,7 +42,11 @@ void LiveUnit::open(UseKind kind, int micro_batch) {
   if (kind == UseKind::forward) { return; }
   ++open_backward_scopes_;
   gradients_of_ = micro_batch;
-  if (gradients_->is_open()) { return; }
+  if (!gradients_->is_open()) { open_gradients(); }
+}
+
+void LiveUnit::open_gradients() {
+  if (gradients_->reduced()) { bucket_->flush(); }  // what waits there is where they were
   await_update();
   gradients_->open();
 }
@@ -126,6 +130,10 @@ void LiveUnit::complete_open_gradients(int micro_batch, bool last) {
 
 void LiveUnit::forget_uses(int micro_batch) {
   std::erase_if(uses_, [=](const Uses& of) { return of.micro_batch == micro_batch; });
+}
+
+void LiveUnit::conclude_gradients() {
+  if (!gradients_->conclude()) { reduce_if_missing(); }
 }
 
 void LiveUnit::reduce_if_missing() {

@@ -85,10 +85,18 @@ class LiveUnit {
   /// Reduces zeros for the unit if it was not used in this step.
   void reduce_if_missing();
 
+  // Steps whose uses are not counted.
+
+  /// Opens the gradients, also if the step has reduced some already.
+  void open_gradients();
+  /// What was added since they were opened is complete.
+  void complete_gradients(bool last_micro_batch);
+  /// Nothing more comes in this step: reduces what was not, zeros if there is nothing.
+  void conclude_gradients();
+
  private:
   void count(UseKind kind, int micro_batch);
   void await_update();
-  void complete_gradients(bool last_micro_batch);
   void leave_parameters(UseKind kind);
   [[nodiscard]] bool awaits_backward() const noexcept;
 
