@@ -115,6 +115,7 @@ LoadReport load(ShardedModel& model, const std::filesystem::path& path,
                 const CheckpointExtras& extras, const LoadOptions& options) {
   World& world = model.world();
   engine::TrainingState state{model, "load"};
+  state.require_no_gradients();
   require_enumerator("load: what", options.what, What::weights);
   const bool everything = options.what == What::everything;
   expects(!everything || state.has_optimizer(),

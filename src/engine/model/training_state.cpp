@@ -336,8 +336,12 @@ void TrainingState::copy_out(std::size_t unit, std::span<void* const> to, Event 
   if (live.trains()) { live.update().hold(copied); }
 }
 
-void TrainingState::begin_write() {
+void TrainingState::require_no_gradients() const {
   model_.require_no_gradients(call_.c_str());
+}
+
+void TrainingState::begin_write() {
+  model_.require_between_steps(call_.c_str());
   settle(model_.world());
 }
 

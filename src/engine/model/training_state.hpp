@@ -180,6 +180,8 @@ class TrainingState {
 
   // Loading.
 
+  /// Throws ContractError if gradients wait for a step.
+  void require_no_gradients() const;
   /// Waits until no enqueued work reads or writes the state. Call it before `write`.
   void begin_write();
   /// Writes elements [first, first + count) of the piece (counted within the piece) from host
