@@ -109,10 +109,10 @@ TEST_F(Resume, AResumedRunIsTheUninterruptedOneToTheBit) {
     ASSERT_EQ(resumed.status, 0) << resumed.err;
     EXPECT_EQ(resumed.err, "");
     EXPECT_THAT(resumed.out,
-                AllOf(HasSubstr("resumed from " + path("b/" + checkpoint::step_name(5))),
+                AllOf(HasSubstr("resumed from " + path("b/" + step_name(5))),
                       HasSubstr("steps 6 to 12")));
     EXPECT_EQ(losses("b.log"), losses("a.log"));
-    expect_same("b/" + checkpoint::step_name(12), "a/" + checkpoint::step_name(12));
+    expect_same("b/" + step_name(12), "a/" + step_name(12));
     for (const char* folder : {"a", "b"}) { fs::remove_all(path(folder)); }
   }
 }
@@ -122,15 +122,15 @@ TEST_F(Resume, TakesPartsThatLieSideBySide) {
   const Words all = {"--lr-schedule", "constant", "--strategy", "zero3"};
   train(all + Words{"--steps", "6", "--checkpoint", path("a")});
   train(all + Words{"--steps", "4", "--checkpoint", path("whole")});
-  const DividedCheckpoint divided{path("whole/" + checkpoint::step_name(4))};
+  const DividedCheckpoint divided{path("whole/" + step_name(4))};
   for (int part : {0, 1}) { divided.write(part, path("b")); }
   const Words resumed = all + Words{"--steps", "6", "--checkpoint", path("b")};
-  refused(resumed, {"--checkpoint: " + path("b"), checkpoint::step_name(4)});
+  refused(resumed, {"--checkpoint: " + path("b"), step_name(4)});
   train(resumed + Words{"--resume"});
-  expect_same("b/" + checkpoint::step_name(6), "a/" + checkpoint::step_name(6));
+  expect_same("b/" + step_name(6), "a/" + step_name(6));
   train(all + Words{"--steps", "6", "--checkpoint", path("c"), "--resume-from",
-                    path("b/" + checkpoint::step_name(4) + ".part-1")});
-  expect_same("c/" + checkpoint::step_name(6), "a/" + checkpoint::step_name(6));
+                    path("b/" + step_name(4) + ".part-1")});
+  expect_same("c/" + step_name(6), "a/" + step_name(6));
 
   divided.write(1, path("d"));
   refused(all + Words{"--steps", "6", "--checkpoint", path("d"), "--resume"},
@@ -138,20 +138,20 @@ TEST_F(Resume, TakesPartsThatLieSideBySide) {
            "tessera checkpoint merge"});
   // A newer step with a missing part is not damaged, and stays until someone decides.
   train(all + Words{"--steps", "3", "--checkpoint", path("e")});
-  fs::rename(path("e/" + checkpoint::step_name(3)), path("d/" + checkpoint::step_name(3)));
+  fs::rename(path("e/" + step_name(3)), path("d/" + step_name(3)));
   refused(all + Words{"--steps", "6", "--checkpoint", path("d"), "--resume"},
           {"part 0 is missing", "name an earlier checkpoint"});
-  EXPECT_TRUE(fs::exists(path("d/" + checkpoint::step_name(4) + ".part-1")));
+  EXPECT_TRUE(fs::exists(path("d/" + step_name(4) + ".part-1")));
   train(all + Words{"--steps", "6", "--checkpoint", path("f"), "--resume-from",
-                    path("d/" + checkpoint::step_name(3))});
-  expect_same("f/" + checkpoint::step_name(6), "a/" + checkpoint::step_name(6));
+                    path("d/" + step_name(3))});
+  expect_same("f/" + step_name(6), "a/" + step_name(6));
 }
 
 TEST_F(Resume, WeightsInPartsAreNotTakenForWeights) {
   train({"--steps", "4", "--checkpoint", path("whole")});
-  const DividedCheckpoint divided{path("whole/" + checkpoint::step_name(4))};
+  const DividedCheckpoint divided{path("whole/" + step_name(4))};
   for (int part : {0, 1}) { divided.write(part, path("run")); }
-  const std::string part = path("run/" + checkpoint::step_name(4) + ".part-0");
+  const std::string part = path("run/" + step_name(4) + ".part-0");
   for (const std::string& init : {path("run"), part, part + "/model.safetensors"}) {
     refused({"--steps", "1", "--init", init}, {"--init: " + init, "tessera checkpoint merge"});
   }
@@ -178,7 +178,7 @@ TEST_F(Resume, ASignalSavesTheWholeStateForAResume) {
                                      ", and --resume continues from there"));
   train(all + Words{"--checkpoint", path("b"), "--log", path("b.log"), "--resume"});
   EXPECT_EQ(losses("b.log", 1), losses("a.log", 1));
-  expect_same("b/" + checkpoint::step_name(20), "a/" + checkpoint::step_name(20));
+  expect_same("b/" + step_name(20), "a/" + step_name(20));
 }
 
 TEST_F(Resume, ARunThatIsKilledAgainAndAgainIsTheUninterruptedOne) {
@@ -205,7 +205,7 @@ TEST_F(Resume, ARunThatIsKilledAgainAndAgainIsTheUninterruptedOne) {
   }
   train(begun ? again + Words{"--resume"} : again);
   EXPECT_EQ(losses("b.log"), losses("a.log"));
-  expect_same("b/" + checkpoint::step_name(60), "a/" + checkpoint::step_name(60));
+  expect_same("b/" + step_name(60), "a/" + step_name(60));
 }
 
 TEST_F(Resume, OtherRanksAndStrategiesContinueWithTheSameLosses) {
@@ -222,7 +222,7 @@ TEST_F(Resume, OtherRanksAndStrategiesContinueWithTheSameLosses) {
     SCOPED_TRACE(testing::PrintToString(shape));
     const Outcome outcome =
         trained(rate + shape +
-                Words{"--steps", "8", "--resume-from", path("a/" + checkpoint::step_name(4)),
+                Words{"--steps", "8", "--resume-from", path("a/" + step_name(4)),
                       "--log", path("b.log")});
     ASSERT_EQ(outcome.status, 0) << outcome.err;
     EXPECT_EQ(outcome.err, "") << "the global batch is the same";
@@ -260,13 +260,13 @@ TEST_F(Resume, KeepsTheNewestAndEveryMth) {
                      "6",
                      "--checkpoint-sync"};
   train(all);
-  const std::set<std::string> names = {checkpoint::step_name(6), checkpoint::step_name(10),
-                                       checkpoint::step_name(12), "model.safetensors"};
+  const std::set<std::string> names = {step_name(6), step_name(10),
+                                       step_name(12), "model.safetensors"};
   EXPECT_EQ(checkpoint::names_in("a"), names);
   const Outcome done = trained(all + Words{"--resume"});
   EXPECT_EQ(done.status, 0) << done.err;
   EXPECT_THAT(done.out,
-              HasSubstr("nothing is left to train: " + path("a/" + checkpoint::step_name(12)) +
+              HasSubstr("nothing is left to train: " + path("a/" + step_name(12)) +
                         " was saved after step 12, and --steps is 12"));
   EXPECT_EQ(checkpoint::names_in("a"), names);
 }
@@ -276,7 +276,7 @@ TEST_F(Resume, SaysWhyARunCannotResume) {
                       "--accumulate-mode", "every"};
   train(made + Words{"--checkpoint", path("a")});
   fs::create_directory(path("empty"));
-  const std::string step = path("a/" + checkpoint::step_name(2));
+  const std::string step = path("a/" + step_name(2));
   const auto resumed = [&](const Words& more) {
     return Words{"--checkpoint", path("a"), "--resume"} + more;
   };
@@ -305,12 +305,12 @@ TEST_F(Resume, SaysWhyARunCannotResume) {
   const auto continued = [&](const std::string& run) {
     return Words{"--steps",       "4",
                  "--checkpoint",  path("c"),
-                 "--resume-from", path(run + "/" + checkpoint::step_name(2))};
+                 "--resume-from", path(run + "/" + step_name(2))};
   };
   refused(continued("c"),
           {path("c") + " holds a later checkpoint of the run that --resume-from continues",
-           checkpoint::step_name(4) + ", and not only " + checkpoint::step_name(2), "--resume"});
-  refused(continued("d"), {"of another run, the newest " + checkpoint::step_name(4)});
+           step_name(4) + ", and not only " + step_name(2), "--resume"});
+  refused(continued("d"), {"of another run, the newest " + step_name(4)});
   refused({"--resume-from", path("text.txt")}, {"--resume-from: ", "holds no checkpoint"});
 }
 
@@ -326,7 +326,7 @@ TEST_F(Resume, AStepIsReportedBeforeACheckpointHoldsIt) {
   std::vector<std::int64_t> reported;
   (void)tools::run_training(job, settings.sharded.strategy, [&](const tools::StepRecord& record) {
     const auto step = static_cast<int>(record.report.step);
-    EXPECT_FALSE(fs::exists(path("run/" + checkpoint::step_name(step)))) << step;
+    EXPECT_FALSE(fs::exists(path("run/" + step_name(step)))) << step;
     reported.push_back(step);
   });
   EXPECT_EQ(reported, (std::vector<std::int64_t>{1, 2, 3}));
@@ -349,10 +349,10 @@ TEST_F(Resume, SavesAtTheGivenMinutes) {
     steps.erase("model.safetensors");
     return steps;
   };
-  EXPECT_EQ(saved("1"), (std::set{checkpoint::step_name(3), checkpoint::step_name(6),
-                                  checkpoint::step_name(8)}));
-  EXPECT_EQ(saved("2"), (std::set{checkpoint::step_name(6), checkpoint::step_name(8)}));
-  EXPECT_EQ(saved("3"), (std::set{checkpoint::step_name(8)}));
+  EXPECT_EQ(saved("1"), (std::set{step_name(3), step_name(6),
+                                  step_name(8)}));
+  EXPECT_EQ(saved("2"), (std::set{step_name(6), step_name(8)}));
+  EXPECT_EQ(saved("3"), (std::set{step_name(8)}));
 }
 
 // Both formats have fp32 masters; in fp16 a run continues with newly rounded weights.
@@ -414,10 +414,10 @@ TEST_F(Resume, ADamagedCheckpointIsNamedAndNeverUsed) {
                      path("a"),       "--log",    path("a.log")};
   train(all + Words{"--steps", "6", "--checkpoint-every", "2", "--checkpoint-keep", "3",
                     "--checkpoint-sync"});
-  const std::string newest = path("a/" + checkpoint::step_name(6));
-  const std::string before = path("a/" + checkpoint::step_name(4));
+  const std::string newest = path("a/" + step_name(6));
+  const std::string before = path("a/" + step_name(4));
   const std::string flipped = before + "/optimizer.safetensors";
-  const std::string oldest = path("a/" + checkpoint::step_name(2) + "/model.safetensors");
+  const std::string oldest = path("a/" + step_name(2) + "/model.safetensors");
   fs::resize_file(newest + "/optimizer.safetensors", 10'000);
   flip_a_bit(flipped);
   flip_a_bit(oldest);
@@ -431,8 +431,8 @@ TEST_F(Resume, ADamagedCheckpointIsNamedAndNeverUsed) {
   // Damaged checkpoints are renamed to free names; other files stay.
   fs::create_directories(newest + ".damaged");
   fs::create_directories(path("a/step-12"));
-  fs::create_symlink(path("a/step-12"), path("a/" + checkpoint::step_name(9)));
-  write_file(path("a/" + checkpoint::step_name(7)), "a user's");
+  fs::create_symlink(path("a/step-12"), path("a/" + step_name(9)));
+  write_file(path("a/" + step_name(7)), "a user's");
   const Outcome outcome = trained(resumed);
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("warning: --resume: " + newest),
@@ -442,21 +442,21 @@ TEST_F(Resume, ADamagedCheckpointIsNamedAndNeverUsed) {
   EXPECT_THAT(outcome.out, HasSubstr("steps 3 to 8"));
   EXPECT_EQ(log("a.log").size(), 8U) << "each step once";
   for (const std::string& name :
-       {checkpoint::step_name(8), checkpoint::step_name(7), std::string{"step-12"}}) {
+       {step_name(8), step_name(7), std::string{"step-12"}}) {
     EXPECT_TRUE(fs::exists(path("a/" + name))) << name;
   }
-  EXPECT_TRUE(fs::is_symlink(path("a/" + checkpoint::step_name(9))));
+  EXPECT_TRUE(fs::is_symlink(path("a/" + step_name(9))));
 }
 
 TEST_F(Resume, ItsWeightsStartRunsAndGenerateText) {
   train({"--steps", "2", "--checkpoint", path("a"), "--shard-size", "10KiB"});
   train({"--steps", "2", "--checkpoint", path("b")});
-  const std::string sharded = path("a/" + checkpoint::step_name(2));
+  const std::string sharded = path("a/" + step_name(2));
   EXPECT_TRUE(fs::exists(sharded + "/model.safetensors.index.json"));
   EXPECT_FALSE(fs::exists(path("a/model.safetensors")));
   std::set<std::string> all;
   for (const std::string& init : {sharded, sharded + "/model.safetensors.index.json", path("b"),
-                                  path("b/" + checkpoint::step_name(2))}) {
+                                  path("b/" + step_name(2))}) {
     train({"--steps", "1", "--init", init, "--log", path("log")});
     all.insert(losses("log"));
   }
@@ -465,9 +465,9 @@ TEST_F(Resume, ItsWeightsStartRunsAndGenerateText) {
   train({"--steps", "4", "--checkpoint", path("b"), "--resume", "--shard-size", "10KiB"});
   EXPECT_FALSE(fs::exists(path("b/model.safetensors")));
   write_file(path("b/model.safetensors"),
-             read_file(path("b/" + checkpoint::step_name(2) + "/model.safetensors")));
+             read_file(path("b/" + step_name(2) + "/model.safetensors")));
   all.clear();
-  for (const std::string& init : {path("b"), path("b/" + checkpoint::step_name(4))}) {
+  for (const std::string& init : {path("b"), path("b/" + step_name(4))}) {
     train({"--steps", "1", "--init", init, "--log", path("log")});
     all.insert(losses("log"));
   }
@@ -476,7 +476,7 @@ TEST_F(Resume, ItsWeightsStartRunsAndGenerateText) {
 
 TEST_F(Resume, NothingStartsFromDamagedWeights) {
   train({"--steps", "2", "--checkpoint", path("a")});
-  const std::string step = path("a/" + checkpoint::step_name(2));
+  const std::string step = path("a/" + step_name(2));
   const std::string weights = step + "/model.safetensors";
   flip_a_bit(weights);
   for (const std::string& init : {path("a"), step, weights}) {
@@ -492,7 +492,7 @@ TEST_F(Resume, NothingStartsFromDamagedWeights) {
 TEST_F(Resume, ReportsWhatCouldNotBeWritten) {
   // A save fails while the last save waits for it.
   fs::create_directories(path("a"));
-  write_file(path("a/" + checkpoint::step_name(2)), "a user's");
+  write_file(path("a/" + step_name(2)), "a user's");
   const Words all = {"--checkpoint", path("a"), "--checkpoint-every", "2"};
   const Outcome outcome = trained(all + Words{"--steps", "3"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -509,7 +509,7 @@ TEST_F(Resume, ReportsWhatCouldNotBeWritten) {
   pipe.read_to_end();
   const Outcome kept = run.wait();
   EXPECT_EQ(kept.status, 0) << kept.err;
-  const std::string newest = path("b/" + checkpoint::step_name(3)) + "/model.safetensors";
+  const std::string newest = path("b/" + step_name(3)) + "/model.safetensors";
   EXPECT_THAT(kept.out, HasSubstr("weights in " + newest));
   EXPECT_THAT(kept.err, HasSubstr("warning: --checkpoint: " + path("b/model.safetensors") +
                                   " does not hold the newest weights"));

@@ -15,7 +15,7 @@
 #include "modules.hpp"
 #include "tessera/tessera.hpp"
 
-namespace torch_test {
+namespace torch_test::loops_test {
 namespace {
 
 using tessera::CommError;
@@ -344,4 +344,4 @@ TEST(TorchLoops, AStepUnderWayNamesDiscard) {
 }
 
 }  // namespace
-}  // namespace torch_test
+}  // namespace torch_test::loops_test
