@@ -292,6 +292,12 @@ enum {
   TESSERA_RESHARD_AFTER_FORWARD = 0, /**< after each use: least memory, two gathers */
   TESSERA_RESHARD_AFTER_BACKWARD = 1 /**< after its last use in a micro-batch: one gather */
 };
+/** Whether units may be kept whole although the strategy shards them. */
+enum {
+  TESSERA_WHOLE_AUTOMATIC = 0,    /**< never */
+  TESSERA_WHOLE_NEVER = 1,        /**< every unit is sharded */
+  TESSERA_WHOLE_WHERE_SMALLER = 2 /**< where its shard and its slot would take more memory */
+};
 /** The state that is kept in host memory instead of device memory. */
 enum {
   TESSERA_OFFLOAD_NONE = 0,      /**< none */
@@ -331,6 +337,8 @@ typedef struct tessera_model_options {
   int64_t align_elems;         /**< elements at whose multiples parameters and shards begin */
   int32_t mesh_replicate;      /**< ranks along `replicate`; 0, as mesh_shard: no mesh is given */
   int32_t mesh_shard;          /**< ranks along `shard`; 0, as mesh_replicate: no mesh is given */
+  int32_t keep_whole;          /**< TESSERA_WHOLE_AUTOMATIC, ... */
+  int32_t reserved;            /**< 0 */
 } tessera_model_options;
 /** Sets `options` to the defaults. `size` is sizeof *options. */
 tessera_status tessera_model_options_init(tessera_model_options* options, size_t size);

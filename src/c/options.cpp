@@ -69,6 +69,7 @@ void for_each_option(InC& c, ModelOptions& with, const Visit& visit) {
   visit("offload", c.offload, with.offload, Offload::state);
   visit("offload_keep", c.offload_keep, with.offload_keep);
   visit("align_elems", c.align_elems, with.align_elems);
+  visit("keep_whole", c.keep_whole, with.keep_whole, KeepWhole::where_smaller);
 }
 
 template <class InC, class Visit>
@@ -243,6 +244,7 @@ ModelOptions model_options(Call call, const tessera_model_options* given) {
       given_or(call, "tessera_model_options", given, model_defaults());
   ModelOptions to;
   for_each_option(from, to, Read{call});
+  require_zero(call, "tessera_model_options", from.reserved);
   to.mesh = mesh_of(call, from);
   return to;
 }

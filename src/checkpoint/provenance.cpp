@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "engine/rules/option_list.hpp"
@@ -48,6 +49,9 @@ std::string provenance_of(ShardedModel& model, const std::string& command) {
       [&, options = engine::settled(model.options())](const auto& option) {
         document[std::string{option.name}] = json_of(option.of(options));
       });
+  Json whole = Json::array();
+  for (const WholeUnits& units : model.whole_units()) { whole.push_back(describe(units)); }
+  if (!whole.empty()) { document["kept_whole"] = std::move(whole); }
   // A command line may contain any bytes.
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

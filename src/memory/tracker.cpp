@@ -128,6 +128,16 @@ void MemoryTracker::unuse(Category category, std::size_t bytes, std::string_view
   }
 }
 
+void MemoryTracker::note(const std::string& line) {
+  const std::lock_guard lock{mutex_};
+  if (std::ranges::find(notes_, line) == notes_.end()) { notes_.push_back(line); }
+}
+
+std::vector<std::string> MemoryTracker::notes() const {
+  const std::lock_guard lock{mutex_};
+  return notes_;
+}
+
 void MemoryTracker::forget_recorder() noexcept {
   const std::lock_guard lock{mutex_};
   recorder_ = nullptr;

@@ -17,7 +17,8 @@ bool alike(const PlannedRank& one, const PlannedRank& other) {
   const MemoryReport& a = one.memory;
   const MemoryReport& b = other.memory;
   return a.live == b.live && a.at_peak == b.at_peak && a.most_in_use == b.most_in_use &&
-         a.by_phase == b.by_phase && one.host_peak_bytes == other.host_peak_bytes;
+         a.by_phase == b.by_phase && one.host_peak_bytes == other.host_peak_bytes &&
+         one.notes == other.notes;
 }
 
 /// The mesh of the job; one of `shard` alone if there is none.
@@ -58,6 +59,7 @@ PlannedRank planned(const PlanOptions& options, std::vector<int> ranks,
       [&](World& world) {
         body(world);
         planned.memory = world.memory().report();
+        planned.notes = world.memory().notes();
         planned.host_peak_bytes = world.host_memory().report().peak_bytes;
       },
       options.world);

@@ -60,7 +60,7 @@ AT(tessera_plan_options, comm, 16);
 AT(tessera_plan_options, reserved, 20);
 AT(tessera_plan_options, world, 24);
 
-SIZE(tessera_model_options, 144);
+SIZE(tessera_model_options, 152);
 AT(tessera_model_options, size, 0);
 AT(tessera_model_options, strategy, 8);
 AT(tessera_model_options, shard_group, 12);
@@ -90,6 +90,8 @@ AT(tessera_model_options, offload_keep, 124);
 AT(tessera_model_options, align_elems, 128);
 AT(tessera_model_options, mesh_replicate, 136);
 AT(tessera_model_options, mesh_shard, 140);
+AT(tessera_model_options, keep_whole, 144);
+AT(tessera_model_options, reserved, 148);
 
 SIZE(tessera_parameter_spec, 144);
 AT(tessera_parameter_spec, name, 0);

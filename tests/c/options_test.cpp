@@ -72,6 +72,7 @@ std::string all_of(const ModelOptions& o) {
   add("offload", shown(o.offload));
   add("offload_keep", shown(o.offload_keep));
   add("align_elems", shown(o.align_elems));
+  add("keep_whole", shown(o.keep_whole));
   return text;
 }
 
@@ -130,6 +131,7 @@ TEST(COptions, EachMemberSetsOneOfTheLibrarys) {
       {"offload", [](auto& o) { o.offload = TESSERA_OFFLOAD_STATE; }, "2"},
       {"offload_keep", [](auto& o) { o.offload_keep = 0.5F; }, "0.500000"},
       {"align_elems", [](auto& o) { o.align_elems = 128; }, "128"},
+      {"keep_whole", [](auto& o) { o.keep_whole = TESSERA_WHOLE_WHERE_SMALLER; }, "2"},
   };
   for (const Row& row : rows) {
     tessera_model_options options = defaults();

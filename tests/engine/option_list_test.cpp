@@ -22,7 +22,8 @@ TEST(OptionList, HasEveryMemberOnceUnderItsName) {
   const ModelOptions options;
   const auto& [strategy, shard_group, compute, accumulate, checks, purpose, mesh, master_weights,
                gradient, reduce, loss_scaling, max_skips, prefetch, reshard, persist_elems,
-               accumulate_mode, bucket_bytes, offload, offload_keep, align_elems, tuning] = options;
+               accumulate_mode, bucket_bytes, offload, offload_keep, align_elems, keep_whole, tuning] =
+      options;
   const auto& [prefetch_backward, first_bucket_bytes, gradient_slots] = tuning;
   const std::multimap<std::string_view, const void*> members = {
       {"strategy", &strategy},
@@ -45,6 +46,7 @@ TEST(OptionList, HasEveryMemberOnceUnderItsName) {
       {"offload", &offload},
       {"offload_keep", &offload_keep},
       {"align_elems", &align_elems},
+      {"keep_whole", &keep_whole},
       {"tuning.prefetch_backward", &prefetch_backward},
       {"tuning.first_bucket_bytes", &first_bucket_bytes},
       {"tuning.gradient_slots", &gradient_slots},
@@ -69,6 +71,7 @@ TEST(OptionList, SettledOptionsHaveNoAutomaticValues) {
   EXPECT_EQ(settled_options.tuning.prefetch_backward, 3);
   EXPECT_EQ(settled_options.accumulate_mode, AccumulateMode::deferred);
   EXPECT_EQ(settled_options.loss_scaling.mode, LossScaleMode::dynamic);
+  EXPECT_EQ(settled_options.keep_whole, KeepWhole::never);
 }
 
 TEST(OptionList, RanksThatWriteTheSameInTwoWaysAgree) {

@@ -102,5 +102,17 @@ TEST(UseOrder, CountsTheUnitsThatAreOnTheirWayBackAtOnce) {
   EXPECT_EQ(most({0, 1, 0, 2, 3, 2}), 2);
 }
 
+TEST(UseOrder, CountsWhatTheForwardUsesOfThisRoundWillNeed) {
+  UseOrder schedule;
+  run(schedule, {f(0), b(0)});
+  const auto all = [](std::size_t) { return true; };
+  schedule.begin_round();
+  EXPECT_EQ(schedule.most_pending_now(all, 0), 0);
+  for (const Use use : {f(0), f(1), f(2), f(0), f(1), f(2), b(2)}) { schedule.note(use); }
+  EXPECT_EQ(schedule.most_pending_now(all, 0), 3);
+  EXPECT_EQ(schedule.most_pending_now([](std::size_t unit) { return unit > 0; }, 0), 2);
+  EXPECT_EQ(schedule.most_pending_now(all, 1), 0);
+}
+
 }  // namespace
 }  // namespace tessera::engine::schedule_test

@@ -123,10 +123,11 @@ TEST(GradientSlots, MatchTheMostUnitsInBackwardAtOnce) {
   const std::size_t two = slots({0, 1, 2});
   EXPECT_EQ(slots({0, 0, 1, 1, 2}), two);
   EXPECT_EQ(slots({0, 1, 0, 1, 2}), two);
-  EXPECT_EQ(2 * slots({0, 1, 2, 0, 1, 2}), 3 * two);
+  EXPECT_EQ(two, 2U * 384 * sizeof(float));  // of the largest
+  EXPECT_EQ(slots({0, 1, 2, 0, 1, 2}), (128U + 384 + 256) * sizeof(float));  // one for each
 }
 
-TEST(GradientSlots, WithoutADeclarationTheErrorSaysToDeclare) {
+TEST(GradientSlots, WithoutADeclarationTheErrorSaysToDeclareAndHowManySlotsAreNeeded) {
   const auto refusal = [](bool declared, int slots) -> std::string {
     try {
       run_ranks(2, [&](World& world) {
@@ -147,6 +148,7 @@ TEST(GradientSlots, WithoutADeclarationTheErrorSaysToDeclare) {
     return {};
   };
   EXPECT_THAT(refusal(false, 2), HasSubstr("tell declare_order how often each unit is used"));
+  EXPECT_THAT(refusal(false, 2), HasSubstr("raise `tuning.gradient_slots` from 2 to 3"));
   EXPECT_THAT(refusal(true, 2), HasSubstr("follow the order"));
   EXPECT_EQ(refusal(false, 3), "");
 }

@@ -8,6 +8,7 @@
 
 #include "tessera/base/dtype.hpp"
 #include "tessera/engine/checks.hpp"
+#include "tessera/engine/keep_whole.hpp"
 #include "tessera/engine/loss_scaling.hpp"
 #include "tessera/engine/master_weights.hpp"
 #include "tessera/engine/strategy.hpp"
@@ -34,8 +35,9 @@ struct ModelTuning {
   /// communication begins early.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
   /// The number of slots for the gradients of blocks, from 2 to 1024, each as large as the largest
-  /// block's. 2 suffice if a micro-batch uses each block once. A declared order adds the slots that
-  /// it needs. It is ignored where gradients are added in place.
+  /// block's (blocks of unequal size: as for ModelOptions::prefetch). 2 suffice if a micro-batch
+  /// uses each block once. A declared order adds the slots that it needs. It is ignored where
+  /// gradients are added in place.
   int gradient_slots = 2;
 };
 
@@ -114,7 +116,8 @@ struct ModelOptions {
 
   /// The number of blocks, from 0 to 1024, that are gathered ahead of the block in use. The ring
   /// has one slot more than the larger of `prefetch` and `tuning.prefetch_backward`, each as large
-  /// as the largest block. A larger number hides more of the communication and takes more memory.
+  /// as the largest block. Blocks of unequal size are divided into classes with a ring each where
+  /// that takes less memory. A larger number hides more of the communication and takes more memory.
   /// It is ignored where nothing is gathered.
   int prefetch = 1;
   /// When a block gives its gathered parameters back; a block's UnitOptions may choose otherwise.
@@ -154,6 +157,12 @@ struct ModelOptions {
   /// of moments belongs to two parameters or two ranks. It moves the cuts between shards, which can
   /// change the last bit of a norm.
   std::int64_t align_elems = kAlignElems;
+
+  /// Whether a unit is kept whole where its shard and its slot would take more memory than the
+  /// whole unit: a root unit always, blocks where they are few. Its gradients are decided alike if
+  /// `accumulate` is 1; the optimizer's state is sharded in any case. ShardedModel::whole_units
+  /// says which units are whole. It is ignored where nothing is sharded.
+  KeepWhole keep_whole = KeepWhole::automatic;
 
   // What is rarely needed.
 

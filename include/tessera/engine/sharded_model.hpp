@@ -225,6 +225,9 @@ class ShardedModel {
   [[nodiscard]] const ModelOptions& options() const noexcept;
   /// Returns the number of distinct elements of the whole model, without padding.
   [[nodiscard]] std::int64_t parameter_elems() const;
+  /// Returns the units that this rank keeps whole although the strategy shards them
+  /// (ModelOptions::keep_whole): none before `materialize`.
+  [[nodiscard]] std::vector<WholeUnits> whole_units() const;
   /// Returns the bytes that this rank keeps between steps: all 0 before `materialize`.
   [[nodiscard]] ModelStateBytes state_bytes() const;
   /// Returns the layout of the parameters of `unit`. The reference is valid until the next

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/memory/category.hpp"
 #include "tessera/trace/moment.hpp"
@@ -79,7 +80,7 @@ class CountedMemory {
   std::string name_;
 };
 
-/// Counts one rank's memory by category and enforces a budget. It allocates nothing itself. The
+/// Counts one rank's memory by category and enforces a budget. It allocates nothing itself, but for notes. The
 /// objects that a World's tracker counts share its ownership and may outlive the World.
 ///
 /// Threads: any, also several at once.
@@ -110,6 +111,11 @@ class MemoryTracker : public std::enable_shared_from_this<MemoryTracker> {
   /// result is destroyed.
   [[nodiscard]] CountedMemory occupy(Category category, std::size_t bytes, std::string owner);
 
+  /// Adds a line to `notes`, unless it is there: what a model decided about its memory.
+  void note(const std::string& line);
+  /// Returns the lines noted so far, in order.
+  [[nodiscard]] std::vector<std::string> notes() const;
+
   /// Stops recording, before the recorder is destroyed. Counting goes on.
   void forget_recorder() noexcept;
 
@@ -136,6 +142,7 @@ class MemoryTracker : public std::enable_shared_from_this<MemoryTracker> {
   trace::Moment moment_;
   trace::Recorder* recorder_;
   std::optional<std::size_t> budget_bytes_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace tessera

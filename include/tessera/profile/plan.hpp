@@ -33,6 +33,8 @@ struct PlannedRank {
   std::vector<int> ranks = {};
   MemoryReport memory;              ///< each rank's memory at the end of `body`, with its peaks
   std::size_t host_peak_bytes = 0;  ///< the peak of each rank's host pool
+  /// What models decided about their memory: MemoryTracker::notes.
+  std::vector<std::string> notes = {};
 };
 
 /// Counts the memory that each rank of a job would hold. It runs `body` on the meta device

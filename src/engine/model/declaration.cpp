@@ -8,6 +8,7 @@
 
 #include "engine/rules/option_list.hpp"
 #include "engine/rules/options.hpp"
+#include "engine/unit/parameter_home.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::engine {
@@ -117,11 +118,6 @@ std::vector<std::size_t> Declaration::pass_order() const {
   return with_the_rest(plans_, forward_);
 }
 
-int Declaration::most_pending() const {
-  return order_.most_pending(
-      [this](std::size_t unit) { return !plans_[unit].is_root() && plans_[unit].trainable(); });
-}
-
 // ------------------------------------------------------------------------------------- decisions
 
 void Declaration::decide() {
@@ -211,6 +207,53 @@ void Declaration::decide_offload() {
   }
 }
 
+// After layouts and shards. Ranks that keep shards of a unit decide alike: its bytes are theirs.
+void Declaration::decide_whole() {
+  whole_.clear();
+  if (resolve(options_.keep_whole) == KeepWhole::never) { return; }
+  const StrategyTraits traits = traits_of(options_.strategy);
+  const auto bytes_of = [&](const auto& of) {
+    std::vector<UnitBytes> bytes;
+    std::ranges::transform(plans_, std::back_inserter(bytes), of);
+    return bytes;
+  };
+  if (traits.parameters == Holding::sharded) {
+    keep_whole(StateTensor::parameters, bytes_of([](const UnitPlan& plan) {
+                 return UnitBytes{plan.parameter_bytes(), plan.parameter_shard_bytes(),
+                                  plan.has_own_slot()};
+               }),
+               most_prefetch(options_) + 1);
+  }
+  // Gradients of several micro-batches are added in shards, or whole in any case.
+  if (traits.gradients != Holding::sharded || options_.accumulate > 1 ||
+      options_.purpose == Purpose::inference) {
+    return;
+  }
+  const int slots = std::max(
+      options_.tuning.gradient_slots, order_.most_pending([this](std::size_t unit) {
+        return !plans_[unit].is_root() && plans_[unit].trainable();
+      }));
+  keep_whole(StateTensor::gradients, bytes_of([](const UnitPlan& plan) {
+               if (plan.updated_on_host()) { return UnitBytes{}; }  // nothing stays on the device
+               return UnitBytes{plan.gradient_bytes(), plan.gradient_shard_bytes(),
+                                plan.is_root()};
+             }),
+             slots);
+}
+
+void Declaration::keep_whole(StateTensor what, const std::vector<UnitBytes>& bytes, int slots) {
+  for (const WholeRun& run : engine::whole_units(bytes, slots)) {
+    WholeUnits whole{what, {}, run.whole_bytes, run.sharded_bytes};
+    for (const std::size_t u : run.units) {
+      StrategyTraits& traits = plans_[u].traits;
+      (what == StateTensor::parameters ? traits.parameters : traits.gradients) =
+          Holding::replicated;
+      whole.units.push_back(plans_[u].name);
+    }
+    whole_.push_back(std::move(whole));
+  }
+}
+
 void Declaration::decide_owned(const Sharding& group, int rank) {
   const StrategyTraits traits = traits_of(options_.strategy);
   const auto held = [&](Holding holding, const SegmentLayout& segment) -> Range {
@@ -221,11 +264,15 @@ void Declaration::decide_owned(const Sharding& group, int rank) {
   for (std::size_t u = 0; u < plans_.size(); ++u) {
     UnitPlan& plan = plans_[u];
     plan.kept_shards = group.kept_shards();
+    plan.traits = traits;
     if (!is_here(u)) { plan.layout = plan.layout.without_segments(); }
+  }
+  decide_whole();
+  for (UnitPlan& plan : plans_) {
     plan.owned.clear();
     for (const SegmentLayout& segment : plan.layout.segments()) {
       plan.owned.push_back(
-          {.parameters = held(traits.parameters, segment),
+          {.parameters = held(plan.traits.parameters, segment),
            .updates = segment.trainable() ? held(traits.optimizer, segment) : Range{},
            .normed = plan.places.front() == place_.pipe &&
                      (segment.tensor() == TensorKind::own || place_.tensor.index == 0)});

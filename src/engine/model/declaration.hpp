@@ -8,6 +8,7 @@
 #include "engine/plan/sharding.hpp"
 #include "engine/plan/unit_plan.hpp"
 #include "engine/plan/use_order.hpp"
+#include "engine/plan/whole_units.hpp"
 #include "engine/rules/unit_rules.hpp"
 #include "tessera/engine/model_options.hpp"
 
@@ -33,6 +34,8 @@ class Declaration {
   void decide_owned(const Sharding& group, int rank);
 
   [[nodiscard]] const UnitPlans& plans() const noexcept { return plans_; }
+  /// The units that are kept whole although the strategy shards them.
+  [[nodiscard]] const std::vector<WholeUnits>& whole_units() const noexcept { return whole_; }
   /// Freezes a trained parameter for now, or ends that.
   void set_frozen(const ParameterRef& at, bool frozen) {
     plans_[at.unit].frozen[at.parameter] = frozen;
@@ -46,8 +49,6 @@ class Declaration {
   /// All units in the order in which a forward pass opens them: first as declare_order says,
   /// then as declared.
   [[nodiscard]] std::vector<std::size_t> pass_order() const;
-  /// The most blocks whose gradients are pending at once in the declared order.
-  [[nodiscard]] int most_pending() const;
   /// A text that is equal on ranks with equal declarations.
   [[nodiscard]] std::string describe() const;
 
@@ -56,6 +57,8 @@ class Declaration {
   void resolve_aliases(UnitPlan& unit);
   void alias(UnitPlan& unit, std::size_t parameter, const TiedTo& tie);
   void decide_residence();
+  void decide_whole();
+  void keep_whole(StateTensor what, const std::vector<UnitBytes>& bytes, int slots);
   void decide_offload();
   void check_sums() const;
   void check_mesh_is_used() const;
@@ -71,6 +74,7 @@ class Declaration {
   std::vector<std::size_t> forward_;  // as given to declare_order, over all places along pipe
   UseOrder order_;
   bool order_is_declared_ = false;
+  std::vector<WholeUnits> whole_;
 };
 
 }  // namespace tessera::engine

@@ -148,6 +148,9 @@ void Model::materialize(const Initializer& initial) {
   }
   group_.emplace(Sharding::make(world_, options_));
   declaration_.decide_owned(*group_, world_.rank());
+  for (const WholeUnits& whole : declaration_.whole_units()) {
+    world_.memory().note(tessera::describe(whole));
+  }
   // A device that cannot wait for the host fails here, before anything is allocated.
   if (options_.offload == Offload::optimizer) { (void)HostPool{world_}.compute_stream(); }
   if (options_.offload == Offload::state) { (void)HostPool{world_}.host_copy_stream(); }
@@ -173,7 +176,7 @@ PassPlace Model::pass_place() {
 
 void Model::take_memory(const Initializer& initial) {
   units_ = std::make_unique<LiveUnits>(world_, plans(), journal_, options_, *group_,
-                                       declaration_.most_pending());
+                                       declaration_.order());
   if (options_.checks == Checks::memory && world_.device().computes()) {
     checks_ = std::make_unique<MemoryChecks>(world_, *units_, options_);
   }
@@ -433,7 +436,7 @@ ConstTensor Model::parameter(std::size_t unit, std::string_view name) const {
   const Shape& shape = (*lives_)[owner].shapes[index];
   const View segment = (*units_)[owner].parameters().whole(location.segment);
   return {segment.slice(location.first, shape.elems()), shape,
-          lifetime(unit, owner, units_->parameters().category())};
+          lifetime(unit, owner, (*units_)[owner].parameters().category())};
 }
 
 bool Model::has_gradient(std::size_t unit, std::string_view name) const {
@@ -467,7 +470,7 @@ Tensor Model::gradient(std::size_t unit, std::string_view name) const {
   const View segment = gradients.whole(location.segment);
   const Shape& shape = (*lives_)[owner].shapes[index];
   return {segment.slice(location.first, shape.elems()), shape,
-          lifetime(unit, owner, units_->gradients().category())};
+          lifetime(unit, owner, gradients.category())};
 }
 
 // ---------------------------------------------------------------------------------- between steps

@@ -117,6 +117,9 @@ class Model {
   /// Valid from materialize on.
   [[nodiscard]] LiveUnits& units() const noexcept { return *units_; }
   [[nodiscard]] const Sharding& sharding() const noexcept { return *group_; }
+  [[nodiscard]] const std::vector<WholeUnits>& whole_units() const noexcept {
+    return declaration_.whole_units();
+  }
   [[nodiscard]] ModelStateBytes state_bytes() const;
   [[nodiscard]] bool stays_in_place(std::size_t unit, StateTensor what) const;
 

@@ -12,8 +12,8 @@ std::string names_of_open_units(const LiveUnits& units) {
     if (unit.open_scopes() == 0) { continue; }
     const bool has_gradients = unit.trains() && unit.gradients().is_open();
     held += fmt::format("{}'{}' ({}{}{})", held.empty() ? "" : ", ", unit.name(),
-                        to_string(units.parameters().category()), has_gradients ? ", " : "",
-                        has_gradients ? to_string(units.gradients().category()) : "");
+                        to_string(unit.parameters().category()), has_gradients ? ", " : "",
+                        has_gradients ? to_string(unit.gradients().category()) : "");
   }
   return held;
 }
@@ -36,7 +36,7 @@ void Pass::make_room(std::size_t index) {
   if (wanted.held() || wanted.can_gather()) { return; }
   std::string holders;
   for (LiveUnit& other : units()) {
-    if (other.plan().has_own_slot() || !other.parameters().held()) { continue; }
+    if (!other.parameters().held() || !wanted.shares_slots_with(other.parameters())) { continue; }
     if (other.open_scopes() == 0) {
       other.release_parameters();
     } else {
@@ -47,8 +47,8 @@ void Pass::make_room(std::size_t index) {
   // The deeper of the two determines the number of slots.
   const bool by_backward = place_.prefetch.backward > place_.prefetch.forward;
   throw ContractError{
-      fmt::format("unit '{}' cannot be gathered: units in open scopes hold every slot ({}); close "
-                  "a scope, or raise {} (now {})",
+      fmt::format("unit '{}' cannot be gathered: units in open scopes hold every slot that "
+                  "it can use ({}); close a scope, or raise {} (now {})",
                   unit(index).name(), holders.substr(holders.empty() ? 0 : 1),
                   by_backward ? "tuning.prefetch_backward" : "prefetch",
                   by_backward ? place_.prefetch.backward : place_.prefetch.forward)};
@@ -67,11 +67,13 @@ int Pass::depth(UseKind kind) const noexcept {
 }
 
 void Pass::gather_ahead() {
+  if (!gathers_) { return; }
   int ahead = 0;
   for (const Use& use : order_.upcoming()) {
     if (ahead >= depth(use.kind)) { return; }
     for (const std::size_t u : owners_and(use.unit)) {
       LiveUnit& next = unit(u);
+      if (!next.plan().is_gathered()) { continue; }
       // It is released first, then gathered again.
       if (!next.plan().has_own_slot() && next.open_scopes() > 0) { return; }
       if (!next.gather_ahead()) { return; }

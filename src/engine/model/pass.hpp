@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -46,7 +47,10 @@ class Pass {
  protected:
   /// `order`: the known order in which units are opened.
   Pass(const PassPlace& place, UseOrder& order)
-      : place_{place}, order_{order}, spans_(place.units.size()) {}
+      : place_{place},
+        order_{order},
+        gathers_{std::ranges::any_of(place.units.plans(), &UnitPlan::is_gathered)},
+        spans_(place.units.size()) {}
 
   // Opening a unit, in this order:
   /// Throws ContractError if it is open.
@@ -82,6 +86,7 @@ class Pass {
 
   PassPlace place_;
   UseOrder& order_;
+  bool gathers_;
   int open_scopes_ = 0;
   std::vector<Journal::Span> spans_;  // by unit: the span of its open scope
 };

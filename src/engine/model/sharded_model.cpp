@@ -167,6 +167,10 @@ std::int64_t ShardedModel::parameter_elems() const {
   return elems;
 }
 
+std::vector<WholeUnits> ShardedModel::whole_units() const {
+  return model_->whole_units();
+}
+
 ModelStateBytes ShardedModel::state_bytes() const {
   return model_->state_bytes();
 }

@@ -109,6 +109,22 @@ std::string TrainingPass::slot_owners(std::size_t index) const {
   return names;
 }
 
+std::string TrainingPass::more_gradient_slots(int micro_batch) const {
+  if (setup_.order_is_declared) {
+    return "follow the order given to declare_order, for which slots were made";
+  }
+  const int now = setup_.options.tuning.gradient_slots;
+  const auto counts = [this](std::size_t u) {
+    return !unit(u).plan().is_root() && unit(u).plan().trainable();
+  };
+  const int needed = order().most_pending_now(counts, micro_batch - first_of_round_);
+  return fmt::format(
+      "tell declare_order how often each unit is used, so that there are slots for all pending "
+      "gradients, or raise `tuning.gradient_slots` from {} to {}, which this pass needs if its "
+      "backward scopes mirror its forward scopes",
+      now, std::max(needed, now + 1));
+}
+
 void TrainingPass::check_gradients_can_open(std::size_t index, int micro_batch) const {
   for (const std::size_t u : owners_and(index)) {
     const LiveUnit& opened = unit(u);
@@ -116,11 +132,7 @@ void TrainingPass::check_gradients_can_open(std::size_t index, int micro_batch) 
       throw ContractError{
           fmt::format("unit '{}' has no place for its gradients: units whose backward scopes are "
                       "not all closed hold the slots ({}); close them first, or {}",
-                      opened.name(), slot_owners(u),
-                      setup_.order_is_declared
-                          ? "follow the order given to declare_order, for which slots were made"
-                          : "tell declare_order how often each unit is used, so that there are "
-                            "slots for all pending gradients, or raise `tuning.gradient_slots`")};
+                      opened.name(), slot_owners(u), more_gradient_slots(micro_batch))};
     }
     const UnitPlan& plan = opened.plan();
     const bool overwrites = plan.options.gradients == GradientInit::unzeroed && plan.trainable();

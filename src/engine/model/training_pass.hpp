@@ -82,6 +82,7 @@ class TrainingPass : public Pass {
   void check_backward(int micro_batch);
   void check_gradients_can_open(std::size_t unit, int micro_batch) const;
   [[nodiscard]] std::string slot_owners(std::size_t unit) const;
+  [[nodiscard]] std::string more_gradient_slots(int micro_batch) const;
   [[nodiscard]] bool is_last(int micro_batch) const noexcept {
     return micro_batch + 1 == setup_.options.accumulate;
   }

@@ -390,7 +390,7 @@ void TrainingState::end_write(const StateCounters& counters) {
     if (plan.places.size() > 1) {
       mover.along_pipe(plan.places, moved_arrays(model_, u, [](const auto&) { return true; }));
     }
-    if (traits.parameters != traits.optimizer) {
+    if (plan.traits.parameters != plan.traits.optimizer) {
       std::vector<View> parameters;
       for (std::size_t s = 0; s < plan.segments(); ++s) {
         parameters.push_back(model_.units()[u].parameters().resident(s));

@@ -1,26 +1,41 @@
 #include "engine/plan/slot_plan.hpp"
 
 #include <algorithm>
+#include <iterator>
+
+#include "engine/plan/size_classes.hpp"
 
 namespace tessera::engine {
 
-SlotPlan SlotPlan::make(const UnitPlans& units, int shared_slots, BytesOf bytes_of,
-                        HasOwn has_own) {
-  SlotPlan plan;
-  plan.rings.push_back({});
-  int sharing = 0;
-  for (const UnitPlan& unit : units) {
-    const std::size_t bytes = (unit.*bytes_of)();
-    if ((unit.*has_own)()) {
-      plan.ring_of_unit.push_back(plan.rings.size());
-      plan.rings.push_back({1, bytes});
-    } else {
-      plan.ring_of_unit.push_back(0);
-      plan.rings[0].slot_bytes = std::max(plan.rings[0].slot_bytes, bytes);
-      ++sharing;
-    }
+SlotNeed root_or_shared(const UnitPlan& unit) noexcept {
+  return unit.is_root() ? SlotNeed::own : SlotNeed::shared;
+}
+
+SlotPlan SlotPlan::make(const UnitPlans& units, const MostAtOnce& most_at_once, BytesOf bytes_of,
+                        const NeedOf& need_of) {
+  const auto bytes = [&](std::size_t u) { return (units[u].*bytes_of)(); };
+  const auto shares = [&](std::size_t u) { return need_of(units[u]) == SlotNeed::shared; };
+  std::vector<std::size_t> sharing;
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    if (shares(u)) { sharing.push_back(u); }
   }
-  plan.rings[0].slots = std::min(sharing, shared_slots);
+  std::ranges::stable_sort(sharing, {}, bytes);
+  std::vector<std::size_t> sizes;
+  std::ranges::transform(sharing, std::back_inserter(sizes), bytes);
+
+  SlotPlan plan;
+  plan.ring_of_unit.resize(units.size(), units.size());
+  for (const SizeClass& one : size_classes(sizes, most_at_once(shares))) {
+    const std::size_t ring = plan.rings.size();
+    for (std::size_t i = 0; i < one.count; ++i) { plan.ring_of_unit[sharing[one.first + i]] = ring; }
+    const int most = most_at_once([&](std::size_t u) { return plan.ring_of_unit[u] == ring; });
+    plan.rings.push_back({std::min(one.slots, most), one.slot_bytes});
+  }
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    if (need_of(units[u]) != SlotNeed::own) { continue; }
+    plan.ring_of_unit[u] = plan.rings.size();
+    plan.rings.push_back({1, bytes(u)});
+  }
   return plan;
 }
 

@@ -55,6 +55,9 @@ struct UnitPlan {
   std::vector<bool> frozen;
 
   // Decided in `materialize`. The layout of a unit at another place has no segments.
+  /// Who holds the unit's parameters, gradients and optimizer state: as the strategy says, but
+  /// replicated where it is kept whole (ModelOptions::keep_whole).
+  StrategyTraits traits = traits_of(Strategy::ddp);
   Residence residence = Residence::use;
   Offload offload =
       Offload::none;         ///< whether its masters and optimizer state are in the host pool
@@ -81,8 +84,12 @@ struct UnitPlan {
   [[nodiscard]] bool state_on_host() const noexcept { return offload != Offload::none; }
   /// Whether the host updates the unit, and so also holds its gradients.
   [[nodiscard]] bool updated_on_host() const noexcept { return offload == Offload::optimizer; }
-  /// Whether its parameters are gathered to a slot of its own.
-  [[nodiscard]] bool has_own_slot() const noexcept { return residence != Residence::use; }
+  /// Whether its parameters are gathered around their use.
+  [[nodiscard]] bool is_gathered() const noexcept { return traits.parameters == Holding::sharded; }
+  /// Whether they are gathered to a slot of its own.
+  [[nodiscard]] bool has_own_slot() const noexcept {
+    return is_gathered() && residence != Residence::use;
+  }
 
   /// Segment `s` in a buffer that holds the unit's whole parameters (or one rank's shards) from
   /// `base` on.

@@ -60,6 +60,19 @@ int UseOrder::most_pending(const std::function<bool(std::size_t)>& counts) const
   return static_cast<int>(most);
 }
 
+int UseOrder::most_pending_now(const std::function<bool(std::size_t)>& counts,
+                               int micro_batch) const {
+  std::vector<std::size_t> forward;
+  for (const Use& use : current_) {
+    if (use.kind == UseKind::forward && use.micro_batch == micro_batch) {
+      forward.push_back(use.unit);
+    }
+  }
+  UseOrder mirrored;
+  mirrored.declare(forward);
+  return mirrored.most_pending(counts);
+}
+
 std::vector<std::size_t> UseOrder::units() const {
   std::vector<std::size_t> units;
   std::unordered_set<std::size_t> seen;

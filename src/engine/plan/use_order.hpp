@@ -48,6 +48,9 @@ class UseOrder {
   /// The most units, of those that `counts` accepts, whose gradients are pending at once: from a
   /// unit's first backward use to its last, in the known order of one micro-batch.
   [[nodiscard]] int most_pending(const std::function<bool(std::size_t unit)>& counts) const;
+  /// The same for this round's micro-batch, if its backward uses mirror its forward uses so far.
+  [[nodiscard]] int most_pending_now(const std::function<bool(std::size_t unit)>& counts,
+                                     int micro_batch) const;
   [[nodiscard]] bool is_known() const noexcept { return !known_.empty(); }
   /// The units in the order in which the known order first opens them.
   [[nodiscard]] std::vector<std::size_t> units() const;

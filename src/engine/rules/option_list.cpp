@@ -7,6 +7,7 @@ namespace tessera::engine {
 ModelOptions settled(ModelOptions options) {
   options.tuning.prefetch_backward = options.tuning.prefetch_backward.value_or(options.prefetch);
   options.accumulate_mode = resolve(options.accumulate_mode, options.strategy);
+  options.keep_whole = resolve(options.keep_whole);
   options.loss_scaling.mode = resolve(options.loss_scaling.mode, options.compute, options.gradient);
   return options;
 }

@@ -31,6 +31,8 @@ inline constexpr Reshard kLast<Reshard> = Reshard::after_backward;
 template <>
 inline constexpr AccumulateMode kLast<AccumulateMode> = AccumulateMode::deferred;
 template <>
+inline constexpr KeepWhole kLast<KeepWhole> = KeepWhole::where_smaller;
+template <>
 inline constexpr Offload kLast<Offload> = Offload::state;
 
 }  // namespace tessera
@@ -81,6 +83,7 @@ inline constexpr std::tuple kModelOptions{
     option<&ModelOptions::offload>("offload", Needs::gradients),
     option<&ModelOptions::offload_keep>("offload_keep"),
     option<&ModelOptions::align_elems>("align_elems"),
+    option<&ModelOptions::keep_whole>("keep_whole"),
     option<&ModelOptions::tuning, &ModelTuning::prefetch_backward>("tuning.prefetch_backward",
                                                                    Needs::backward_gathers),
     option<&ModelOptions::tuning, &ModelTuning::first_bucket_bytes>("tuning.first_bucket_bytes"),

@@ -41,6 +41,8 @@ class GradientHome {
   [[nodiscard]] virtual bool in_slot() const { return false; }
   /// Whether `whole` has the same addresses each time they are open.
   [[nodiscard]] virtual bool stays_in_place() const { return true; }
+  /// The category of the memory behind `whole`.
+  [[nodiscard]] virtual Category category() const { return Category::gradients; }
   /// Whether `other` may hold the slot that `can_open` lacks.
   [[nodiscard]] virtual bool shares_slots_with(const GradientHome& /*other*/) const {
     return false;

@@ -17,6 +17,9 @@ class DirectGradients final : public GradientHome {
       : GradientHome{parts}, late_slots_{std::move(late_slots)} {}
 
   bool can_open() const override;
+  Category category() const override {
+    return slot_ != nullptr ? Category::reduce : Category::gradients;
+  }
   bool in_slot() const override { return slot_ != nullptr; }
 
   View resident(std::size_t segment) const override;

@@ -13,6 +13,7 @@ class GradientsInSlots final : public GradientHome {
 
   bool can_open() const override;
   bool conclude() override;
+  Category category() const override { return Category::reduce; }
   bool in_slot() const override { return slot_ != nullptr; }
   bool stays_in_place() const override { return ring_.size() == 1; }
   bool shares_slots_with(const GradientHome& other) const override;

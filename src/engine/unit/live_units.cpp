@@ -5,10 +5,10 @@
 namespace tessera::engine {
 
 LiveUnits::LiveUnits(World& world, const UnitPlans& plans, Journal& journal,
-                     const ModelOptions& options, const Sharding& group, int pending)
+                     const ModelOptions& options, const Sharding& group, const UseOrder& order)
     : plans_{plans}, parameters_{world, plans, journal, options, group} {
   if (options.purpose == Purpose::training) {
-    gradients_ = std::make_unique<GradientPool>(world, plans, journal, options, group, pending);
+    gradients_ = std::make_unique<GradientPool>(world, plans, journal, options, group, order);
     updates_ = std::make_unique<UpdatePool>(world, plans, journal, options.master_weights);
   }
   for (std::size_t u = 0; u < plans.size(); ++u) {

@@ -14,9 +14,9 @@ namespace tessera::engine {
 /// Memory: all of it taken in the constructor.
 class LiveUnits {
  public:
-  /// `plans` outlive it. `pending`: the most blocks whose gradients are pending at once.
+  /// `plans` outlive it. `order`: the declared order of uses, if any.
   LiveUnits(World& world, const UnitPlans& plans, Journal& journal, const ModelOptions& options,
-            const Sharding& group, int pending);
+            const Sharding& group, const UseOrder& order);
 
   [[nodiscard]] std::size_t size() const noexcept { return units_.size(); }
   [[nodiscard]] LiveUnit& operator[](std::size_t unit) noexcept { return units_[unit]; }

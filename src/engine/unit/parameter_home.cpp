@@ -20,13 +20,13 @@ int most_prefetch(const ModelOptions& options) noexcept {
 ParameterPool::ParameterPool(World& world, const UnitPlans& plans, Journal& journal,
                              const ModelOptions& options, const Sharding& group)
     : plans_{plans},
-      traits_{traits_of(options.strategy)},
-      borrows_{traits_.parameters == Holding::rank0 && world.rank() != 0},
+      on_rank0_{traits_of(options.strategy).parameters == Holding::rank0},
+      borrows_{on_rank0_ && world.rank() != 0},
       lane_{world, journal, group.gather()} {
-  const bool sharded = traits_.parameters == Holding::sharded;
+  const bool sharded = std::ranges::any_of(plans, &UnitPlan::is_gathered);
   std::size_t bytes = 0;
   for (const UnitPlan& plan : plans) {
-    bytes += Arena::need(sharded ? plan.parameter_shard_bytes() : plan.parameter_bytes());
+    bytes += Arena::need(plan.is_gathered() ? plan.parameter_shard_bytes() : plan.parameter_bytes());
   }
   if (borrows_) {
     kept_ = Arena{world.allocate(Category::gather, bytes, "replica of rank 0's parameters")};
@@ -37,12 +37,16 @@ ParameterPool::ParameterPool(World& world, const UnitPlans& plans, Journal& jour
   if (sharded) { take_slots(options); }
 }
 
-// Units that are released after each use share a ring that fits the largest of them; the others
-// have slots of their own.
+// Units that are released after each use share rings; the others have slots of their own.
 void ParameterPool::take_slots(const ModelOptions& options) {
   World& world = lane_.world();
-  const SlotPlan plan = SlotPlan::make(plans_, most_prefetch(options) + 1,
-                                       &UnitPlan::parameter_bytes, &UnitPlan::has_own_slot);
+  const int at_once = most_prefetch(options) + 1;
+  const auto need_of = [](const UnitPlan& unit) {
+    if (!unit.is_gathered()) { return SlotNeed::none; }
+    return unit.has_own_slot() ? SlotNeed::own : SlotNeed::shared;
+  };
+  const SlotPlan plan = SlotPlan::make(
+      plans_, [=](const SlotPlan::Among&) { return at_once; }, &UnitPlan::parameter_bytes, need_of);
   slots_ = Arena{world.allocate(Category::gather, plan.bytes(), "gather slots", BufferUse::parts)};
   rings_ = plan.cut(world, Category::gather, slots_, parameter_poison(world, options.checks));
   ring_ = plan.ring_of_unit;
@@ -50,7 +54,7 @@ void ParameterPool::take_slots(const ModelOptions& options) {
 
 std::unique_ptr<ParameterHome> ParameterPool::make_home(std::size_t unit) {
   const UnitPlan& plan = plans_[unit];
-  switch (traits_.parameters) {
+  switch (plan.traits.parameters) {
     case Holding::rank0:
       return std::make_unique<Rank0Parameters>(plan, lane_, kept_.take(plan.parameter_bytes()));
     case Holding::sharded:
@@ -60,12 +64,7 @@ std::unique_ptr<ParameterHome> ParameterPool::make_home(std::size_t unit) {
       break;
   }
   return std::make_unique<ReplicatedParameters>(plan, lane_, kept_.take(plan.parameter_bytes()),
-                                                traits_.optimizer);
-}
-
-Category ParameterPool::category() const noexcept {
-  const bool gathered = traits_.parameters == Holding::sharded || borrows_;
-  return gathered ? Category::gather : Category::parameters;
+                                                plan.traits.optimizer);
 }
 
 std::size_t ParameterPool::persistent_bytes() const noexcept {

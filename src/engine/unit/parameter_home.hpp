@@ -33,10 +33,16 @@ class ParameterHome {
   [[nodiscard]] virtual View whole(std::size_t segment) const = 0;
   /// Whether `whole` has the same addresses each time it is held.
   [[nodiscard]] virtual bool stays_in_place() const { return true; }
+  /// The category of the memory behind `whole`.
+  [[nodiscard]] virtual Category category() const { return Category::parameters; }
 
   [[nodiscard]] virtual bool held() const { return true; }
   /// Whether `gather` would find a slot.
   [[nodiscard]] virtual bool can_gather() const { return false; }
+  /// Whether `other` may hold the slot that `can_gather` lacks.
+  [[nodiscard]] virtual bool shares_slots_with(const ParameterHome& /*other*/) const {
+    return false;
+  }
   virtual void gather() {}
   virtual void await() = 0;
   /// `reader` was the last stream to use the parameters. A unit of Residence::update stays held.
@@ -84,25 +90,23 @@ class ParameterPool {
   ParameterPool(World& world, const UnitPlans& plans, Journal& journal, const ModelOptions& options,
                 const Sharding& group);
 
-  /// The home that the strategy asks for. Call it once for each unit, in declaration order.
+  /// The home that the unit's traits ask for. Call it once for each unit, in declaration order.
   [[nodiscard]] std::unique_ptr<ParameterHome> make_home(std::size_t unit);
 
   [[nodiscard]] GatherLane& lane() noexcept { return lane_; }
-  [[nodiscard]] bool are_on_rank0() const noexcept { return traits_.parameters == Holding::rank0; }
-  /// The category of the memory behind ParameterHome::whole.
-  [[nodiscard]] Category category() const noexcept;
+  [[nodiscard]] bool are_on_rank0() const noexcept { return on_rank0_; }
   [[nodiscard]] std::size_t persistent_bytes() const noexcept;
 
  private:
   void take_slots(const ModelOptions& options);
 
   const UnitPlans& plans_;
-  StrategyTraits traits_;
+  bool on_rank0_;
   bool borrows_;  // of rank 0
   GatherLane lane_;
   Arena kept_;
   Arena slots_;
-  std::vector<SlotRing> rings_;    // rings of gathered units; the shared one first
+  std::vector<SlotRing> rings_;    // of gathered units
   std::vector<std::size_t> ring_;  // by unit
 };
 

@@ -15,6 +15,10 @@ View Rank0Parameters::whole(std::size_t segment) const {
   return plan().parameter_view(segment, base_);
 }
 
+Category Rank0Parameters::category() const {
+  return lane().world().rank() == 0 ? Category::parameters : Category::gather;
+}
+
 void Rank0Parameters::await() {
   compute().wait_for(ready_.get());
 }

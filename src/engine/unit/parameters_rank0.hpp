@@ -13,6 +13,7 @@ class Rank0Parameters final : public ParameterHome {
 
   View resident(std::size_t segment) const override;
   View whole(std::size_t segment) const override;
+  Category category() const override;
   void await() override;
   void copy_from_rank0() override;
 

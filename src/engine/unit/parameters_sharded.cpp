@@ -12,6 +12,11 @@ View ShardedParameters::whole(std::size_t segment) const {
   return plan().parameter_view(segment, slot_->data());
 }
 
+bool ShardedParameters::shares_slots_with(const ParameterHome& other) const {
+  const auto* const same = dynamic_cast<const ShardedParameters*>(&other);
+  return same != nullptr && &same->ring_ == &ring_;
+}
+
 void ShardedParameters::gather() {
   slot_ = &ring_.acquire(plan().name, plan().parameter_bytes(), lane().stream());
   await_arrival(lane().stream());

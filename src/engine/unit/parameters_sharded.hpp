@@ -16,8 +16,10 @@ class ShardedParameters final : public ParameterHome {
   View resident(std::size_t segment) const override;
   View whole(std::size_t segment) const override;
   bool stays_in_place() const override { return ring_.size() == 1; }
+  Category category() const override { return Category::gather; }
   bool held() const override { return slot_ != nullptr; }
   bool can_gather() const override { return ring_.free() > 0; }
+  bool shares_slots_with(const ParameterHome& other) const override;
   void gather() override;
   void await() override;
   void release(Stream reader) override;
