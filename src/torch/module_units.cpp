@@ -1,9 +1,5 @@
 #include "torch/module_units.hpp"
 
-#include <torch/nn/modules/container/moduledict.h>
-#include <torch/nn/modules/container/modulelist.h>
-#include <torch/nn/modules/container/sequential.h>
-
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -12,17 +8,28 @@
 #include <utility>
 
 #include "tessera/base/error.hpp"
+#include "torch/default_units.hpp"
 
 namespace tessera::torch {
 
 namespace {
 
+/// Whether `pattern` matches all of `part`: `*` matches any characters, `?` one.
+bool matches_part(std::string_view pattern, std::string_view part) {
+  if (pattern.empty()) { return part.empty(); }
+  if (pattern.front() == '*') {
+    return matches_part(pattern.substr(1), part) ||
+           (!part.empty() && matches_part(pattern, part.substr(1)));
+  }
+  return !part.empty() && (pattern.front() == '?' || pattern.front() == part.front()) &&
+         matches_part(pattern.substr(1), part.substr(1));
+}
+
 bool matches(std::string_view pattern, std::string_view name) {
   while (true) {
     const std::size_t in_pattern = pattern.find('.');
     const std::size_t in_name = name.find('.');
-    const std::string_view part = pattern.substr(0, in_pattern);
-    if (part != "*" && part != name.substr(0, in_name)) { return false; }
+    if (!matches_part(pattern.substr(0, in_pattern), name.substr(0, in_name))) { return false; }
     if ((in_pattern == pattern.npos) != (in_name == name.npos)) { return false; }
     if (in_name == name.npos) { return true; }
     pattern.remove_prefix(in_pattern + 1);
@@ -30,25 +37,45 @@ bool matches(std::string_view pattern, std::string_view name) {
   }
 }
 
-bool is_list(const ::torch::nn::Module& module) {
-  return dynamic_cast<const ::torch::nn::ModuleListImpl*>(&module) != nullptr ||
-         dynamic_cast<const ::torch::nn::ModuleDictImpl*>(&module) != nullptr ||
-         dynamic_cast<const ::torch::nn::SequentialImpl*>(&module) != nullptr;
-}
-
 std::string join(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
+}
+
+// Names of parameters are full in the root unit and in a unit of several modules. libtorch allows no
+// dot in a module's own name, so that only such a unit has two.
+bool keeps_full_names(const std::string& unit) {
+  return unit == kRootUnit || unit.find("..") != unit.npos;
+}
+
+/// "conv1, conv2, fc": the modules that have parameters, at most 20 of them.
+std::string names_of_modules(const ::torch::nn::Module& module) {
+  constexpr std::size_t most = 20;
+  std::string names;
+  std::size_t count = 0;
+  for (const auto& item : module.named_modules("", /*include_self=*/false)) {
+    if (item.value()->parameters().empty()) { continue; }
+    if (++count <= most) { names += (count == 1 ? "" : ", ") + item.key(); }
+  }
+  if (count > most) { names += ", and " + std::to_string(count - most) + " more"; }
+  return names;
 }
 
 // Collects units and parameters in the module's order. Index 0 is the root unit.
 class Division {
  public:
-  explicit Division(const UnitPredicate& is_unit) : is_unit_{is_unit} {
+  Division(const ::torch::nn::Module& module, const UnitPredicate& is_unit) : is_unit_{is_unit} {
     units_.push_back({.name = kRootUnit});
+    if (!is_unit) {
+      for (const DefaultUnit& unit : default_units(module)) {
+        for (const ::torch::nn::Module* const member : unit.modules) {
+          default_of_.emplace(member, unit.name);
+        }
+      }
+    }
+    visit(module, "", 0);
   }
 
-  void visit(const ::torch::nn::Module& module, const std::string& name, std::size_t unit,
-             bool in_list) {
+  void visit(const ::torch::nn::Module& module, const std::string& name, std::size_t unit) {
     if (!modules_.insert(&module).second) {  // registered twice: it stays where it was found first
       for (const auto& item : module.named_parameters()) {
         found_[by_tensor_.at(item.value().unsafeGetTensorImpl())].names.push_back(
@@ -56,16 +83,12 @@ class Division {
       }
       return;
     }
-    if (!name.empty() && begins_unit(module, name, unit, in_list)) {
-      units_[unit].contains_units = true;
-      units_.push_back({.name = name, .parent = unit});
-      unit = units_.size() - 1;
-    }
+    if (!name.empty()) { unit = unit_of(module, name, unit); }
     for (const auto& item : module.named_parameters(/*recurse=*/false)) {
       add(item.value(), join(name, item.key()), unit);
     }
     for (const auto& child : module.named_children()) {
-      visit(*child.value(), join(name, child.key()), unit, is_list(module));
+      visit(*child.value(), join(name, child.key()), unit);
     }
   }
 
@@ -73,7 +96,7 @@ class Division {
     for (Found& found : found_) {
       ModuleUnit& unit = units_[found.unit];
       const std::string& name = found.names.front();
-      const std::size_t prefix = found.unit == 0 ? 0 : unit.name.size() + 1;
+      const std::size_t prefix = keeps_full_names(unit.name) ? 0 : unit.name.size() + 1;
       unit.parameters.push_back(
           {.name = name.substr(prefix), .names = found.names, .tensor = found.tensor});
     }
@@ -87,10 +110,22 @@ class Division {
     std::vector<std::string> names;
   };
 
-  bool begins_unit(const ::torch::nn::Module& module, const std::string& name, std::size_t unit,
-                   bool in_list) const {
-    if (is_unit_) { return is_unit_(name, module); }
-    return in_list && unit == 0 && !module.parameters().empty();
+  /// The unit of a module called `name` within `outer`: a new one, `outer`, or one that the module
+  /// before it has begun.
+  std::size_t unit_of(const ::torch::nn::Module& module, const std::string& name,
+                      std::size_t outer) {
+    std::string own = name;
+    if (is_unit_) {
+      if (!is_unit_(name, module)) { return outer; }
+    } else {
+      const auto by_default = default_of_.find(&module);
+      if (by_default == default_of_.end()) { return outer; }
+      own = by_default->second;
+      if (units_.back().name == own) { return units_.size() - 1; }
+    }
+    units_[outer].contains_units = true;
+    units_.push_back({.name = std::move(own), .parent = outer});
+    return units_.size() - 1;
   }
 
   void add(const at::Tensor& tensor, const std::string& name, std::size_t unit) {
@@ -155,6 +190,7 @@ class Division {
   }
 
   const UnitPredicate& is_unit_;
+  std::unordered_map<const ::torch::nn::Module*, std::string> default_of_;  // without is_unit_
   std::vector<ModuleUnit> units_;
   std::vector<Found> found_;
   std::unordered_set<const void*> modules_;
@@ -172,20 +208,19 @@ UnitPredicate units_named(std::vector<std::string> patterns) {
 }
 
 std::string full_name(const std::string& unit, const std::string& parameter) {
-  return unit == kRootUnit ? parameter : unit + "." + parameter;
+  return keeps_full_names(unit) ? parameter : unit + "." + parameter;
 }
 
 std::vector<ModuleUnit> units_of(const ::torch::nn::Module& module, const UnitPredicate& is_unit) {
-  Division division{is_unit};
-  division.visit(module, "", 0, false);
-  std::vector<ModuleUnit> units = division.finish();
+  std::vector<ModuleUnit> units = Division{module, is_unit}.finish();
   if (units.empty()) {
     throw ContractError{"the module has no parameters to shard; give one that has"};
   }
   if (is_unit && units.size() == 1 && units[0].name == kRootUnit) {
     throw ContractError{
         "ShardOptions::units matches no module that has parameters, so all of them would be "
-        "gathered at once; the module's children are named as in module->named_modules()"};
+        "gathered at once; match some of: " +
+        names_of_modules(module)};
   }
   return units;
 }

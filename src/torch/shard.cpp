@@ -54,9 +54,10 @@ std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module
   return module;
 }
 
-// Every strategy reduces each micro-batch, so that losses have the same bits under all of them.
 ShardOptions with_defaults(ShardOptions options) {
   ModelOptions& model = options.model;
+  if (model.keep_whole == KeepWhole::automatic) { model.keep_whole = KeepWhole::where_smaller; }
+  // Every strategy reduces each micro-batch, so that losses have the same bits under all of them.
   if (model.accumulate > 1 && model.accumulate_mode == AccumulateMode::automatic) {
     model.accumulate_mode = AccumulateMode::every;
   }

@@ -25,6 +25,7 @@ using tessera::CommError;
 using tessera::ConfigError;
 using tessera::ContractError;
 using tessera::DelayInjection;
+using tessera::KeepWhole;
 using tessera::ModelOptions;
 using tessera::ParameterInfo;
 using tessera::run_ranks;
@@ -214,7 +215,8 @@ std::vector<Case> cases() {
                  .loss =
                      [](const Call& net, NetImpl&, const Tensor& x) {
                        return (net(x) - net(x * 0.5)).pow(2).mean() + net(x).pow(2).mean();
-                     }});
+                     },
+                 .gradient_slots = 4});
   all.push_back({.name = "PenaltyAfterTheForward",
                  .build = [] { return net_of(2); },
                  .loss =
@@ -339,12 +341,17 @@ TEST_P(TorchPasses, GradientsEqualThePlainModules) {
   const Outcome wanted = alone(GetParam());
   for (const Strategy strategy :
        {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
-    for (const int ranks : {1, 2}) {
+    for (const auto& [ranks, keep] : {std::pair{1, KeepWhole::automatic},
+                                      {2, KeepWhole::automatic},
+                                      {2, KeepWhole::never}}) {
+      if (keep == KeepWhole::never && strategy < Strategy::zero2) { continue; }  // as automatic
       for (const int accumulate : {1, 2}) {
         SCOPED_TRACE(std::string{tessera::to_string(strategy)} + ", ranks " +
-                     std::to_string(ranks) + ", micro-batches " + std::to_string(accumulate));
-        const Outcome found =
-            sharded(GetParam(), {.strategy = strategy, .accumulate = accumulate}, ranks);
+                     std::to_string(ranks) + ", micro-batches " + std::to_string(accumulate) +
+                     ", whole " + std::string{tessera::to_string(keep)});
+        const Outcome found = sharded(
+            GetParam(),
+            {.strategy = strategy, .accumulate = accumulate, .keep_whole = keep}, ranks);
         expect_near(found.gradients, wanted.gradients);
         expect_near(found.weights, wanted.weights);
       }
@@ -354,7 +361,7 @@ TEST_P(TorchPasses, GradientsEqualThePlainModules) {
 
 // Delays, and poison in released slots, change nothing.
 TEST_P(TorchPasses, ParametersAreReadOnlyWhileGathered) {
-  const ModelOptions options{.strategy = Strategy::zero3};
+  const ModelOptions options{.strategy = Strategy::zero3, .keep_whole = KeepWhole::never};
   const Outcome plain = sharded(GetParam(), options, 2);
   const Outcome late =
       sharded(GetParam(), options, 2,
@@ -382,10 +389,9 @@ TEST(TorchUnits, OwnTheirParametersAndTheRootOwnsSharedOnes) {
     }
     return all;
   };
-  EXPECT_THAT(names(net_of(1), {}),
-              ElementsAre("(root)+: in.weight in.bias out.weight out.bias",
-                          "blocks.0: norm.weight norm.bias up.weight up.bias down.weight "
-                          "down.bias"));
+  const std::string block = "norm.weight norm.bias up.weight up.bias down.weight down.bias";
+  EXPECT_THAT(names(net_of(2), {}), ElementsAre("in: weight bias", "blocks.0: " + block,
+                                                "blocks.1: " + block, "out: weight bias"));
   EXPECT_THAT(names(net_of(1), shards::units_named({"blocks.*", "blocks.*.down", "out"})),
               ElementsAre("(root)+: in.weight in.bias",
                           "blocks.0+: norm.weight norm.bias up.weight up.bias",
@@ -393,7 +399,7 @@ TEST(TorchUnits, OwnTheirParametersAndTheRootOwnsSharedOnes) {
   const Net tied = net_of(1);
   tied->list->push_back(Tied{tied->block(0).up->weight});
   tied->list->push_back(tied->list->ptr(0));
-  EXPECT_THAT(names(tied, {}),
+  EXPECT_THAT(names(tied, shards::units_named({"blocks.?"})),
               ElementsAre("(root)+: in.weight in.bias "
                           "blocks.0.up.weight=blocks.1.weight=blocks.2.up.weight out.weight "
                           "out.bias",
@@ -521,7 +527,8 @@ TEST_P(TorchMistakes, AreRefusedByName) {
   for (const Strategy strategy : GetParam().under) {
     run_ranks(2, [&](World& world) {
       const Net net = seeded(1, [] { return net_of(3); });
-      auto model = shards::shard(net, world, {.model = {.strategy = strategy}});
+      auto model = shards::shard(
+          net, world, {.model = {.strategy = strategy, .keep_whole = KeepWhole::never}});
       model.optimize_with(AdamW{});
       model.backward(model(batch(0)).pow(2).mean());
       model.step();
@@ -574,7 +581,7 @@ TEST(TorchShard, RefusesModulesByNameAndLeavesThemTheirValues) {
                  {.units = shards::units_named({"block.*"})}});
   all.push_back(
       {"ranks shard different modules: rank 0 has \"blocks.2: blocks.2.norm.weight [6] "
-       "Float\", rank 1 has nothing more",
+       "Float\", rank 1 has \"out: out.weight [5, 6] Float\"",
        [] { return net_of(3); },
        {},
        1});

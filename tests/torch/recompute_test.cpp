@@ -152,7 +152,8 @@ TEST_P(TorchRecompute, MayUseAnyNumberOfUnits) {
     run_ranks(2, [&](World& world) {
       auto model =
           tessera::torch::shard(seeded(1, [] { return SmallNet(kBlocks, kWidth, &run_plainly); }),
-                                world, {.model = {.strategy = GetParam()}});
+                                world,
+                                {.model = {.strategy = GetParam(), .keep_whole = KeepWhole::never}});
       model.optimize_with(AdamW{.lr = 0.05F});
       for (int step = 0; step < 2; ++step) {
         const auto pass = [&](const at::Tensor& x) { return model.module().forward(x); };

@@ -31,8 +31,8 @@ class DrawsFrom;
 using UnitPredicate =
     std::function<bool(const std::string& name, const ::torch::nn::Module& module)>;
 
-/// Returns a predicate for modules by name. `*` matches one part of a name: "blocks.*" matches
-/// "blocks.3", and not "blocks.3.mlp".
+/// Returns a predicate for modules by name. `*` matches any characters of one part of a name, and
+/// `?` one character: "blocks.*" matches "blocks.3" and not "blocks.3.mlp", "conv?" matches "conv1".
 [[nodiscard]] UnitPredicate units_named(std::vector<std::string> patterns);
 
 /// How ranks keep a module's buffers, such as the running statistics of a BatchNorm.
@@ -62,11 +62,15 @@ struct ShardOptions {
   /// The strategy and all other options of the ShardedModel. Parameters that are fp32 in the module
   /// get the dtype `compute`; bf16 and fp16 parameters keep theirs. AccumulateMode::automatic
   /// reduces every micro-batch under every strategy, so that losses have the same bits.
+  /// KeepWhole::automatic is `where_smaller`.
   ModelOptions model = {};
   /// The modules that are units. Parameters of no unit, and tensors that several units share, are
   /// in a root unit called "(root)". A module that is registered twice is in the unit where it was
-  /// found first. Empty: each child with parameters of an outermost ModuleList, ModuleDict or
-  /// Sequential.
+  /// found first. Empty: each child with parameters. A child is opened, so that its children are
+  /// units in its place, if it is or contains a ModuleList, ModuleDict or Sequential (except within
+  /// another one) or has more than half of the elements. Children of at most 8,192 elements are
+  /// joined to a neighbour 16 times as large, in a unit such as "conv1..bn1". Names in files do not
+  /// depend on units. ShardedModel::whole_units says which units are kept whole.
   UnitPredicate units = {};
   /// What each rank's loss is.
   LossReduction loss_reduction = LossReduction::mean;
