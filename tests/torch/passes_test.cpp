@@ -215,8 +215,7 @@ std::vector<Case> cases() {
                  .loss =
                      [](const Call& net, NetImpl&, const Tensor& x) {
                        return (net(x) - net(x * 0.5)).pow(2).mean() + net(x).pow(2).mean();
-                     },
-                 .gradient_slots = 4});
+                     }});
   all.push_back({.name = "PenaltyAfterTheForward",
                  .build = [] { return net_of(2); },
                  .loss =
