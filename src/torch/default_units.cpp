@@ -77,10 +77,8 @@ class Collector {
       if (opens(child, is_list(parent))) {
         open(child, name + ".");
       } else {
-        groups_.push_back({.parent = &parent,
-                           .names = {name},
-                           .modules = {&child},
-                           .largest = elems_of(child)});
+        groups_.push_back(
+            {.parent = &parent, .names = {name}, .modules = {&child}, .largest = elems_of(child)});
       }
     }
   }

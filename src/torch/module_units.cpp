@@ -41,8 +41,8 @@ std::string join(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
 
-// Names of parameters are full in the root unit and in a unit of several modules. libtorch allows no
-// dot in a module's own name, so that only such a unit has two.
+// Names of parameters are full in the root unit and in a unit of several modules. libtorch allows
+// no dot in a module's own name, so that only such a unit has two.
 bool keeps_full_names(const std::string& unit) {
   return unit == kRootUnit || unit.find("..") != unit.npos;
 }

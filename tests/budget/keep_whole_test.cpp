@@ -46,8 +46,7 @@ Planned planned(int ranks, const Declared& declared, const ModelOptions& options
   return planned;
 }
 
-const ModelOptions kZero3{.strategy = Strategy::zero3,
-                              .keep_whole = KeepWhole::where_smaller};
+const ModelOptions kZero3{.strategy = Strategy::zero3, .keep_whole = KeepWhole::where_smaller};
 
 TEST(KeepWhole, AModelOfOneRootIsWholeAndThePlanSaysSo) {
   const Planned plan = planned(4, {.root = 10 * kMiB}, kZero3);
@@ -102,7 +101,9 @@ TEST(KeepWhole, NeverTakesMoreThanDdp) {
       options.keep_whole = KeepWhole::never;
       const std::size_t sharded = held(options).first;
       std::size_t saved = 0;
-      for (const WholeUnits& whole : plan.whole) { saved += whole.sharded_bytes - whole.whole_bytes; }
+      for (const WholeUnits& whole : plan.whole) {
+        saved += whole.sharded_bytes - whole.whole_bytes;
+      }
       EXPECT_LE(bytes, sharded);
       if (!plan.whole.empty()) { EXPECT_LT(bytes, sharded); }
       EXPECT_GE(saved, plan.whole.size());

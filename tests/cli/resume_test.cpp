@@ -108,9 +108,8 @@ TEST_F(Resume, AResumedRunIsTheUninterruptedOneToTheBit) {
     const Outcome resumed = trained(parts + Words{"--steps", "12", "--resume"});
     ASSERT_EQ(resumed.status, 0) << resumed.err;
     EXPECT_EQ(resumed.err, "");
-    EXPECT_THAT(resumed.out,
-                AllOf(HasSubstr("resumed from " + path("b/" + step_name(5))),
-                      HasSubstr("steps 6 to 12")));
+    EXPECT_THAT(resumed.out, AllOf(HasSubstr("resumed from " + path("b/" + step_name(5))),
+                                   HasSubstr("steps 6 to 12")));
     EXPECT_EQ(losses("b.log"), losses("a.log"));
     expect_same("b/" + step_name(12), "a/" + step_name(12));
     for (const char* folder : {"a", "b"}) { fs::remove_all(path(folder)); }
@@ -220,10 +219,9 @@ TEST_F(Resume, OtherRanksAndStrategiesContinueWithTheSameLosses) {
       {"--ranks", "6", "--batch", "2", "--strategy", "zero2", "--offload", "optimizer"}};
   for (const Words& shape : shapes) {
     SCOPED_TRACE(testing::PrintToString(shape));
-    const Outcome outcome =
-        trained(rate + shape +
-                Words{"--steps", "8", "--resume-from", path("a/" + step_name(4)),
-                      "--log", path("b.log")});
+    const Outcome outcome = trained(
+        rate + shape +
+        Words{"--steps", "8", "--resume-from", path("a/" + step_name(4)), "--log", path("b.log")});
     ASSERT_EQ(outcome.status, 0) << outcome.err;
     EXPECT_EQ(outcome.err, "") << "the global batch is the same";
     const auto lines = log("b.log");
@@ -260,14 +258,13 @@ TEST_F(Resume, KeepsTheNewestAndEveryMth) {
                      "6",
                      "--checkpoint-sync"};
   train(all);
-  const std::set<std::string> names = {step_name(6), step_name(10),
-                                       step_name(12), "model.safetensors"};
+  const std::set<std::string> names = {step_name(6), step_name(10), step_name(12),
+                                       "model.safetensors"};
   EXPECT_EQ(checkpoint::names_in("a"), names);
   const Outcome done = trained(all + Words{"--resume"});
   EXPECT_EQ(done.status, 0) << done.err;
-  EXPECT_THAT(done.out,
-              HasSubstr("nothing is left to train: " + path("a/" + step_name(12)) +
-                        " was saved after step 12, and --steps is 12"));
+  EXPECT_THAT(done.out, HasSubstr("nothing is left to train: " + path("a/" + step_name(12)) +
+                                  " was saved after step 12, and --steps is 12"));
   EXPECT_EQ(checkpoint::names_in("a"), names);
 }
 
@@ -303,9 +300,8 @@ TEST_F(Resume, SaysWhyARunCannotResume) {
            "--checkpoint-keep", "0"});
   }
   const auto continued = [&](const std::string& run) {
-    return Words{"--steps",       "4",
-                 "--checkpoint",  path("c"),
-                 "--resume-from", path(run + "/" + step_name(2))};
+    return Words{
+        "--steps", "4", "--checkpoint", path("c"), "--resume-from", path(run + "/" + step_name(2))};
   };
   refused(continued("c"),
           {path("c") + " holds a later checkpoint of the run that --resume-from continues",
@@ -349,8 +345,7 @@ TEST_F(Resume, SavesAtTheGivenMinutes) {
     steps.erase("model.safetensors");
     return steps;
   };
-  EXPECT_EQ(saved("1"), (std::set{step_name(3), step_name(6),
-                                  step_name(8)}));
+  EXPECT_EQ(saved("1"), (std::set{step_name(3), step_name(6), step_name(8)}));
   EXPECT_EQ(saved("2"), (std::set{step_name(6), step_name(8)}));
   EXPECT_EQ(saved("3"), (std::set{step_name(8)}));
 }
@@ -441,8 +436,7 @@ TEST_F(Resume, ADamagedCheckpointIsNamedAndNeverUsed) {
                                  HasSubstr(before + " is now " + before + ".damaged\n")));
   EXPECT_THAT(outcome.out, HasSubstr("steps 3 to 8"));
   EXPECT_EQ(log("a.log").size(), 8U) << "each step once";
-  for (const std::string& name :
-       {step_name(8), step_name(7), std::string{"step-12"}}) {
+  for (const std::string& name : {step_name(8), step_name(7), std::string{"step-12"}}) {
     EXPECT_TRUE(fs::exists(path("a/" + name))) << name;
   }
   EXPECT_TRUE(fs::is_symlink(path("a/" + step_name(9))));
@@ -455,8 +449,8 @@ TEST_F(Resume, ItsWeightsStartRunsAndGenerateText) {
   EXPECT_TRUE(fs::exists(sharded + "/model.safetensors.index.json"));
   EXPECT_FALSE(fs::exists(path("a/model.safetensors")));
   std::set<std::string> all;
-  for (const std::string& init : {sharded, sharded + "/model.safetensors.index.json", path("b"),
-                                  path("b/" + step_name(2))}) {
+  for (const std::string& init :
+       {sharded, sharded + "/model.safetensors.index.json", path("b"), path("b/" + step_name(2))}) {
     train({"--steps", "1", "--init", init, "--log", path("log")});
     all.insert(losses("log"));
   }

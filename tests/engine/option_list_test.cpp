@@ -22,8 +22,8 @@ TEST(OptionList, HasEveryMemberOnceUnderItsName) {
   const ModelOptions options;
   const auto& [strategy, shard_group, compute, accumulate, checks, purpose, mesh, master_weights,
                gradient, reduce, loss_scaling, max_skips, prefetch, reshard, persist_elems,
-               accumulate_mode, bucket_bytes, offload, offload_keep, align_elems, keep_whole, tuning] =
-      options;
+               accumulate_mode, bucket_bytes, offload, offload_keep, align_elems, keep_whole,
+               tuning] = options;
   const auto& [prefetch_backward, first_bucket_bytes, gradient_slots] = tuning;
   const std::multimap<std::string_view, const void*> members = {
       {"strategy", &strategy},

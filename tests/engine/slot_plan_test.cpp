@@ -24,7 +24,7 @@ Cost cost_of(std::span<const SizeClass> classes) {
   return {bytes, classes.size()};
 }
 
-/// Of a division into groups, in any order.
+/// The cost of a division into groups, in any order.
 Cost cost_of(const std::vector<Sizes>& groups, std::size_t slots) {
   std::size_t bytes = 0;
   for (const Sizes& group : groups) {

@@ -84,13 +84,14 @@ TEST(WholeUnits, EqualBlocksAreShardedWhereTheFormulaSaves) {
 }
 
 TEST(WholeUnits, RootsAndTheHugeAreWholeAndTheirNumbersAreSaid) {
-  const std::vector<WholeRun> runs = whole_units(Units{{.whole = 400, .shard = 100, .own_slot = true},
-                                                       {.whole = 128, .shard = 32},
-                                                       {.whole = 12'800, .shard = 3200},
-                                                       {.whole = 128, .shard = 32},
-                                                       {.whole = 128, .shard = 32},
-                                                       {.whole = 128, .shard = 32}},
-                                                 2);
+  const std::vector<WholeRun> runs =
+      whole_units(Units{{.whole = 400, .shard = 100, .own_slot = true},
+                        {.whole = 128, .shard = 32},
+                        {.whole = 12'800, .shard = 3200},
+                        {.whole = 128, .shard = 32},
+                        {.whole = 128, .shard = 32},
+                        {.whole = 128, .shard = 32}},
+                  2);
   ASSERT_EQ(runs.size(), 2U);
   EXPECT_EQ(runs[0].units, (std::vector<std::size_t>{0}));
   EXPECT_EQ(runs[0].whole_bytes, 400U);

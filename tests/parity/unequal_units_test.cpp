@@ -10,8 +10,8 @@
 #include "tessera/profile/plan.hpp"
 #include "tessera/world/run.hpp"
 
-// Units of unequal sizes, which share several rings of slots: the bits are those of ddp, and what is
-// held is what was planned.
+// Units of unequal sizes, which share several rings of slots: the bits are those of ddp, and what
+// is held is what was planned.
 namespace tessera::test::unequal_units_test {
 namespace {
 
@@ -136,10 +136,10 @@ TEST_P(UnequalUnits, TrainWithTheBitsOfDdpInTheMemoryThatWasPlanned) {
     for (const Strategy strategy : {Strategy::zero2, Strategy::zero3, Strategy::hybrid}) {
       for (int prefetch = 0; prefetch <= (strategy == Strategy::zero2 ? 0 : 3); ++prefetch) {
         ModelOptions options{.strategy = strategy,
-                                   .shard_group = groups_of_one(strategy),
-                                   .accumulate = accumulate,
-                                   .prefetch = strategy == Strategy::zero2 ? 1 : prefetch,
-                                   .accumulate_mode = mode};
+                             .shard_group = groups_of_one(strategy),
+                             .accumulate = accumulate,
+                             .prefetch = strategy == Strategy::zero2 ? 1 : prefetch,
+                             .accumulate_mode = mode};
         options.keep_whole = prefetch % 2 == static_cast<int>(seed % 2) ? KeepWhole::where_smaller
                                                                         : KeepWhole::never;
         SCOPED_TRACE(std::to_string(seed) + ", " + text_of(options) + ", prefetch " +

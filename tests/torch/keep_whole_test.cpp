@@ -131,9 +131,9 @@ TEST(TorchFormula, HoldsFromFourSimilarBlocksOn) {
     const Held zero3 = held(kind, 4, Strategy::zero3, tessera::AdamW{});
     const std::size_t block = ddp.state.parameters / static_cast<std::size_t>(blocks);
     EXPECT_TRUE(zero3.whole.empty());
-    EXPECT_EQ(zero3.state, (tessera::ModelStateBytes{ddp.state.parameters / 4,
-                                                     ddp.state.gradients / 4,
-                                                     ddp.state.optimizer / 4}));
+    EXPECT_EQ(zero3.state,
+              (tessera::ModelStateBytes{ddp.state.parameters / 4, ddp.state.gradients / 4,
+                                        ddp.state.optimizer / 4}));
     EXPECT_EQ(zero3.gather, 2 * block);
     EXPECT_EQ(zero3.reduce, 2 * block);
   }

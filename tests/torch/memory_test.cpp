@@ -35,10 +35,9 @@ std::size_t activations(World& world) {
 struct Trainer {
   explicit Trainer(World& world, Strategy strategy = Strategy::zero3, std::int64_t rows = kRows,
                    RunBlock run = &run_plainly)
-      : model{tessera::torch::shard(seeded(1, [&] { return SmallNet(kBlocks, kWidth, run); }),
-                                    world,
-                                    {.model = {.strategy = strategy,
-                                               .keep_whole = KeepWhole::never}})},
+      : model{tessera::torch::shard(
+            seeded(1, [&] { return SmallNet(kBlocks, kWidth, run); }), world,
+            {.model = {.strategy = strategy, .keep_whole = KeepWhole::never}})},
         x{::torch::ones({rows, kWidth})} {
     model.optimize_with(AdamW{});
   }

@@ -340,17 +340,16 @@ TEST_P(TorchPasses, GradientsEqualThePlainModules) {
   const Outcome wanted = alone(GetParam());
   for (const Strategy strategy :
        {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
-    for (const auto& [ranks, keep] : {std::pair{1, KeepWhole::automatic},
-                                      {2, KeepWhole::automatic},
-                                      {2, KeepWhole::never}}) {
+    for (const auto& [ranks, keep] :
+         {std::pair{1, KeepWhole::automatic}, {2, KeepWhole::automatic}, {2, KeepWhole::never}}) {
       if (keep == KeepWhole::never && strategy < Strategy::zero2) { continue; }  // as automatic
       for (const int accumulate : {1, 2}) {
         SCOPED_TRACE(std::string{tessera::to_string(strategy)} + ", ranks " +
                      std::to_string(ranks) + ", micro-batches " + std::to_string(accumulate) +
                      ", whole " + std::string{tessera::to_string(keep)});
-        const Outcome found = sharded(
-            GetParam(),
-            {.strategy = strategy, .accumulate = accumulate, .keep_whole = keep}, ranks);
+        const Outcome found =
+            sharded(GetParam(),
+                    {.strategy = strategy, .accumulate = accumulate, .keep_whole = keep}, ranks);
         expect_near(found.gradients, wanted.gradients);
         expect_near(found.weights, wanted.weights);
       }
@@ -526,8 +525,8 @@ TEST_P(TorchMistakes, AreRefusedByName) {
   for (const Strategy strategy : GetParam().under) {
     run_ranks(2, [&](World& world) {
       const Net net = seeded(1, [] { return net_of(3); });
-      auto model = shards::shard(
-          net, world, {.model = {.strategy = strategy, .keep_whole = KeepWhole::never}});
+      auto model = shards::shard(net, world,
+                                 {.model = {.strategy = strategy, .keep_whole = KeepWhole::never}});
       model.optimize_with(AdamW{});
       model.backward(model(batch(0)).pow(2).mean());
       model.step();

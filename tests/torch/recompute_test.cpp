@@ -150,10 +150,9 @@ TEST_P(TorchRecompute, MayUseAnyNumberOfUnits) {
   const auto losses = [&](bool recomputes) {
     std::vector<double> result;
     run_ranks(2, [&](World& world) {
-      auto model =
-          tessera::torch::shard(seeded(1, [] { return SmallNet(kBlocks, kWidth, &run_plainly); }),
-                                world,
-                                {.model = {.strategy = GetParam(), .keep_whole = KeepWhole::never}});
+      auto model = tessera::torch::shard(
+          seeded(1, [] { return SmallNet(kBlocks, kWidth, &run_plainly); }), world,
+          {.model = {.strategy = GetParam(), .keep_whole = KeepWhole::never}});
       model.optimize_with(AdamW{.lr = 0.05F});
       for (int step = 0; step < 2; ++step) {
         const auto pass = [&](const at::Tensor& x) { return model.module().forward(x); };

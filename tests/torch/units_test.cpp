@@ -1,6 +1,4 @@
 // How a module is divided into units: by default, and by names.
-#include "torch/module_units.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +12,7 @@
 #include "modules.hpp"
 #include "support/temporary_folder.hpp"
 #include "tessera/tessera.hpp"
+#include "torch/module_units.hpp"
 
 namespace torch_test::units_test {
 namespace {
@@ -78,9 +77,9 @@ TEST(TorchDefaultUnits, OpenContainersAndKeepTheRestOutOfTheRoot) {
 
   const auto outer = made();
   outer->with("backbone", net).with("head", square(6));
-  EXPECT_THAT(units_of(*outer), ElementsAre("(root)", "backbone.in", "backbone.blocks.0",
-                                            "backbone.blocks.1", "backbone.blocks.2",
-                                            "backbone.out", "head"));
+  EXPECT_THAT(units_of(*outer),
+              ElementsAre("(root)", "backbone.in", "backbone.blocks.0", "backbone.blocks.1",
+                          "backbone.blocks.2", "backbone.out", "head"));
 
   // Within a list, a list is a unit.
   nn::ModuleList layers;
@@ -173,8 +172,7 @@ TEST(TorchUnitsNamed, TakeGlobsOfParts) {
       ADD_FAILURE() << pattern;
     } catch (const tessera::ContractError& error) {
       EXPECT_THAT(error.what(), HasSubstr("ShardOptions::units matches no module"));
-      EXPECT_THAT(error.what(),
-                  HasSubstr("conv1, conv2, layer3, layer3.a, layer3.b, fc"));
+      EXPECT_THAT(error.what(), HasSubstr("conv1, conv2, layer3, layer3.a, layer3.b, fc"));
     }
   }
 }

@@ -80,8 +80,8 @@ class CountedMemory {
   std::string name_;
 };
 
-/// Counts one rank's memory by category and enforces a budget. It allocates nothing itself, but for notes. The
-/// objects that a World's tracker counts share its ownership and may outlive the World.
+/// Counts one rank's memory by category and enforces a budget. It allocates nothing itself, but for
+/// notes. The objects that a World's tracker counts share its ownership and may outlive the World.
 ///
 /// Threads: any, also several at once.
 class MemoryTracker : public std::enable_shared_from_this<MemoryTracker> {

@@ -32,7 +32,8 @@ using UnitPredicate =
     std::function<bool(const std::string& name, const ::torch::nn::Module& module)>;
 
 /// Returns a predicate for modules by name. `*` matches any characters of one part of a name, and
-/// `?` one character: "blocks.*" matches "blocks.3" and not "blocks.3.mlp", "conv?" matches "conv1".
+/// `?` one character: "blocks.*" matches "blocks.3" and not "blocks.3.mlp", "conv?" matches
+/// "conv1".
 [[nodiscard]] UnitPredicate units_named(std::vector<std::string> patterns);
 
 /// How ranks keep a module's buffers, such as the running statistics of a BatchNorm.

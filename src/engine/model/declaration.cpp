@@ -229,14 +229,13 @@ void Declaration::decide_whole() {
       options_.purpose == Purpose::inference) {
     return;
   }
-  const int slots = std::max(
-      options_.tuning.gradient_slots, order_.most_pending([this](std::size_t unit) {
+  const int slots =
+      std::max(options_.tuning.gradient_slots, order_.most_pending([this](std::size_t unit) {
         return !plans_[unit].is_root() && plans_[unit].trainable();
       }));
   keep_whole(StateTensor::gradients, bytes_of([](const UnitPlan& plan) {
                if (plan.updated_on_host()) { return UnitBytes{}; }  // nothing stays on the device
-               return UnitBytes{plan.gradient_bytes(), plan.gradient_shard_bytes(),
-                                plan.is_root()};
+               return UnitBytes{plan.gradient_bytes(), plan.gradient_shard_bytes(), plan.is_root()};
              }),
              slots);
 }

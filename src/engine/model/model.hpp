@@ -85,7 +85,7 @@ class Model {
   // Contents of an open scope.
   [[nodiscard]] ConstTensor parameter(std::size_t unit, std::string_view name) const;
   [[nodiscard]] Tensor gradient(std::size_t unit, std::string_view name) const;
-  /// The same in a scope of `open_any`, which has no gradients before.
+  /// The same in a scope of `open_any`, without gradients before the call.
   [[nodiscard]] Tensor open_gradient(std::size_t unit, std::string_view name) const;
   [[nodiscard]] kernels::Write write_of_gradient(std::size_t unit, std::string_view name) const;
   [[nodiscard]] bool has_gradient(std::size_t unit, std::string_view name) const;

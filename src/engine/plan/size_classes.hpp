@@ -6,7 +6,8 @@
 
 namespace tessera::engine {
 
-/// Neighbours in a list of sizes that share a ring of slots, each slot as large as the last of them.
+/// Neighbours in a list of sizes that share a ring of slots, each slot as large as the last of
+/// them.
 struct SizeClass {
   std::size_t first = 0;
   std::size_t count = 0;

@@ -27,7 +27,9 @@ SlotPlan SlotPlan::make(const UnitPlans& units, const MostAtOnce& most_at_once, 
   plan.ring_of_unit.resize(units.size(), units.size());
   for (const SizeClass& one : size_classes(sizes, most_at_once(shares))) {
     const std::size_t ring = plan.rings.size();
-    for (std::size_t i = 0; i < one.count; ++i) { plan.ring_of_unit[sharing[one.first + i]] = ring; }
+    for (std::size_t i = 0; i < one.count; ++i) {
+      plan.ring_of_unit[sharing[one.first + i]] = ring;
+    }
     const int most = most_at_once([&](std::size_t u) { return plan.ring_of_unit[u] == ring; });
     plan.rings.push_back({std::min(one.slots, most), one.slot_bytes});
   }

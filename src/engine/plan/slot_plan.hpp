@@ -30,7 +30,7 @@ struct SlotPlan {
     int slots = 0;
     std::size_t slot_bytes = 0;
   };
-  std::vector<Ring> rings;  ///< shared rings by ascending size, then units' own ones
+  std::vector<Ring> rings;                ///< shared rings by ascending size, then units' own ones
   std::vector<std::size_t> ring_of_unit;  ///< one behind all units if it needs none
 
   using BytesOf = std::size_t (UnitPlan::*)() const noexcept;
@@ -38,8 +38,9 @@ struct SlotPlan {
   using Among = std::function<bool(std::size_t unit)>;
   /// Returns how many of the units that `among` accepts hold a slot at once, at most.
   using MostAtOnce = std::function<int(const Among& among)>;
-  /// `bytes_of(unit)` is the size that a unit needs. A ring has as many slots as it has units, or as
-  /// `most_at_once` says if that is fewer. Any set of units that `most_at_once` allows finds slots.
+  /// `bytes_of(unit)` is the size that a unit needs. A ring has as many slots as it has units, or
+  /// as `most_at_once` says if that is fewer. Any set of units that `most_at_once` allows finds
+  /// slots.
   [[nodiscard]] static SlotPlan make(const UnitPlans& units, const MostAtOnce& most_at_once,
                                      BytesOf bytes_of, const NeedOf& need_of = &root_or_shared);
   [[nodiscard]] std::size_t bytes() const noexcept;

@@ -55,7 +55,7 @@ struct UnitPlan {
   std::vector<bool> frozen;
 
   // Decided in `materialize`. The layout of a unit at another place has no segments.
-  /// Who holds the unit's parameters, gradients and optimizer state: as the strategy says, but
+  /// The holders of the unit's parameters, gradients and optimizer state: as the strategy says, but
   /// replicated where it is kept whole (ModelOptions::keep_whole).
   StrategyTraits traits = traits_of(Strategy::ddp);
   Residence residence = Residence::use;

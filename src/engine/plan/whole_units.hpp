@@ -23,7 +23,8 @@ struct WholeRun {
 /// The units to keep whole so that all units, their slots included, take the fewest bytes:
 ///
 ///   - a unit with its own slot, where    whole < shard + whole,    which holds whatever it shards;
-///   - of the others, which share `slots` slots a size class (size_classes), those for which the sum
+///   - of the others, which share `slots` slots a size class (size_classes), those for which the
+///   sum
 ///     over the classes of          min(units, slots) * largest + the shards
 ///     exceeds the sum of their whole sizes. A class of at most `slots` units is always whole; of n
 ///     equal units over N ranks, all are whole if n (1 - 1 / N) < slots.

@@ -26,7 +26,8 @@ BucketSizes bucket_sizes(const UnitPlans& plans, const ModelOptions& options) {
 }  // namespace
 
 GradientPool::GradientPool(World& world, const UnitPlans& plans, Journal& journal,
-                           const ModelOptions& options, const Sharding& group, const UseOrder& order)
+                           const ModelOptions& options, const Sharding& group,
+                           const UseOrder& order)
     : world_{world},
       plans_{plans},
       every_{accumulates(options, AccumulateMode::every)},
@@ -36,8 +37,8 @@ GradientPool::GradientPool(World& world, const UnitPlans& plans, Journal& journa
       poison_{gradient_poison(world, options.checks)},
       lane_{world, group},
       bucket_{journal, lane_, bucket_sizes(plans, options)} {
-  const SlotPlan wire = SlotPlan::make(
-      plans, [](const SlotPlan::Among&) { return 1; }, &UnitPlan::wire_bytes);
+  const SlotPlan wire =
+      SlotPlan::make(plans, [](const SlotPlan::Among&) { return 1; }, &UnitPlan::wire_bytes);
   wire_ = Arena{
       world.allocate(Category::reduce, wire.bytes(), "gradients on the wire", BufferUse::parts)};
   wire_rings_ = wire.cut(world, Category::reduce, wire_, world.options().testing.poison);

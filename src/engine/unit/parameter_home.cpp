@@ -26,7 +26,8 @@ ParameterPool::ParameterPool(World& world, const UnitPlans& plans, Journal& jour
   const bool sharded = std::ranges::any_of(plans, &UnitPlan::is_gathered);
   std::size_t bytes = 0;
   for (const UnitPlan& plan : plans) {
-    bytes += Arena::need(plan.is_gathered() ? plan.parameter_shard_bytes() : plan.parameter_bytes());
+    bytes +=
+        Arena::need(plan.is_gathered() ? plan.parameter_shard_bytes() : plan.parameter_bytes());
   }
   if (borrows_) {
     kept_ = Arena{world.allocate(Category::gather, bytes, "replica of rank 0's parameters")};
