@@ -78,7 +78,7 @@ class Writable:
 
 
 def train(world):
-    state = options("model", 144)
+    state = options("model", 152)
     state.choice = ZERO3
     model = written("model_create", world, ctypes.byref(state))
     spec = ParameterSpec(name=b"w", dims=2, shape=(3, 4))

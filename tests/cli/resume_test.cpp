@@ -72,8 +72,8 @@ class Resume : public CommandTest {
   }
   /// Expects the same bytes in both folders of a step, except for their provenance.
   void expect_same(const std::string& one, const std::string& other) const {
-    ASSERT_EQ(checkpoint::names_in(one), checkpoint::names_in(other));
-    for (const std::string& name : checkpoint::names_in(one)) {
+    ASSERT_EQ(names_in(one), names_in(other));
+    for (const std::string& name : names_in(one)) {
       if (name == "provenance.json") { continue; }
       EXPECT_TRUE(read_file(path(one + "/" + name)) == read_file(path(other + "/" + name)))
           << one << "/" << name;
@@ -199,7 +199,7 @@ TEST_F(Resume, ARunThatIsKilledAgainAndAgainIsTheUninterruptedOne) {
     if (!run.has_ended()) { run.send(SIGKILL); }
     const Outcome outcome = run.wait();
     EXPECT_TRUE(outcome.status == -SIGKILL || outcome.status == 0) << outcome.err;
-    begun = std::ranges::any_of(checkpoint::names_in("b"),
+    begun = std::ranges::any_of(names_in("b"),
                                 [](const std::string& name) { return name.starts_with("step-"); });
   }
   train(begun ? again + Words{"--resume"} : again);
@@ -260,12 +260,12 @@ TEST_F(Resume, KeepsTheNewestAndEveryMth) {
   train(all);
   const std::set<std::string> names = {step_name(6), step_name(10), step_name(12),
                                        "model.safetensors"};
-  EXPECT_EQ(checkpoint::names_in("a"), names);
+  EXPECT_EQ(names_in("a"), names);
   const Outcome done = trained(all + Words{"--resume"});
   EXPECT_EQ(done.status, 0) << done.err;
   EXPECT_THAT(done.out, HasSubstr("nothing is left to train: " + path("a/" + step_name(12)) +
                                   " was saved after step 12, and --steps is 12"));
-  EXPECT_EQ(checkpoint::names_in("a"), names);
+  EXPECT_EQ(names_in("a"), names);
 }
 
 TEST_F(Resume, SaysWhyARunCannotResume) {
@@ -341,7 +341,7 @@ TEST_F(Resume, SavesAtTheGivenMinutes) {
             command({"--steps", "8", "--checkpoint", path(name), "--checkpoint-minutes", minutes,
                      "--checkpoint-keep", "0", "--checkpoint-sync", "--log", path(name + ".log")}));
     EXPECT_EQ(outcome.status, 0) << outcome.err;
-    std::set<std::string> steps = checkpoint::names_in(name);
+    std::set<std::string> steps = names_in(name);
     steps.erase("model.safetensors");
     return steps;
   };
@@ -416,10 +416,10 @@ TEST_F(Resume, ADamagedCheckpointIsNamedAndNeverUsed) {
   fs::resize_file(newest + "/optimizer.safetensors", 10'000);
   flip_a_bit(flipped);
   flip_a_bit(oldest);
-  const auto names = checkpoint::names_in("a");
+  const auto names = names_in("a");
   const Words resumed = all + Words{"--steps", "8", "--resume"};
   refused(resumed, {oldest, "tensor '", "no earlier checkpoint that is whole"});
-  EXPECT_EQ(checkpoint::names_in("a"), names);
+  EXPECT_EQ(names_in("a"), names);
   EXPECT_EQ(log("a.log").size(), 6U) << "the steps that are there";
   flip_a_bit(oldest);  // undoes the damage
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "engine/plan/size_classes.hpp"
 
@@ -19,7 +20,7 @@ SlotPlan SlotPlan::make(const UnitPlans& units, const MostAtOnce& most_at_once, 
   for (std::size_t u = 0; u < units.size(); ++u) {
     if (shares(u)) { sharing.push_back(u); }
   }
-  std::ranges::stable_sort(sharing, {}, bytes);
+  std::ranges::sort(sharing, {}, [&](std::size_t u) { return std::pair{bytes(u), u}; });
   std::vector<std::size_t> sizes;
   std::ranges::transform(sharing, std::back_inserter(sizes), bytes);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <tuple>
+#include <utility>
 
 #include "engine/plan/size_classes.hpp"
 
@@ -93,7 +94,7 @@ std::vector<WholeRun> whole_units(std::span<const UnitBytes> units, int slots) {
       runs.push_back({{u}, units[u].whole, units[u].shard + units[u].whole});
     }
   }
-  std::ranges::stable_sort(sharing, {}, [&](std::size_t u) { return units[u].whole; });
+  std::ranges::sort(sharing, {}, [&](std::size_t u) { return std::pair{units[u].whole, u}; });
   const std::vector<bool> whole = Chooser{units, sharing, slots}.whole();
   for (auto first = whole.begin(); (first = std::find(first, whole.end(), true)) != whole.end();) {
     const auto end = std::find(first, whole.end(), false);
