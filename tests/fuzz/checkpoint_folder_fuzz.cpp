@@ -78,10 +78,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   folder.write("optimizer.safetensors", rest);
   using What = LoadOptions::What;
   fuzz::refuses<FormatError>(
-      [&] { fuzz::read_all(*open_load_source(folder.path(), What::everything), size); });
+      [&] { fuzz::read_all(*checkpoint::open_load_source(folder.path(), What::everything), size); });
   const auto weights = folder.path() / "model.safetensors";
   fuzz::refuses<FormatError>(
-      [&] { fuzz::read_all(*open_load_source(weights, What::weights), size); });
+      [&] { fuzz::read_all(*checkpoint::open_load_source(weights, What::weights), size); });
   fuzz::refuses<FormatError>([&] { CheckpointReader{folder.path()}.verify(); });
   return 0;
 }
