@@ -284,6 +284,26 @@ TEST_P(TorchLoops, HaveTheBitsOfLibtorchOnOneRankAndOfDdpOnSeveral) {
 INSTANTIATE_TEST_SUITE_P(All, TorchLoops, ::testing::ValuesIn(loops()),
                          [](const auto& test) { return test.param.name; });
 
+// A root unit has one slot for what comes after its reduction.
+TEST(TorchLoops, ARootUnitTakesAnyNumberOfBackwardPasses) {
+  const Loop loop{"ThreeBackwards", [](Trainer& model, const Data& x) {
+                    for (int i = 0; i < 3; ++i) { model.backward(squared(model(x(i)))); }
+                  }};
+  const auto found = [&](Strategy strategy) {
+    return outcome_of(loop,
+                      {.model = {.strategy = strategy, .keep_whole = tessera::KeepWhole::never},
+                       .units = shards::units_named({"blocks.*"})},
+                      2);
+  };
+  const Outcome wanted = found(Strategy::zero3);
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2}) {
+    SCOPED_TRACE(tessera::to_string(strategy));
+    const Outcome one = found(strategy);
+    expect_same(one.gradients, wanted.gradients);
+    expect_same(one.weights, wanted.weights);
+  }
+}
+
 // Losses that are sums over a rank's samples give the gradient of the whole sum.
 TEST(TorchLossReduction, SumAddsGradientsAndLossesOverRanks) {
   const Loop loop{.name = "Sum", .passes = [](Trainer& model, const Data& x) {

@@ -50,6 +50,8 @@ void OpenPass::open_gradients(std::size_t index) {
         "step, and multiply the losses by it",
         one.name())};
   }
+  // Slots may hold gradients that wait to be reduced together with others.
+  if (!gradients.can_open()) { units().gradients().bucket().flush(); }
   if (!gradients.can_open()) {
     throw ContractError{fmt::format(
         "unit '{}' has no slot for its gradients: the units {} are in use together; "
