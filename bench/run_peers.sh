@@ -166,10 +166,12 @@ fi
 if has "$parts" adamw; then jobs+=("ours adamw --repeat 5"); fi
 
 # attempt COMMAND...: prints what COMMAND prints. PyTorch's processes abort at their end now and then
-# ("terminate called without an active exception"), so that a program that fails is run once more.
+# ("terminate called without an active exception"), so that one that fails is run once more. Any other
+# program that fails ends the measurement.
 attempt() {
-  local try
-  for try in 1 2; do
+  local try tries=(1)
+  case "$1" in debian | wheel) tries=(1 2) ;; esac
+  for try in "${tries[@]}"; do
     if "$@" >"$out/job.out" 2>"$out/job.log"; then
       cat "$out/job.out"
       return

@@ -101,8 +101,8 @@ TEST_P(StateBytes, DeferredAccumulationKeepsWholeGradientsAndModeEveryDoesNot) {
   }
 }
 
-// A ring of prefetch + 1 slots for the largest block, or a slot for each if there are no more
-// blocks than that, and one slot for each root unit.
+// A ring has prefetch + 1 slots as large as the largest block, or one slot for each block if there
+// are fewer blocks. Each root unit has a slot of its own.
 TEST_P(StateBytes, SlotsAreTheRingAndTheRoots) {
   for (const auto& [strategy, ahead] : {std::pair{Strategy::zero3, 0},
                                         {Strategy::zero3, 1},

@@ -124,10 +124,9 @@ class ShardedModel {
   /// and over ModelOptions::accumulate all the same. Between two scopes, `evaluate`, exports of
   /// parameters and saves are possible.
   ///
-  /// Memory: where gradients are reduced in place (ddp, zero1 and dp with `accumulate` 1), the
-  /// first
-  ///         gradients that a step adds to reduced ones make slots for them, as many and as large
-  ///         as those that zero2 has. They stay.
+  /// Memory: where gradients are reduced in place (ddp, zero1 and dp with `accumulate` 1), slots
+  ///         are made when a step first adds gradients to reduced ones: as many and as large as
+  ///         those that zero2 has. They stay.
   /// Throws ContractError in a step with scopes of `forward`, if the unit is open already or open
   /// scopes hold all slots; ConfigError unless ModelOptions::checks is off.
   [[nodiscard]] OpenScope open_any(Unit unit, bool backward);

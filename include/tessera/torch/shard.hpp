@@ -126,8 +126,7 @@ struct ShardOptions {
 ///          hooks may read it there. Afterwards the gradient is sharded: `clip_norm` and reports
 ///          include it, and export_gradients returns it.
 /// Numbers: a rank's loss is the mean over its micro-batch (ShardOptions::loss_reduction).
-/// Gradients
-///          are averaged over ranks, and added over the backward passes of a step; with
+///          Gradients are averaged over ranks, and added over the backward passes of a step; with
 ///          `accumulate` K the sum is divided by K. A step's reported loss is put together alike.
 /// Errors:  the operator that needs a unit throws what ShardedModel throws. An exception in a
 ///          forward pass closes its units, and the pass counts for nothing: all ranks may make it
