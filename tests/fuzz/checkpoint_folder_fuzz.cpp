@@ -77,8 +77,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   folder.write("model.safetensors", fuzz::next_part(rest));
   folder.write("optimizer.safetensors", rest);
   using What = LoadOptions::What;
-  fuzz::refuses<FormatError>(
-      [&] { fuzz::read_all(*checkpoint::open_load_source(folder.path(), What::everything), size); });
+  fuzz::refuses<FormatError>([&] {
+    fuzz::read_all(*checkpoint::open_load_source(folder.path(), What::everything), size);
+  });
   const auto weights = folder.path() / "model.safetensors";
   fuzz::refuses<FormatError>(
       [&] { fuzz::read_all(*checkpoint::open_load_source(weights, What::weights), size); });

@@ -123,7 +123,7 @@ TEST(GradientSlots, MatchTheMostUnitsInBackwardAtOnce) {
   const std::size_t two = slots({0, 1, 2});
   EXPECT_EQ(slots({0, 0, 1, 1, 2}), two);
   EXPECT_EQ(slots({0, 1, 0, 1, 2}), two);
-  EXPECT_EQ(two, 2U * 384 * sizeof(float));                                  // of the largest
+  EXPECT_EQ(two, std::size_t{2} * 384 * sizeof(float));                      // of the largest
   EXPECT_EQ(slots({0, 1, 2, 0, 1, 2}), (128U + 384 + 256) * sizeof(float));  // one for each
 }
 
