@@ -41,4 +41,10 @@ enum class StateTensor : std::uint8_t {
                ///< complete between the last micro-batch of a step and `step`.
 };
 
+/// The norms of a gradient that ShardedModel::gradient_norms returns.
+enum class Norm : std::uint8_t {
+  two,       ///< The square root of the sum of squares.
+  infinity,  ///< The largest absolute value; infinite where a value is not a number.
+};
+
 }  // namespace tessera

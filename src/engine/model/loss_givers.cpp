@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <utility>
 #include <vector>
 
 #include "engine/model/agreement.hpp"
@@ -22,31 +23,39 @@ constexpr const char* kGives = "gives";
       WorldAccess::name_of(world, gives), WorldAccess::name_of(world, other), what)};
 }
 
-}  // namespace
-
-void LossGivers::compare(bool gives) const {
-  const std::vector<std::string> all = world_.exchange(gives ? kGives : "none");
+/// `gives`: by rank.
+void require_equal(World& world, const ModelOptions& options,
+                   const std::vector<std::string>& gives) {
   std::optional<int> giver;
-  for (int rank = 0; rank < world_.size() && !giver; ++rank) {
-    const bool counts = model_place(options_, rank).tensor.index == 0;
-    if (counts && all[static_cast<std::size_t>(rank)] == kGives) { giver = rank; }
+  for (int rank = 0; rank < world.size() && !giver; ++rank) {
+    const bool counts = model_place(options, rank).tensor.index == 0;
+    if (counts && gives[static_cast<std::size_t>(rank)] == kGives) { giver = rank; }
   }
   if (!giver) { return; }
-  const int place = model_place(options_, *giver).pipe;
-  for (int rank = 0; rank < world_.size(); ++rank) {
-    const ModelPlace at = model_place(options_, rank);
+  const int place = model_place(options, *giver).pipe;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const ModelPlace at = model_place(options, rank);
     if (at.tensor.index != 0) { continue; }  // those along `tensor` have the same loss
-    const bool also = all[static_cast<std::size_t>(rank)] == kGives;
-    if (at.pipe == place && !also) { refuse(world_, *giver, rank, " gives none"); }
+    const bool also = gives[static_cast<std::size_t>(rank)] == kGives;
+    if (at.pipe == place && !also) { refuse(world, *giver, rank, " gives none"); }
     if (at.pipe != place && also) {
-      refuse(world_, *giver, rank, ", at another place along `pipe`, does too");
+      refuse(world, *giver, rank, ", at another place along `pipe`, does too");
     }
   }
 }
 
+}  // namespace
+
+void LossGivers::compare() {
+  if (compared_ || !can_disagree(world_)) { return; }
+  const std::optional<bool> gave = std::exchange(gave_, std::nullopt);  // a refused step was none
+  require_equal(world_, options_, world_.exchange(gave.value_or(false) ? kGives : "none"));
+  gave_ = gave;
+  compared_ = true;
+}
+
 std::string LossGivers::check(bool gives) {
   if (!can_disagree(world_)) { return {}; }
-  if (!gave_) { compare(gives); }
   const bool changed = gave_.value_or(gives) != gives;
   const ModelPlace last = model_place(options_, world_.size() - 1);
   const bool divided = last.tensor.size > 1 || last.pipe > 0;

@@ -14,21 +14,26 @@ class LossGivers {
  public:
   LossGivers(World& world, const ModelOptions& options) : world_{world}, options_{options} {}
 
-  /// *Collective* in the first step. Throws ContractError that names the ranks, on all of them,
-  /// unless they give it as above. In a later step it throws ContractError if this rank gives a
-  /// loss and did not before, or the reverse, on a mesh that divides the model: other ranks would
-  /// not notice. Returns what the label of the step's batch, which ranks compare, says of a change;
-  /// usually nothing.
+  /// In a later step than the first it throws ContractError if this rank gives a loss and did not
+  /// before, or the reverse, on a mesh that divides the model: other ranks would not notice.
+  /// Returns what the label of the step's batch, which ranks compare, says of a change; usually
+  /// nothing.
   [[nodiscard]] std::string check(bool gives);
+  /// *Collective* in the first step, after its batch: a rank that makes another call meets this one
+  /// there, where labels are compared. Throws ContractError that names the ranks, on all of them,
+  /// unless they give a loss as above.
+  void compare();
   /// The next step is the first.
-  void forget() noexcept { gave_.reset(); }
+  void forget() noexcept {
+    gave_.reset();
+    compared_ = false;
+  }
 
  private:
-  void compare(bool gives) const;
-
   World& world_;
   const ModelOptions& options_;
   std::optional<bool> gave_;
+  bool compared_ = false;
 };
 
 }  // namespace tessera::engine

@@ -307,6 +307,7 @@ void Model::discard() {
           "discard: the step has scopes that are counted; finish its micro-batches and step");
   open_pass_->discard();
   sums_->next_step();
+  scalings_ = {};
 }
 
 void Model::watch(std::size_t unit, int micro_batch, ConstView output) {
@@ -405,8 +406,10 @@ void Model::step(const double* loss) {
   step.check(loss);
   step.note_without_backward(training_->without_backward());
   sums_->add();
-  update_order_ = step.run(loss, declaration_.order(), open_pass_->describe());
+  update_order_ =
+      step.run(loss, declaration_.order(), open_pass_->describe() + scalings_.describe());
   sums_->next_step();
+  scalings_ = {};
   training_->next_step();
   open_pass_->next_step();
   step.check_if_stuck();
@@ -488,17 +491,65 @@ void Model::export_state(StateTensor what, const StateSink& sink) {
     units_->copy_from_rank0(update_order_);
     return export_parameters(world_, *units_, *group_, options_, sink);
   }
-  require_training("export_state of gradients");
-  training_->finish();
-  if (open_pass_->has_gradients()) { open_pass_->finish("export_state"); }
-  expects(open_pass_->has_gradients() || training_->ended() == options_.accumulate,
-          "export_state: gradients are complete only after the last micro-batch; export them then, "
-          "before step");
-  sums_->add();
-  const double parts = static_cast<double>(group_->data_ranks()) * options_.accumulate;
-  const double scale = step_ == nullptr ? 1.0 : step_->current_loss_scale();
-  export_gradients(world_, *units_, *group_, options_, static_cast<float>(1.0 / (parts * scale)),
+  require_gradients("export_state");
+  export_gradients(world_, *units_, *group_, options_, static_cast<float>(averaging_factor()),
                    sink);
+}
+
+void Model::require_gradients(const char* call) {
+  require_training(call);
+  training_->finish();
+  if (open_pass_->has_gradients()) { open_pass_->finish(call); }
+  if (!open_pass_->has_gradients() && training_->ended() != options_.accumulate) {
+    throw ContractError{fmt::format(
+        "{}: gradients are complete only after the last micro-batch; call it then, before step",
+        call)};
+  }
+  sums_->add();
+}
+
+void Model::require_gradients_on_device(const char* call) {
+  rethrow_failure();
+  if (!is_materialized()) { throw ContractError{fmt::format("{}: call materialize first", call)}; }
+  for (const UnitPlan& plan : plans()) {
+    if (!plan.updated_on_host()) { continue; }
+    throw ConfigError{fmt::format(
+        "{}: the gradients of unit '{}' are in the host pool (ModelOptions::offload), where they "
+        "cannot be read before step; set OptimizerOptions::clip_norm instead",
+        call, plan.name)};
+  }
+  require_gradients(call);
+  units_->gradients().settle();
+}
+
+double Model::averaging_factor() const {
+  const double parts = static_cast<double>(group_->data_ranks()) * options_.accumulate;
+  return 1.0 / (parts * (step_ == nullptr ? 1.0 : step_->current_loss_scale()));
+}
+
+std::vector<std::vector<double>> Model::gradient_norms(Norm norm) {
+  require_enumerator("gradient_norms: norm", norm, Norm::infinity);
+  require_gradients_on_device("gradient_norms");
+  std::vector<std::vector<double>> norms = GradientNorms{world_, *units_, *group_}.compute(norm);
+  const double factor = averaging_factor();
+  for (std::vector<double>& of_unit : norms) {
+    for (double& of_parameter : of_unit) { of_parameter *= factor; }
+  }
+  return norms;
+}
+
+void Model::scale_gradient(std::size_t unit, std::string_view name, float factor) {
+  require_gradients_on_device("scale_gradient");
+  const ParameterRef at = trained(unit, name);
+  engine::scale_gradient(world_, (*units_)[at.unit], at.parameter, factor);
+  scalings_.add(factor);
+}
+
+void Model::clear_gradient(std::size_t unit, std::string_view name) {
+  require_gradients_on_device("clear_gradient");
+  const ParameterRef at = trained(unit, name);
+  engine::clear_gradient(world_, (*units_)[at.unit], at.parameter);
+  scalings_.add(0.0F);
 }
 
 void Model::export_masters(const PieceSink& sink) {

@@ -12,6 +12,7 @@
 #include "engine/model/declaration.hpp"
 #include "engine/model/evaluation_pass.hpp"
 #include "engine/model/export.hpp"
+#include "engine/model/gradient_norms.hpp"
 #include "engine/model/gradient_sums.hpp"
 #include "engine/model/memory_checks.hpp"
 #include "engine/model/open_pass.hpp"
@@ -96,6 +97,9 @@ class Model {
   [[nodiscard]] Step* optimizer() const noexcept { return step_.get(); }
   void export_state(StateTensor what, const StateSink& sink);
   void export_masters(const PieceSink& sink);
+  [[nodiscard]] std::vector<std::vector<double>> gradient_norms(Norm norm);
+  void scale_gradient(std::size_t unit, std::string_view name, float factor);
+  void clear_gradient(std::size_t unit, std::string_view name);
   /// Throws ContractError naming `call` unless the model is materialized and between steps.
   void require_between_steps(const char* call) const;
   /// The same, and that no gradients wait for a step.
@@ -132,6 +136,14 @@ class Model {
   /// The same for a trained parameter.
   [[nodiscard]] ParameterRef trained(std::size_t unit, std::string_view name) const;
   void set_frozen(const char* call, std::size_t unit, std::string_view name, bool frozen);
+  /// *Collective.* Reduces what is not reduced yet. Throws ContractError naming `call` unless the
+  /// step's gradients are complete.
+  void require_gradients(const char* call);
+  /// The same, and throws ConfigError if the host has some of them.
+  void require_gradients_on_device(const char* call);
+  /// The factor that averages reduced gradients over ranks and micro-batches and takes away the
+  /// loss scale. Waits.
+  [[nodiscard]] double averaging_factor() const;
   [[nodiscard]] Lifetime lifetime(std::size_t unit, std::size_t owner, Category category) const;
   [[nodiscard]] PassPlace pass_place();
 
@@ -156,6 +168,8 @@ class Model {
   std::unique_ptr<GradientSums> sums_;
   std::unique_ptr<EvaluationPass> evaluation_;
   std::unique_ptr<Step> step_;  // set by optimize_with
+
+  Scalings scalings_;  // of this step
 
   bool evaluating_ = false;
   trace::Phase phase_before_ = trace::Phase::setup;  // the phase in which the evaluation began

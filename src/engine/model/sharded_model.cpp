@@ -146,6 +146,18 @@ void ShardedModel::export_state(StateTensor what, const engine::StateSink& sink)
   live().export_state(what, sink);
 }
 
+std::vector<std::vector<double>> ShardedModel::gradient_norms(Norm norm) {
+  return live().gradient_norms(norm);
+}
+
+void ShardedModel::scale_gradient(Unit unit, std::string_view parameter, float factor) {
+  live().scale_gradient(index_of(unit, "scale_gradient"), parameter, factor);
+}
+
+void ShardedModel::clear_gradient(Unit unit, std::string_view parameter) {
+  live().clear_gradient(index_of(unit, "clear_gradient"), parameter);
+}
+
 void ShardedModel::export_masters(const engine::PieceSink& sink) {
   live().export_masters(sink);
 }

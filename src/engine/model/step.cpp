@@ -73,6 +73,7 @@ std::vector<std::size_t> Step::run(const double* loss, UseOrder& order,
   const std::string label = new_order ? "step in a new order of units" : "step";
   optimizer_.reduce_scalars(loss, label + gradients + change_ + frozen_);
   if (new_order) { check_order_across_ranks(order); }
+  givers_.compare();
   if (search_.needs_outcome()) { search_.learn(optimizer_.scalars()); }
   stuck_check_due_ = search_.end_step();
 
