@@ -92,14 +92,14 @@ void broadcast_from_rank0(World& world, const std::vector<at::Tensor>& tensors) 
 
 Initializer initial_values(::torch::nn::Module& module, const std::vector<ModuleUnit>& units,
                            const ShardOptions& options) {
-  struct Place {
+  struct Origin {
     std::size_t unit;
     at::Tensor tensor;
   };
-  std::unordered_map<std::string, Place> by_name;
+  std::unordered_map<std::string, Origin> by_name;
   for (std::size_t i = 0; i < units.size(); ++i) {
     for (const ModuleParameter& parameter : units[i].parameters) {
-      by_name.emplace(parameter.names.front(), Place{i, parameter.tensor});
+      by_name.emplace(parameter.names.front(), Origin{i, parameter.tensor});
     }
   }
   const auto made = std::make_shared<MadeValues>(module, units, options);
@@ -108,7 +108,7 @@ Initializer initial_values(::torch::nn::Module& module, const std::vector<Module
     if (out.empty()) { return; }
     const at::NoGradGuard no_grad;
     const std::string name = full_name(info.unit, info.name);
-    const Place& place = by_name.at(name);
+    const Origin& place = by_name.at(name);
     const at::Tensor whole =
         place.tensor.is_meta() ? made->of(place.unit, name) : place.tensor.detach();
     const at::Tensor part =

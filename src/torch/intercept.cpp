@@ -1,5 +1,6 @@
 #include "torch/intercept.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
@@ -8,7 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/error.hpp"
 #include "torch/drawing_operators.hpp"
+#include "torch/gradient_stand_ins.hpp"
 #include "torch/passes.hpp"
 #include "torch/rank_random.hpp"
 #include "torch/written_memory.hpp"
@@ -16,10 +19,6 @@
 namespace tessera::torch {
 
 namespace {
-
-// A key of libtorch that a thread can switch on, above autograd and all backends, and that libtorch
-// uses for nothing else.
-constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 thread_local int guards = 0;
 
@@ -58,7 +57,7 @@ std::vector<Use> uses_of(const c10::OperatorHandle& op, const ::torch::jit::Stac
     const bool writes = is_written(arguments[i]);
     for_each_tensor(stack[stack.size() - arguments.size() + i], [&](const at::Tensor& tensor) {
       if (Place* const place = Place::of(tensor)) {
-        uses.push_back({place, writes});
+        uses.push_back({place, writes, tensor.requires_grad() && at::GradMode::is_enabled()});
       } else {
         for (WrittenMemory* const memory : noting()) { memory->argument(tensor, writes); }
       }
@@ -78,15 +77,58 @@ void note_results(const c10::OperatorHandle& op, const ::torch::jit::Stack& stac
   }
 }
 
+// Whether the operator converts a tensor to what it already is, and so returns it unread
+// (module->to of the device that it is on).
+bool changes_nothing(const c10::OperatorHandle& op, const ::torch::jit::Stack& stack) {
+  if (op.schema().name() != "aten::to") { return false; }
+  const auto& arguments = op.schema().arguments();
+  const auto argument = [&](std::size_t i) -> const c10::IValue& {
+    return stack[stack.size() - arguments.size() + i];
+  };
+  const at::Tensor& self = argument(0).toTensor();
+  const auto is_on = [&](const at::Device& device) {
+    return device.type() == self.device().type() &&
+           (!device.has_index() || device == self.device());
+  };
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    const std::string& name = arguments[i].name();
+    const c10::IValue& value = argument(i);
+    if (value.isNone() || name == "non_blocking") { continue; }
+    const bool same = name == "dtype"    ? value.toScalarType() == self.scalar_type()
+                      : name == "device" ? is_on(value.toDevice())
+                      : name == "layout" ? value.toLayout() == self.layout()
+                      : name == "other"  ? value.toTensor().scalar_type() == self.scalar_type() &&
+                                              is_on(value.toTensor().device())
+                                        : value.isBool() && !value.toBool();  // copy, pin_memory
+    if (!same) { return false; }
+  }
+  return true;
+}
+
+// Threads of a rank, and autograd's for its backward passes, have the key themselves. Operators of
+// libtorch share some work among threads of their own, once the memory is open.
+void require_own_thread(const std::vector<Use>& uses, const c10::OperatorHandle& op) {
+  if (c10::impl::tls_is_dispatch_key_included(kShownKey) || at::in_parallel_region()) { return; }
+  throw ContractError{
+      op.schema().name() + " uses parameter \"" + uses.front().place->home().name() +
+      "\" of a sharded module on another thread than its rank's, which may open and close it at "
+      "any "
+      "time; give that thread copies: what state_dict() returns, or a module that loads them"};
+}
+
 void run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   ::torch::jit::Stack* stack) {
   const std::vector<Use> uses = uses_of(op, *stack);
-  if (!uses.empty()) { Passes::use(uses, op.schema().name()); }
+  if (!uses.empty()) {
+    require_own_thread(uses, op);
+    if (GradientStandIns::run(uses, op, *stack)) { return; }
+    if (!changes_nothing(op, *stack)) { Passes::use(uses, op.schema().name()); }
+  }
   RankRandom* const random = RankRandom::current();
   const DrawRun how = random != nullptr ? prepare_draws(*random, op, *stack) : DrawRun::alone;
   // Operators called by this one work on the same tensors.
   const auto alone = [&] {
-    const c10::impl::ExcludeDispatchKeyGuard within{kKey};
+    const c10::impl::ExcludeDispatchKeyGuard within{kShownKey};
     op.callBoxed(stack);
   };
   switch (how) {
@@ -94,7 +136,8 @@ void run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
       alone();
       break;
     case DrawRun::with_inner:
-      op.redispatchBoxed(keys & c10::DispatchKeySet{c10::DispatchKeySet::FULL_AFTER, kKey}, stack);
+      op.redispatchBoxed(keys & c10::DispatchKeySet{c10::DispatchKeySet::FULL_AFTER, kShownKey},
+                         stack);
       break;
     case DrawRun::stand_in:
       random->stand_in(device_of_draws(op, *stack), alone);
@@ -106,29 +149,30 @@ void run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 }  // namespace
 
 Interception::Interception() {
-  if (guards++ == 0) { c10::impl::tls_set_dispatch_key_included(kKey, true); }
+  if (guards++ == 0) { c10::impl::tls_set_dispatch_key_included(kShownKey, true); }
 }
 
 Interception::~Interception() {
-  if (--guards == 0) { c10::impl::tls_set_dispatch_key_included(kKey, false); }
+  if (--guards == 0) { c10::impl::tls_set_dispatch_key_included(kShownKey, false); }
 }
 
-NoInterception::NoInterception() : excluded_before_{c10::impl::tls_is_dispatch_key_excluded(kKey)} {
-  c10::impl::tls_set_dispatch_key_excluded(kKey, true);
+NoInterception::NoInterception()
+    : excluded_before_{c10::impl::tls_is_dispatch_key_excluded(kShownKey)} {
+  c10::impl::tls_set_dispatch_key_excluded(kShownKey, true);
 }
 
 NoInterception::~NoInterception() {
-  c10::impl::tls_set_dispatch_key_excluded(kKey, excluded_before_);
+  c10::impl::tls_set_dispatch_key_excluded(kShownKey, excluded_before_);
 }
 
 NotedWrites::NotedWrites(WrittenMemory& memory)
-    : included_before_{c10::impl::tls_is_dispatch_key_included(kKey)} {
+    : included_before_{c10::impl::tls_is_dispatch_key_included(kShownKey)} {
   noting().push_back(&memory);
-  c10::impl::tls_set_dispatch_key_included(kKey, true);
+  c10::impl::tls_set_dispatch_key_included(kShownKey, true);
 }
 
 NotedWrites::~NotedWrites() {
-  c10::impl::tls_set_dispatch_key_included(kKey, included_before_);
+  c10::impl::tls_set_dispatch_key_included(kShownKey, included_before_);
   noting().pop_back();
 }
 

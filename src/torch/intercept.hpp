@@ -1,8 +1,15 @@
 #pragma once
 
+#include <c10/core/DispatchKey.h>
+
 namespace tessera::torch {
 
 class WrittenMemory;
+
+/// A key of libtorch that a thread or a tensor can switch on, above autograd and all backends, and
+/// that libtorch uses for nothing else: operators with it are shown. Tensors of places have it, so
+/// that operators of other threads are shown too.
+inline constexpr c10::DispatchKey kShownKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 /// While one lives, each operator of libtorch on this thread that reads or writes a Place is first
 /// shown to the Passes of that place. Autograd's threads do the same for a backward pass begun by

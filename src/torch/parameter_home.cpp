@@ -57,8 +57,10 @@ at::Tensor Place::make(at::IntArrayRef sizes, at::ScalarType dtype, at::Device d
                           static_cast<std::size_t>(elems) * c10::elementSize(dtype),
                           c10::DataPtr{nullptr, this, &belongs_to_a_place, device}, nullptr, false};
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  at::Tensor tensor = at::empty({0}, at::TensorOptions{}.dtype(dtype).device(device));
-  tensor.set_(storage_, 0, sizes);
+  const at::Tensor like = at::empty({0}, at::TensorOptions{}.dtype(dtype).device(device));
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage{storage_}, like.key_set().add(kShownKey), like.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return tensor;
 }
 
@@ -92,7 +94,8 @@ ParameterHome::ParameterHome(at::Tensor tensor, std::string name, std::string in
 
 ParameterHome::~ParameterHome() {
   if (Place::of(tensor_) != &parameter_) { return; }  // `shard` failed: the values are its own
-  tensor_.unsafeGetTensorImpl()->bump_version();      // autograd rejects graphs that have saved it
+  drop_gradient();
+  tensor_.unsafeGetTensorImpl()->bump_version();  // autograd rejects graphs that have saved it
   try {
     const NoInterception own;
     const at::Tensor nothing = at::empty(
@@ -137,15 +140,35 @@ void ParameterHome::open_gradient(void* data, DType dtype) {
 }
 
 void ParameterHome::close_gradient() noexcept {
+  if (tensor_.numel() == 0 || !gradient_.is_open()) { return; }
+  gradient_.point(nullptr);
+  waits_ = true;
+  zeroed_ = false;
+}
+
+void ParameterHome::drop_gradient() noexcept {
   if (gradient_tensor_.defined()) { gradient_.point(nullptr); }
   tensor_.mutable_grad() = at::Tensor{};
+  waits_ = false;
+}
+
+bool ParameterHome::gradient_is_dropped() const {
+  return waits_ && (zeroed_ || !tensor_.grad().defined());
+}
+
+at::Tensor ParameterHome::magnitude() {
+  if (!magnitude_tensor_.defined()) {
+    magnitude_tensor_ =
+        magnitude_.make(tensor_.sizes(), gradient_tensor_.scalar_type(), tensor_.device());
+  }
+  return magnitude_tensor_;
 }
 
 void ParameterHome::require_own() const {
   if (Place::of(tensor_) != &parameter_) {
     throw ContractError{
         "parameter \"" + name_ +
-        "\" was given other memory (module->to(...), or set_data in a pass), so the sharded module "
+        "\" was given other memory (module->to(...), set_data), so the sharded module "
         "would train values that nothing reads; convert a module before it is sharded"};
   }
   if (tensor_.requires_grad() && !trainable_) {

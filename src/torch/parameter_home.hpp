@@ -4,6 +4,7 @@
 #include <c10/core/StorageImpl.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "tessera/base/dtype.hpp"
@@ -16,11 +17,19 @@ class ParameterHome;
 /// Returns libtorch's name of a dtype.
 [[nodiscard]] at::ScalarType scalar_type(DType dtype) noexcept;
 
+/// What a place is of.
+enum class PlaceKind : std::uint8_t {
+  parameter,
+  gradient,
+  magnitude,  ///< The absolute values of a gradient: it has no memory at any time.
+};
+
 /// A libtorch storage without its own memory. It points to the current memory of a parameter, or of
-/// its gradient; tensors and views that autograd has saved point there too.
+/// its gradient; tensors and views that autograd has saved point there too. Operators on its
+/// tensors are shown to Passes, on any thread.
 class Place {
  public:
-  Place(ParameterHome& home, bool gradient) noexcept : home_{&home}, gradient_{gradient} {}
+  Place(ParameterHome& home, PlaceKind kind) noexcept : home_{&home}, kind_{kind} {}
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
   /// Leaves a tensor that outlives it with its own memory full of NaN, or on CUDA without memory.
@@ -32,14 +41,14 @@ class Place {
   void point(void* data) noexcept;
   [[nodiscard]] bool is_open() const noexcept;
   [[nodiscard]] ParameterHome& home() const noexcept { return *home_; }
-  [[nodiscard]] bool is_gradient() const noexcept { return gradient_; }
+  [[nodiscard]] PlaceKind kind() const noexcept { return kind_; }
 
   /// Returns the place that `tensor` views, or null. Any thread.
   [[nodiscard]] static Place* of(const at::Tensor& tensor) noexcept;
 
  private:
   ParameterHome* home_;
-  bool gradient_;
+  PlaceKind kind_;
   c10::Device device_{c10::kCPU};
   c10::Storage storage_;
 };
@@ -68,7 +77,26 @@ class ParameterHome {
   void close() noexcept;
   /// Gives the tensor a gradient in `data`, to which autograd adds.
   void open_gradient(void* data, DType dtype);
+  /// Takes the memory away. The tensor keeps its gradient as a stand-in (GradientStandIns), which
+  /// waits for the step.
   void close_gradient() noexcept;
+  /// The step has used the gradient: the stand-in stays, as a gradient does in libtorch.
+  void gradient_is_used() noexcept { waits_ = false; }
+  /// Removes the stand-in.
+  void drop_gradient() noexcept;
+  /// Whether a gradient of this step has been reduced, and waits for the step.
+  [[nodiscard]] bool gradient_waits() const noexcept { return waits_; }
+  /// The program has set a gradient that waits to zero.
+  void zero_gradient() noexcept { zeroed_ = true; }
+  /// Whether it has, or has removed the gradient: it is not to be used.
+  [[nodiscard]] bool gradient_is_dropped() const;
+  /// What was dropped has been set to zero: it waits as zeros, unless it was removed.
+  void gradient_is_cleared() noexcept {
+    zeroed_ = false;
+    waits_ = waits_ && tensor_.grad().defined();
+  }
+  /// Returns a tensor that stands for the absolute values of the gradient.
+  [[nodiscard]] at::Tensor magnitude();
   /// Throws ContractError if the program has given the tensor other memory, or trains it although
   /// it was frozen.
   void require_own() const;
@@ -93,9 +121,13 @@ class ParameterHome {
   Passes* passes_;
   bool trainable_;
   bool trained_ = false;
-  Place parameter_{*this, false};
-  Place gradient_{*this, true};
+  bool waits_ = false;
+  bool zeroed_ = false;
+  Place parameter_{*this, PlaceKind::parameter};
+  Place gradient_{*this, PlaceKind::gradient};
+  Place magnitude_{*this, PlaceKind::magnitude};
   at::Tensor gradient_tensor_;
+  at::Tensor magnitude_tensor_;
 };
 
 }  // namespace tessera::torch

@@ -131,28 +131,30 @@ void Passes::use(std::span<const Use> uses, const std::string& op) {
     for (const Use& use : uses.subspan(i)) {
       const ParameterHome& home = use.place->home();
       if (&home.passes() != &passes) { continue; }
-      if (use.place->is_gradient()) {
-        if (use.place->is_open()) { continue; }
-        throw ContractError{op + " uses the gradient of \"" + home.name() +
-                            "\", which is already reduced: it is whole only while autograd works "
-                            "on its unit; use ShardedModule::export_gradients"};
-      }
+      if (use.place->kind() != PlaceKind::parameter) { continue; }
       if (use.writes) {
         throw ContractError{op + " writes parameter \"" + home.name() +
                             "\" of a sharded module, and the values would be lost; let the "
                             "optimizer write parameters (ShardedModule::step), or use load"};
       }
-      if (passes.phase_ == Phase::idle) {
-        throw ContractError{op + " reads parameter \"" + home.name() +
-                            "\" of a sharded module outside its passes; call the ShardedModule "
-                            "(model(x) or model.forward), or use its state_dict()"};
-      }
+      if (passes.phase_ == Phase::idle && !passes.evaluation_) { passes.begin_reading(use, op); }
       if (std::find(wanted.begin(), wanted.end(), home.unit()) == wanted.end()) {
         wanted.push_back(home.unit());
       }
     }
     passes.open_all(wanted);
   }
+}
+
+void Passes::begin_reading(const Use& use, const std::string& op) {
+  if (use.records) {
+    throw ContractError{op + " reads parameter \"" + use.place->home().name() +
+                        "\" of a sharded module outside its passes; call the ShardedModule "
+                        "(model(x) or model.forward), read it under NoGradGuard on all ranks, or "
+                        "use its state_dict()"};
+  }
+  evaluation_.reset(new Evaluating{model_.evaluate()});
+  reads_ = true;
 }
 
 void Passes::open_all(const std::vector<std::size_t>& wanted) {
@@ -261,6 +263,10 @@ void Passes::close(std::size_t index) {
 
 void Passes::close_everything() {
   while (!open_.empty()) { close(open_.back()); }
+  if (reads_) {
+    evaluation_.reset();
+    reads_ = false;
+  }
 }
 
 void Passes::forget_scopes() noexcept {
@@ -277,7 +283,7 @@ void Passes::forget_scopes() noexcept {
 }
 
 bool Passes::will_train() const noexcept {
-  return evaluation_ == nullptr && at::GradMode::is_enabled();
+  return (evaluation_ == nullptr || reads_) && at::GradMode::is_enabled();
 }
 
 void Passes::begin_forward() {
@@ -287,6 +293,7 @@ void Passes::begin_forward() {
         "tessera::torch::recompute"};
   }
   for (const ParameterHome& home : homes_) { home.require_own(); }
+  if (reads_) { close_everything(); }
   if (depth_ == 0 && evaluation_ == nullptr && !will_train()) {
     begin_evaluation();
     evaluates_one_pass_ = true;
@@ -326,6 +333,7 @@ void Passes::end_evaluation() {
 }
 
 void Passes::end_step() {
+  if (reads_) { close_everything(); }
   if (depth_ > 0 || phase_ == Phase::backward || evaluation_) {
     throw ContractError{
         "step or discard is called within a pass of the sharded module; call it after the pass"};
@@ -337,8 +345,17 @@ void Passes::end_step() {
 
 void Passes::discard() {
   end_step();
+  drop_gradients();
+}
+
+void Passes::drop_gradients() {
+  close_everything();
   model_.discard();
-  for (ParameterHome& home : homes_) { home.set_trained(false); }
+  stand_ins_.forget_norms();
+  for (ParameterHome& home : homes_) {
+    home.set_trained(false);
+    home.drop_gradient();
+  }
 }
 
 void Passes::begin_region() {
@@ -384,12 +401,14 @@ void Passes::train(ParameterHome& home) {
 void Passes::freeze_untrained() {
   for (ParameterHome& home : homes_) {
     if (!home.trainable()) { continue; }
+    home.gradient_is_used();
     if (!home.trained()) { model_.freeze(units_[home.unit()].unit, home.in_unit()); }
     home.set_trained(false);
   }
 }
 
-void Passes::backward(const at::Tensor& loss, const at::Tensor& scale, bool retain_graph) {
+void Passes::backward(std::span<Passes* const> all, const at::Tensor& loss, const at::Tensor& scale,
+                      bool retain_graph) {
   if (!loss.defined() || loss.numel() != 1) {
     throw ContractError{"backward needs a loss of one element, not " +
                         (loss.defined() ? std::to_string(loss.numel()) : std::string{"none"}) +
@@ -400,26 +419,40 @@ void Passes::backward(const at::Tensor& loss, const at::Tensor& scale, bool reta
         "the loss needs no gradient: it was computed without gradients, or from no trained "
         "parameter"};
   }
-  if (phase_ != Phase::between) {
-    throw ContractError{phase_ == Phase::forward
-                            ? "backward is called within a forward pass; call it after the pass"
-                            : "backward is called without a preceding forward pass of the sharded "
-                              "module since the last step or discard; call the module first"};
+  for (Passes* const passes : all) {
+    if (passes->phase_ != Phase::between) {
+      throw ContractError{passes->phase_ == Phase::forward
+                              ? "backward is called within a forward pass; call it after the pass"
+                              : "backward is called without a preceding forward pass of the "
+                                "sharded module since the last step or discard; call the module "
+                                "first"};
+    }
+    for (const ParameterHome& home : passes->homes_) { home.require_own(); }
   }
-  for (const ParameterHome& home : homes_) { home.require_own(); }
   // Scopes that end while an exception unwinds end the model.
-  const WhenUnwinding otherwise{[this] {
-    forget_scopes();
-    phase_ = Phase::idle;
+  const WhenUnwinding otherwise{[&] {
+    for (Passes* const passes : all) {
+      passes->forget_scopes();
+      passes->phase_ = Phase::idle;
+    }
   }};
+  for (Passes* const passes : all) { passes->begin_backward(loss); }
+  ::torch::autograd::backward({loss}, {scale.to(loss.scalar_type()).expand_as(loss)}, retain_graph);
+  for (Passes* const passes : all) { passes->end_backward(); }
+}
+
+void Passes::begin_backward(const at::Tensor& loss) {
   close_everything();
+  stand_ins_.forget_norms();
   phase_ = Phase::backward;
   current_passes = this;
   for (ParameterHome& home : homes_) {
     if (home.trainable() && home.tensor().requires_grad()) { train(home); }
   }
   expect_from({&loss, 1});
-  ::torch::autograd::backward({loss}, {scale.to(loss.scalar_type()).expand_as(loss)}, retain_graph);
+}
+
+void Passes::end_backward() {
   close_everything();
   expected_.clear();
   for (LiveUnit& unit : units_) { unit.expected = 0; }
@@ -433,7 +466,8 @@ void Passes::gradient_comes(ParameterHome& home) {
     throw ContractError{"the backward pass of another sharded module reaches parameter \"" +
                         home.name() +
                         "\"; freeze the parameters of this one for that pass "
-                        "(requires_grad_(false)), or detach its outputs"};
+                        "(requires_grad_(false)), detach its outputs, or train both by "
+                        "tessera::torch::backward(loss, {a, b})"};
   }
   if (phase_ != Phase::backward) {
     throw ContractError{"autograd makes the gradient of \"" + home.name() +

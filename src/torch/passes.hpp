@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tessera/engine/sharded_model.hpp"
+#include "torch/gradient_stand_ins.hpp"
 #include "torch/module_units.hpp"
 #include "torch/parameter_home.hpp"
 
@@ -25,6 +26,7 @@ namespace tessera::torch {
 struct Use {
   Place* place;
   bool writes;
+  bool records;  ///< whether autograd would record it: gradients are wanted
 };
 
 /// The passes of a sharded module over its ShardedModel. They derive which units are open from the
@@ -34,6 +36,8 @@ struct Use {
 ///   between --end_step--> idle
 ///   idle or between --begin_evaluation--> evaluation (forwards within) --end_evaluation--> as
 ///   before
+///   idle: an operator without gradients reads parameters, as in an evaluation that lasts until the
+///   next call
 ///
 /// A unit opens with the first operator that uses it and closes when one uses another unit, unless
 /// that one lies within it or an operator has used both. In a backward pass it also closes once the
@@ -53,8 +57,8 @@ class Passes {
   /// Called after materialize: removes the module's own memory and watches its gradients.
   void adopt();
 
-  /// Opens the units that an operator uses. Throws ContractError if that is not possible. Any
-  /// thread of the pass.
+  /// Opens the units that an operator uses, whose stand-ins of gradients have been seen to. Throws
+  /// ContractError if that is not possible. Any thread of the pass.
   static void use(std::span<const Use> uses, const std::string& op);
 
   /// Whether a forward pass that begins now can be trained.
@@ -64,15 +68,23 @@ class Passes {
   void end_forward();
   void begin_evaluation();
   void end_evaluation();
-  [[nodiscard]] bool evaluating() const noexcept { return evaluation_ != nullptr; }
-  /// Runs autograd from `loss` times `scale`; `scale` is on the loss's device.
-  void backward(const at::Tensor& loss, const at::Tensor& scale, bool retain_graph);
-  /// Gives back the units that operators between passes have opened. They open again when needed.
+  /// Whether this is between the passes of a step.
+  [[nodiscard]] bool between() const noexcept {
+    return phase_ == Phase::between && evaluation_ == nullptr;
+  }
+  /// Runs autograd from `loss` times `scale`, through the passes of all of these modules; `scale`
+  /// is on the loss's device.
+  static void backward(std::span<Passes* const> all, const at::Tensor& loss,
+                       const at::Tensor& scale, bool retain_graph);
+  /// Gives back the units that operators between passes and outside them have opened. They open
+  /// again when needed.
   void close_everything();
   /// The step's passes have ended: parameters cannot be read until the next.
   void end_step();
   /// Drops the gradients of this step. Throws ContractError within a pass.
   void discard();
+  /// The same, and the step goes on: passes that were made can still be trained.
+  void drop_gradients();
   /// Called before a step's update: parameters that all of its backward passes found frozen
   /// (set_requires_grad(false)) are left as they are.
   void freeze_untrained();
@@ -91,6 +103,7 @@ class Passes {
   [[nodiscard]] static Passes* current() noexcept;
 
   [[nodiscard]] std::deque<ParameterHome>& homes() noexcept { return homes_; }
+  [[nodiscard]] GradientStandIns& stand_ins() noexcept { return stand_ins_; }
   [[nodiscard]] World& world() const { return model_.world(); }
   /// Expires with this object.
   [[nodiscard]] std::weak_ptr<const bool> alive() const noexcept { return alive_; }
@@ -116,6 +129,8 @@ class Passes {
     Evaluation evaluation;
   };
 
+  /// Parameters can be read from here on, or the caller throws: `op` does so outside all passes.
+  void begin_reading(const Use& use, const std::string& op);
   void open_all(const std::vector<std::size_t>& wanted);
   void open(std::size_t index, const std::vector<std::size_t>& wanted);
   void open_scope(LiveUnit& unit);
@@ -126,6 +141,8 @@ class Passes {
   void close_unused(const std::vector<std::size_t>& wanted, bool alone);
   void forget_scopes() noexcept;
   [[nodiscard]] bool contains(std::size_t outer, std::size_t inner) const;
+  void begin_backward(const at::Tensor& loss);
+  void end_backward();
   void expect_from(std::span<const at::Tensor> outputs);
   void train(ParameterHome& home);
   void gradient_comes(ParameterHome& home);
@@ -133,6 +150,7 @@ class Passes {
 
   ShardedModel& model_;
   std::deque<ParameterHome> homes_;
+  GradientStandIns stand_ins_{model_, homes_};
   std::vector<LiveUnit> units_;
   std::vector<std::size_t> open_;  // units with an open scope
   std::set<std::pair<std::size_t, std::size_t>>
@@ -149,6 +167,7 @@ class Passes {
   Phase phase_ = Phase::idle;
   Phase before_evaluation_ = Phase::idle;
   bool evaluates_one_pass_ = false;  // a forward pass without gradients
+  bool reads_ = false;               // the evaluation is of operators outside passes
   int depth_ = 0;                    // nesting of forward passes
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -136,6 +137,7 @@ ShardedModule::~ShardedModule() = default;
 ShardedModule::ShardedModule(ShardedModule&&) noexcept = default;
 
 void ShardedModule::optimize_with(const Optimizer& optimizer, const OptimizerOptions& options) {
+  work_->passes.close_everything();
   work_->model.optimize_with(optimizer, options);
 }
 
@@ -143,16 +145,61 @@ void ShardedModule::set_learning_rate(float lr) {
   work_->model.set_learning_rate(lr);
 }
 
-void ShardedModule::backward(const at::Tensor& loss, bool retain_graph) {
-  {
-    const DrawsFrom rank{work_->random};
-    work_->passes.backward(loss, work_->loss_scale(), retain_graph);
+void ShardedModule::Work::backward(std::span<Work* const> all, const at::Tensor& loss,
+                                   bool retain_graph) {
+  std::vector<Passes*> passes;
+  for (Work* const work : all) {
+    work->heed_zero_grad();
+    passes.push_back(&work->passes);
   }
-  work_->buffers_sent = false;
-  ++work_->backwards;
-  const at::NoGradGuard no_grad;
-  work_->loss_sum.add_(loss.detach().reshape({}),
-                       work_->summed_ranks() / work_->options.model.accumulate);
+  {
+    const DrawsFrom rank{all.front()->random};
+    Passes::backward(passes, loss, all.front()->loss_scale(), retain_graph);
+  }
+  for (Work* const work : all) {
+    work->buffers_sent = false;
+    ++work->backwards;
+    const at::NoGradGuard no_grad;
+    work->loss_sum.add_(loss.detach().reshape({}),
+                        work->summed_ranks() / work->options.model.accumulate);
+  }
+}
+
+void ShardedModule::backward(const at::Tensor& loss, bool retain_graph) {
+  Work* const work = work_.get();
+  Work::backward({&work, 1}, loss, retain_graph);
+}
+
+void backward(const at::Tensor& loss,
+              const std::vector<std::reference_wrapper<ShardedModule>>& models, bool retain_graph) {
+  std::vector<ShardedModule::Work*> all;
+  for (ShardedModule& model : models) {
+    ShardedModule::Work& work = model.work();
+    if (std::ranges::find(all, &work) != all.end()) {
+      throw ContractError{"backward is given a sharded module twice; name each once"};
+    }
+    all.push_back(&work);
+    if (work.options.loss_reduction != all.front()->options.loss_reduction) {
+      throw ConfigError{
+          "backward through several sharded modules needs one `loss_reduction` for all of them"};
+    }
+    const ModelOptions& options = work.options.model;
+    if (models.size() > 1 && resolve(options.loss_scaling.mode, options.compute,
+                                     options.gradient) != LossScaleMode::off) {
+      throw ConfigError{
+          "backward through several sharded modules needs one loss scale for all of them: set "
+          "`loss_scaling` to off"};
+    }
+  }
+  if (all.empty()) { throw ContractError{"backward is given no sharded module; name one or more"}; }
+  ShardedModule::Work::backward(all, loss, retain_graph);
+}
+
+void ShardedModule::Work::heed_zero_grad() {
+  if (!passes.stand_ins().all_are_dropped()) { return passes.stand_ins().clear_dropped(); }
+  passes.drop_gradients();
+  backwards = 0;
+  loss_sum = at::zeros_like(loss_sum);
 }
 
 void ShardedModule::discard() {
@@ -163,6 +210,7 @@ void ShardedModule::discard() {
 }
 
 void ShardedModule::step() {
+  work_->heed_zero_grad();
   const int wanted = work_->options.model.accumulate;
   if (work_->backwards == 0 || work_->backwards % wanted != 0) {
     throw ContractError{"step() is called after " + std::to_string(work_->backwards) + " of " +
@@ -183,7 +231,8 @@ StepReport ShardedModule::report() const {
   return work_->model.report();
 }
 
-ShardedModel& ShardedModule::model() noexcept {
+ShardedModel& ShardedModule::model() {
+  work_->passes.close_everything();
   return work_->model;
 }
 

@@ -79,6 +79,7 @@ StateDict ShardedModule::state_dict(bool on_all_ranks) {
 
 StateDict ShardedModule::export_gradients(bool on_all_ranks) {
   const at::NoGradGuard no_grad;
+  work_->heed_zero_grad();
   return exported(*work_, StateTensor::gradients, on_all_ranks || work_->world.rank() == 0);
 }
 
@@ -116,6 +117,7 @@ LoadReport ShardedModule::load(const std::filesystem::path& path, const LoadOpti
 
 CheckpointExtras ShardedModule::checkpoint_extras(
     const std::map<std::string, std::string>& values) const {
+  work_->passes.close_everything();
   return work_->buffers.extras(values);
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,11 @@ class ShardedModule::Work {
   [[nodiscard]] at::Tensor loss_scale() const;
   /// The ranks over which gradients are averaged, if losses are to be added; else 1.
   [[nodiscard]] double summed_ranks() const;
+
+  /// Runs one backward pass through the modules of all of these.
+  static void backward(std::span<Work* const> all, const at::Tensor& loss, bool retain_graph);
+  /// Does what zero_grad, called since the last backward pass, asks for.
+  void heed_zero_grad();
 
   std::shared_ptr<::torch::nn::Module> module;
   World& world;

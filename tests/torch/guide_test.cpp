@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <exception>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -68,6 +70,16 @@ std::vector<GuideRow> rows() {
        trained([](Model&, LineImpl& net, const torch::Tensor& x) { net.forward(x); })},
       {"a parameter read between steps",
        trained([](Model&, LineImpl& net, const torch::Tensor&) { net.in->weight.sum(); })},
+      {"a parameter used on another thread",
+       trained([](Model&, LineImpl& net, const torch::Tensor& x) {
+         std::exception_ptr error;
+         std::thread{[&] {
+           try {
+             net.forward(x);
+           } catch (...) { error = std::current_exception(); }
+         }}.join();
+         if (error) { std::rethrow_exception(error); }
+       })},
       {"a parameter written, here in a pass",
        trained([](Model& model, LineImpl& net, const torch::Tensor&) {
          model.forward([&] {
@@ -77,6 +89,10 @@ std::vector<GuideRow> rows() {
        })},
       {"`loss.backward()`", trained([](Model& model, LineImpl&, const torch::Tensor& x) {
          model(x).mean().backward();
+       })},
+      {"`clip_grad_value_`", trained([](Model& model, LineImpl& net, const torch::Tensor& x) {
+         model.backward(model(x).mean());
+         torch::nn::utils::clip_grad_value_(net.parameters(), 0.1);
        })},
       {"`backward` before any forward pass of the step",
        trained([](Model& model, LineImpl&, const torch::Tensor&) {

@@ -469,7 +469,7 @@ std::vector<Mistake> mistakes() {
          loss_of(model, x);
          model.backward(old);
        }},
-      {"GradientKept", "uses the gradient of \"in.weight\", which is already reduced",
+      {"GradientKept", "uses the gradient of \"in.weight\", of which each rank keeps a part",
        [=](Model& model, NetImpl& net, const Tensor& x) {
          Tensor kept;
          const auto hook = net.in->weight.register_hook(

@@ -116,15 +116,19 @@ struct ShardOptions {
 ///          read another unit's memory. A unit's gradients are reduced once the last gradient that
 ///          the loss reaches is computed.
 /// Order:   every rank makes the same calls and runs the same operators on parameters, in the same
-///          order. Parameters can be read in `evaluate`, and from the first forward pass with
-///          gradients of a step until `step` or `discard`. An operator that reads them elsewhere,
-///          or writes them anywhere, throws ContractError that names the parameter.
+///          order. Parameters can be read in `evaluate`, from the first forward pass with gradients
+///          of a step until `step` or `discard`, and anywhere without gradients (NoGradGuard, or a
+///          detached tensor), as target networks and clones do. An operator that reads them
+///          elsewhere, or writes them anywhere, throws ContractError that names the parameter.
 /// Memory:  while this object lives, memory that libtorch allocates on the rank's thread counts as
 ///          activations in World::memory and against the budget, data included: load datasets
 ///          before. It borrows the World.
-/// Gradients: `grad()` of a parameter is defined only while its unit's backward is open; the user's
-///          hooks may read it there. Afterwards the gradient is sharded: `clip_norm` and reports
-///          include it, and export_gradients returns it.
+/// Gradients: `grad()` of a parameter has elements only while its unit's backward is open; the
+///          user's hooks may read it there. Afterwards the gradient is sharded, and `grad()` stands
+///          for it: between `backward` and `step` it has the norms 2 and infinity of the whole
+///          gradient, averaged over ranks, and can be multiplied by a number, so that
+///          `clip_grad_norm_` works, for one all-reduce; `zero_grad` drops it. Any other operator
+///          on it throws ContractError that says what to call. export_gradients returns it.
 /// Numbers: a rank's loss is the mean over its micro-batch (ShardOptions::loss_reduction).
 ///          Gradients are averaged over ranks, and added over the backward passes of a step; with
 ///          `accumulate` K the sum is divided by K. A step's reported loss is put together alike.
@@ -132,8 +136,8 @@ struct ShardOptions {
 ///          forward pass closes its units, and the pass counts for nothing: all ranks may make it
 ///          again. After an exception in a backward pass the model cannot go on. Ranks of which
 ///          some drop gradients and others do not get CommError from the next collective call.
-/// Threads: the rank's own, and those that autograd starts. Other threads must not use parameters:
-///          they would find no address.
+/// Threads: the rank's own, and those that autograd starts. An operator of another thread that uses
+///          parameters throws ContractError; give such a thread what `state_dict` returns.
 class ShardedModule {
  public:
   /// Gives up the module's parameters: they are on the meta device afterwards, without values, and
@@ -235,13 +239,14 @@ class ShardedModule {
 
   /// Returns the underlying model, for calls that this class does not repeat: memory reports,
   /// layouts, a Checkpointer. Only this object opens its scopes and makes its steps.
-  [[nodiscard]] ShardedModel& model() noexcept;
+  [[nodiscard]] ShardedModel& model();
   /// Returns the name in the module of a parameter of `model()`: the name of its tensor in
   /// checkpoints and exports.
   [[nodiscard]] static std::string name_of(const ParameterInfo& parameter);
 
   /// The implementation behind the public calls.
   class Work;
+  [[nodiscard]] Work& work() noexcept { return *work_; }
 
  protected:
   /// Shards `module`, as `shard` does.
@@ -299,6 +304,19 @@ class Sharded : public ShardedModule {
  private:
   std::shared_ptr<Module> module_;
 };
+
+/// *Collective.* Runs autograd from one loss through several sharded modules, each with an
+/// optimizer and steps of its own, as ShardedModule::backward does for one:
+///
+///     tessera::torch::backward(loss(decoder(encoder(x))), {encoder, decoder});
+///     encoder.step();
+///     decoder.step();
+///
+/// Each has made a forward pass, and reports this loss. Throws ConfigError if their
+/// `loss_reduction` differs, or if there are several and the loss of one is scaled.
+void backward(const at::Tensor& loss,
+              const std::vector<std::reference_wrapper<ShardedModule>>& models,
+              bool retain_graph = false);
 
 /// *Collective.* Distributes the parameters of `module`, which must be on the World's device or on
 /// meta (`on_meta`), and returns the sharded module to train. The module's own memory for
