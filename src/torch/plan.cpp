@@ -36,13 +36,16 @@ class SimulatedPass {
 
  private:
   void forward_of(std::size_t i) {
-    const ForwardScope open = work_.model.forward(work_.model.unit(i));
+    const OpenScope open = work_.model.open_any(work_.model.unit(i), /*backward=*/false);
     for (const std::size_t inner : inner_[i]) { forward_of(inner); }
   }
   void backward_of(std::size_t i) {
-    const BackwardScope open = work_.model.backward(work_.model.unit(i));
+    const OpenScope open = work_.model.open_any(work_.model.unit(i), /*backward=*/true);
     for (auto inner = inner_[i].rbegin(); inner != inner_[i].rend(); ++inner) {
       backward_of(*inner);
+    }
+    for (const ModuleParameter& parameter : work_.units[i].parameters) {
+      if (parameter.tensor.requires_grad()) { static_cast<void>(open.grad(parameter.name)); }
     }
   }
 
@@ -87,6 +90,7 @@ std::string TrainingPlan::text() const {
                                    std::to_string(group.rank + group.count - 1);
     text += ": " + describe(group.memory.at_peak) +
             (has_activations ? " (activations as measured)\n" : " (activations not measured)\n");
+    for (const std::string& note : group.notes) { text += "  " + note + "\n"; }
   }
   return text;
 }

@@ -19,7 +19,7 @@ namespace tessera::torch {
 namespace {
 
 std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module> module,
-                                             World& world) {
+                                             World& world, const ModelOptions& options) {
   if (!module) {
     throw ContractError{"shard needs a module, but the pointer is null; pass a module"};
   }
@@ -31,6 +31,11 @@ std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module
   if (world.options().testing.compute_stream != ComputeStream::caller) {
     throw ConfigError{
         "`testing.compute_stream` must be caller: libtorch computes on the calling thread"};
+  }
+  if (options.checks != Checks::off) {
+    throw ConfigError{
+        "`checks` compare forward with backward scopes of a trainer, which a libtorch module does "
+        "not count; leave ModelOptions::checks at off"};
   }
   if (world.simulated()) { return module; }  // its values are not read
   if (world.options().device == DeviceKind::cuda) { CudaStream::require(); }
@@ -82,7 +87,7 @@ void require_own_memory(const std::vector<ModuleUnit>& units) {
 
 ShardedModule::Work::Work(std::shared_ptr<::torch::nn::Module> module_, World& world_,
                           ShardOptions options_)
-    : module{checked(std::move(module_), world_)},
+    : module{checked(std::move(module_), world_, options_.model)},
       world{world_},
       options{with_defaults(std::move(options_))},
       units{units_of(*module, options.units)},

@@ -39,7 +39,8 @@ struct TrainingPlan {
   /// Whether activations were measured; if not, `ranks` has none.
   bool has_activations = false;
 
-  /// Returns a line for each group of ranks: its peak by category, and which number was measured.
+  /// Returns a line for each group of ranks: its peak by category, and which number was measured;
+  /// then what was decided about its memory, such as units that are kept whole.
   [[nodiscard]] std::string text() const;
 };
 

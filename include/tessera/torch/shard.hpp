@@ -325,9 +325,10 @@ void backward(const at::Tensor& loss,
 /// Errors: ContractError for a parameter that is not fp32, bf16 or fp16, that is a view, or that
 ///         shares its memory with another tensor, since that would keep the old values; for a unit
 ///         without parameters, for a module that is sharded already, and if the ranks' modules
-///         differ. ConfigError for options that exclude each other and for
-///         TestingOptions::compute_stream worker. Otherwise as ShardedModel. A module that is
-///         refused keeps its parameters, but they may already have rank 0's values.
+///         differ. ConfigError for options that exclude each other, for
+///         ModelOptions::checks and for TestingOptions::compute_stream worker. Otherwise as
+///         ShardedModel. A module that is refused keeps its parameters, but they may already have
+///         rank 0's values.
 template <class Module>
 [[nodiscard]] Sharded<Module> shard(std::shared_ptr<Module> module, World& world,
                                     ShardOptions options = {}) {

@@ -257,6 +257,12 @@ int Model::open(UseKind kind, std::size_t unit, std::optional<int> micro_batch) 
     return 0;
   }
   require_training(to_string(kind));
+  if (open_pass_->begun()) {
+    throw ContractError{fmt::format(
+        "{} of unit '{}': the step has scopes of open_any, which are not counted; a step has only "
+        "one kind",
+        to_string(kind), plans()[unit].name)};
+  }
   if (kind == UseKind::read) {
     training_->open_read(unit, *micro_batch);
     return *micro_batch;
