@@ -58,7 +58,11 @@ void train_once(World& world, std::shared_ptr<::torch::nn::Module> module, const
   ShardedModule::Work work{std::move(module), world, job.shard};
   work.model.optimize_with(job.optimizer, job.optimizer_options);
   SimulatedPass pass{work};
-  for (int micro = 0; micro < job.shard.model.accumulate; ++micro) {
+  if (job.backward_passes < 1) {
+    throw ConfigError{"`backward_passes` " + std::to_string(job.backward_passes) +
+                      " of a step: a step has 1 or more"};
+  }
+  for (int i = 0; i < job.shard.model.accumulate * job.backward_passes; ++i) {
     pass.forward();
     CountedMemory activations;
     if (job.measured_activations) {

@@ -26,6 +26,10 @@ struct TrainingJob {
   Optimizer optimizer = AdamW{};
   /// The optimizer's options.
   OptimizerOptions optimizer_options = {};
+  /// The backward passes of a step for each micro-batch: 2 for a critic that is trained on real and
+  /// on made samples. Where gradients are reduced in place (ddp, units kept whole), the second one
+  /// of a step takes slots.
+  int backward_passes = 1;
   /// What a rank's passes need beside the model: the result of `measure_activations`. Without it
   /// the plan counts states and slots only.
   std::optional<std::size_t> measured_activations = {};
