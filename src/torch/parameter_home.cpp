@@ -22,6 +22,32 @@ void belongs_to_a_place(void* /*place*/) {}
 // Marks storages of parameters whose sharded module has ended.
 void was_given_up(void* /*nothing*/) {}
 
+// The storage's pointer, also while it forbids access.
+template <class Storage>
+const c10::DataPtr& data_of(Storage& storage) {
+  if constexpr (requires { storage._mutable_data_ptr_no_checks(); }) {  // from libtorch 2.1 on
+    return storage._mutable_data_ptr_no_checks();
+  } else {
+    return storage.data_ptr();
+  }
+}
+
+// While a storage has no memory, what reads it without an operator (data_ptr, torch::save) gets
+// this text. Older versions of libtorch, without such a text, refuse a null address in words of
+// their own.
+template <class Storage>
+void forbid_access(Storage& storage, const std::string& text) {
+  if constexpr (requires { storage.release_data_and_set_meta_custom_data_ptr_error_msg_(text); }) {
+    storage.release_data_and_set_meta_custom_data_ptr_error_msg_(text);
+  }
+}
+template <class Storage>
+void allow_access(Storage& storage) {
+  if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) {
+    storage.clear_data_ptr_access_error_msg_();
+  }
+}
+
 }  // namespace
 
 at::ScalarType scalar_type(DType dtype) noexcept {
@@ -41,6 +67,7 @@ at::ScalarType scalar_type(DType dtype) noexcept {
 Place::~Place() {
   if (!storage_) { return; }
   c10::StorageImpl& storage = *storage_.unsafeGetStorageImpl();
+  allow_access(storage);
   storage.set_data_ptr_noswap(c10::DataPtr{nullptr, device_});
   if (storage_.use_count() > 1 && device_.is_cpu()) {  // a view that the user has kept reads NaN
     c10::DataPtr memory = c10::GetCPUAllocator()->allocate(storage.nbytes());
@@ -56,6 +83,11 @@ at::Tensor Place::make(at::IntArrayRef sizes, at::ScalarType dtype, at::Device d
   storage_ = c10::Storage{c10::Storage::use_byte_size_t(),
                           static_cast<std::size_t>(elems) * c10::elementSize(dtype),
                           c10::DataPtr{nullptr, this, &belongs_to_a_place, device}, nullptr, false};
+  closed_text_ = std::string{kind_ == PlaceKind::parameter ? "parameter" : "the gradient of"} +
+                 " \"" + home_->name() +
+                 "\" of a sharded module has no memory but while operators use it: use a copy "
+                 "(ShardedModule::state_dict; net->clone() on all ranks for torch::save)";
+  point(nullptr);
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const at::Tensor like = at::empty({0}, at::TensorOptions{}.dtype(dtype).device(device));
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
@@ -66,19 +98,21 @@ at::Tensor Place::make(at::IntArrayRef sizes, at::ScalarType dtype, at::Device d
 
 void Place::point(void* data) noexcept {
   if (!storage_) { return; }
-  storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(
-      c10::DataPtr{data, this, &belongs_to_a_place, device_});
+  c10::StorageImpl& storage = *storage_.unsafeGetStorageImpl();
+  storage.set_data_ptr_noswap(c10::DataPtr{data, this, &belongs_to_a_place, device_});
+  if (storage.nbytes() == 0) { return; }
+  data != nullptr ? allow_access(storage) : forbid_access(storage, closed_text_);
 }
 
 bool Place::is_open() const noexcept {
   // A tensor without elements has no address.
   return storage_ &&
-         (storage_.nbytes() == 0 || storage_.unsafeGetStorageImpl()->data_ptr().get() != nullptr);
+         (storage_.nbytes() == 0 || data_of(*storage_.unsafeGetStorageImpl()).get() != nullptr);
 }
 
 Place* Place::of(const at::Tensor& tensor) noexcept {
   if (!tensor.defined() || !tensor.has_storage()) { return nullptr; }
-  const c10::DataPtr& data = tensor.storage().unsafeGetStorageImpl()->data_ptr();
+  const c10::DataPtr& data = data_of(*tensor.storage().unsafeGetStorageImpl());
   return data.get_deleter() == &belongs_to_a_place ? static_cast<Place*>(data.get_context())
                                                    : nullptr;
 }
@@ -109,7 +143,7 @@ ParameterHome::~ParameterHome() {
 
 bool has_been_given_up(const at::Tensor& tensor) noexcept {
   return tensor.defined() && tensor.has_storage() &&
-         tensor.storage().unsafeGetStorageImpl()->data_ptr().get_deleter() == &was_given_up;
+         data_of(*tensor.storage().unsafeGetStorageImpl()).get_deleter() == &was_given_up;
 }
 
 void ParameterHome::adopt(DType dtype, at::Device device) {

@@ -51,6 +51,7 @@ class Place {
   PlaceKind kind_;
   c10::Device device_{c10::kCPU};
   c10::Storage storage_;
+  std::string closed_text_;  // for who reads the memory while there is none
 };
 
 /// Returns whether `tensor` is a parameter whose sharded module has ended.

@@ -29,6 +29,7 @@ using tessera::Strategy;
 using tessera::World;
 namespace shards = tessera::torch;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using torch::Tensor;
 using Tensors = std::map<std::string, Tensor>;
@@ -200,9 +201,10 @@ TEST_P(TorchOutsidePasses, AnotherThreadGetsAnErrorAndUsesASnapshot) {
     const auto clip = [&] { (void)model.module().head->weight.grad().norm(); };
     EXPECT_THAT(elsewhere(clip), HasSubstr(says)) << "its gradient";
     model.step();
+    // libtorch's text, or from some version on ours.
     EXPECT_THAT(elsewhere([&] { (void)model.module().head->weight.data_ptr<float>(); }),
-                HasSubstr("its data is not allocated yet"))
-        << "libtorch's text";
+                AnyOf(HasSubstr("its data is not allocated yet"),
+                      HasSubstr("\"head.weight\" of a sharded module has no memory")));
 
     // As docs/libtorch-features.md shows it.
     const auto values = model.state_dict(/*on_all_ranks=*/true);
@@ -225,11 +227,12 @@ TEST_P(TorchOutsidePasses, FilesOfLibtorchAreWrittenFromAClone) {
     const auto path = std::filesystem::temp_directory_path() /
                       ("tessera_outside_" + std::to_string(world.rank()) + ".pt");
     const Net net{&model.module(), [](auto*) {}};
+    const Tensors values = model.state_dict(true);
     EXPECT_NE(message([&] { torch::save(net, path.string()); }), "nothing");
     torch::save(std::dynamic_pointer_cast<NetImpl>(net->clone()), path.string());
     Net copy = make_net(2);
     torch::load(copy, path.string());
-    expect_equal(*copy, model.state_dict(true));
+    expect_equal(*copy, values);
     Net into{&model.module(), [](auto*) {}};
     EXPECT_THAT(message([&] { torch::load(into, path.string()); }),
                 AllOf(HasSubstr("writes parameter \"head.weight\""), HasSubstr("or use load")));
