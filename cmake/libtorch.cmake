@@ -14,7 +14,7 @@ function(tessera_find_libtorch version problem)
   # Forgets what was found in another folder.
   if(NOT "${TESSERA_TORCH_ROOT}" STREQUAL "${TESSERA_TORCH_FOUND_IN}")
     unset(TESSERA_TORCH_INCLUDE CACHE)
-    foreach(library c10 torch torch_cpu c10_cuda torch_cuda)
+    foreach(library c10 torch torch_cpu c10_cuda torch_cuda cudart)
       unset(TESSERA_TORCH_${library} CACHE)
     endforeach()
   endif()
@@ -72,10 +72,22 @@ libtorch ${found}" PARENT_SCOPE)
     find_library(TESSERA_TORCH_${library} ${library} ${where} PATH_SUFFIXES lib)
     mark_as_advanced(TESSERA_TORCH_${library})
   endforeach()
+  # Inline functions of libtorch's headers call CUDA's runtime. A wheel of PyTorch has it in a wheel
+  # beside it, without the name that linkers look for.
+  file(GLOB runtimes "${TESSERA_TORCH_ROOT}/lib/libcudart*.so*"
+    "${TESSERA_TORCH_ROOT}/../nvidia/*/lib/libcudart.so*")
+  set(folders "")
+  foreach(runtime IN LISTS runtimes)
+    get_filename_component(folder "${runtime}" DIRECTORY)
+    list(APPEND folders "${folder}")
+  endforeach()
+  find_library(TESSERA_TORCH_cudart NAMES cudart libcudart.so.13 libcudart.so.12
+    HINTS ${folders} ${CUDAToolkit_LIBRARY_DIR} PATHS /usr/local/cuda/lib64)
+  mark_as_advanced(TESSERA_TORCH_cudart)
   set(has_cuda OFF)
   # Debian's package has the CUDA headers without the libraries. Before 2.3 the type of a device's index
   # differs.
-  if(TESSERA_TORCH_c10_cuda AND TESSERA_TORCH_torch_cuda AND NOT TESSERA_TORCH_CUDA STREQUAL "OFF"
+  if(TESSERA_TORCH_c10_cuda AND TESSERA_TORCH_torch_cuda AND TESSERA_TORCH_cudart AND NOT TESSERA_TORCH_CUDA STREQUAL "OFF"
       AND EXISTS ${TESSERA_TORCH_INCLUDE}/torch/csrc/cuda/CUDAPluggableAllocator.h
       AND NOT found VERSION_LESS 2.3)
     set(has_cuda ON)
@@ -85,7 +97,8 @@ libtorch ${found}" PARENT_SCOPE)
   if(NOT TARGET tessera::libtorch)
     set(libraries ${TESSERA_TORCH_torch_cpu} ${TESSERA_TORCH_c10})
     if(has_cuda)
-      list(PREPEND libraries ${TESSERA_TORCH_torch_cuda} ${TESSERA_TORCH_c10_cuda})
+      list(PREPEND libraries ${TESSERA_TORCH_torch_cuda} ${TESSERA_TORCH_c10_cuda}
+        ${TESSERA_TORCH_cudart})
     endif()
     if(NOT TESSERA_TORCH_CUDA STREQUAL "OFF")
       # libtorch.so has no functions, but loads the libraries of its devices.

@@ -30,22 +30,31 @@ sed -n "s/^__version__ = '\(.*\)'/torch \1/p" "$torch/version.py"
 missing() {
   ldd "$torch/lib/$1" | sed -n 's/^[[:space:]]*\(lib[^ ]*\) => not found$/\1/p' | sort -u
 }
-# Installs the NVIDIA wheels with the missing libraries, where the rpath of torch's libraries finds them.
-for library in $(missing libtorch_cpu.so); do
-  case $library in
-    libcudart.so.*) wheel=nvidia-cuda-runtime ;;
-    libcupti.so.*) wheel=nvidia-cuda-cupti ;;
-    *)
-      echo "error: libtorch_cpu needs $library, and this script knows no wheel that has it" >&2
-      exit 1
-      ;;
-  esac
-  install "$wheel"
-done
-if [[ -n $(missing libtorch_cpu.so) ]]; then
-  echo "error: the loader does not find these libraries of libtorch_cpu: $(missing libtorch_cpu.so)" >&2
-  exit 1
-fi
+# complete LIBRARY: installs the NVIDIA wheels with the libraries that it lacks, where the rpath of torch's
+# libraries finds them.
+complete() {
+  local library cuda wheel
+  cuda=$(sed -n "s/^cuda[^=]*= '\([0-9]*\).*/\1/p" "$torch/version.py")
+  for library in $(missing "$1"); do
+    case $library in
+      libcudart.so.*) wheel=nvidia-cuda-runtime ;;
+      libcupti.so.*) wheel=nvidia-cuda-cupti ;;
+      libcufile.so.*) wheel=nvidia-cufile ;;
+      libcusparseLt.so.*) wheel=nvidia-cusparselt-cu$cuda ;;
+      libnvshmem_host.so.*) wheel=nvidia-nvshmem-cu$cuda ;;
+      *)
+        echo "error: $1 needs $library, and this script knows no wheel that has it" >&2
+        return 1
+        ;;
+    esac
+    install "$wheel"
+  done
+  if [[ -n $(missing "$1") ]]; then
+    echo "error: the loader does not find these libraries of $1: $(missing "$1")" >&2
+    return 1
+  fi
+}
+complete libtorch_cpu.so
 
 # build TARGET ARGUMENT...: configures with these arguments, then builds TARGET.
 build() {
@@ -71,10 +80,9 @@ if [[ ! -e $torch/lib/libtorch_cuda.so ]]; then
   exit 0
 fi
 build tessera_torch -DTESSERA_TORCH_CUDA=AUTO
-unresolved=$(missing libtorch_cuda.so)
-if [[ -n $unresolved ]]; then
-  echo "compiled, not linked into a program: libtorch_cuda needs ${unresolved//$'\n'/, }"
-  exit 0
-fi
+complete libtorch_cuda.so
+# libtorch_cuda needs symbols of its own NCCL, which an older one of the machine lacks.
+install "$(sed -n 's/^Requires-Dist: \(nvidia-nccl-cu[0-9]*==[0-9.]*\).*/\1/p' \
+  "$torch"/../torch-*.dist-info/METADATA | head -n 1)"
 build test_torch -DTESSERA_TORCH_CUDA=AUTO
 echo "compiled and linked; running it needs a GPU"
