@@ -30,11 +30,14 @@ def main():
     print("|---|---:|---:|---|---:|---:|")
     for name, times in seconds.items():
         alone = name in ("pytorch single", "libtorch alone") or ", 1 " in name
-        base = "libtorch alone" if alone else "pytorch ddp"
-        by_cpu = "" if "2 threads" in name else f"{ratio(cpu, name, base):.3f}"  # of both ranks
-        print(f"| {name} | {1e3 * statistics.median(times):.1f} ({1e3 * min(times):.1f} to "
-              f"{1e3 * max(times):.1f}) | {1e3 * statistics.median(cpu[name]):.1f} | {base} | "
-              f"{ratio(seconds, name, base):.3f} | {by_cpu} |")
+        bases = ["libtorch alone" if alone else "pytorch ddp"]
+        if "zero3" in name and not alone and "pytorch fsdp2" in seconds:
+            bases.append("pytorch fsdp2")
+        for base in bases:
+            by_cpu = "" if "2 threads" in name else f"{ratio(cpu, name, base):.3f}"  # of both ranks
+            print(f"| {name} | {1e3 * statistics.median(times):.1f} ({1e3 * min(times):.1f} to "
+                  f"{1e3 * max(times):.1f}) | {1e3 * statistics.median(cpu[name]):.1f} | {base} | "
+                  f"{ratio(seconds, name, base):.3f} | {by_cpu} |")
 
 
 main()

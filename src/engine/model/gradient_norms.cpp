@@ -67,7 +67,8 @@ void GradientNorms::add_squares(double* sums) const {
   std::vector<kernels::NormTerm> terms;
   const auto columns = static_cast<std::size_t>(place_.norms());
   for (const Part& part : parts_) {
-    const auto column = static_cast<std::size_t>(place_.first_norm() + part.shard);
+    const auto column =
+        static_cast<std::size_t>(place_.first_norm()) + static_cast<std::size_t>(part.shard);
     terms.push_back(
         {part.gradient.values(), part.gradient.elems, &sums[part.number * columns + column]});
   }
