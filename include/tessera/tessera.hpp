@@ -14,6 +14,7 @@
 #include "tessera/profile/ledger.hpp"
 #include "tessera/profile/plan.hpp"
 #include "tessera/world/launch.hpp"
+#include "tessera/world/mean.hpp"
 #include "tessera/world/mesh.hpp"
 #include "tessera/world/print.hpp"
 #include "tessera/world/run.hpp"

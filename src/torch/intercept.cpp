@@ -77,9 +77,10 @@ void note_results(const c10::OperatorHandle& op, const ::torch::jit::Stack& stac
   }
 }
 
-// Whether the operator converts a tensor to what it already is, and so returns it unread
-// (module->to of the device that it is on).
-bool changes_nothing(const c10::OperatorHandle& op, const ::torch::jit::Stack& stack) {
+// Whether the operator reads no values: it asks for a property, or converts a tensor to what it
+// already is, and so returns it (module->to of the device that it is on).
+bool reads_nothing(const c10::OperatorHandle& op, const ::torch::jit::Stack& stack) {
+  if (op.schema().name() == "aten::_has_compatible_shallow_copy_type") { return true; }
   if (op.schema().name() != "aten::to") { return false; }
   const auto& arguments = op.schema().arguments();
   const auto argument = [&](std::size_t i) -> const c10::IValue& {
@@ -122,7 +123,7 @@ void run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (!uses.empty()) {
     require_own_thread(uses, op);
     if (GradientStandIns::run(uses, op, *stack)) { return; }
-    if (!changes_nothing(op, *stack)) { Passes::use(uses, op.schema().name()); }
+    if (!reads_nothing(op, *stack)) { Passes::use(uses, op.schema().name()); }
   }
   RankRandom* const random = RankRandom::current();
   const DrawRun how = random != nullptr ? prepare_draws(*random, op, *stack) : DrawRun::alone;

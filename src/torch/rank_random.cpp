@@ -4,7 +4,6 @@
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 
-#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -35,7 +34,6 @@ class DefaultGenerator final : public at::CPUGeneratorImpl {
 
   void set_current_seed(std::uint64_t seed) override {
     if (RankRandom* const rank = RankRandom::current()) { return rank->seed(seed); }
-    seeded_ = true;
     at::CPUGeneratorImpl::set_current_seed(seed);
   }
   std::uint64_t current_seed() const override {
@@ -59,15 +57,9 @@ class DefaultGenerator final : public at::CPUGeneratorImpl {
     return rank != nullptr ? rank->all().front().unsafeGetGeneratorImpl()->get_state()
                            : at::CPUGeneratorImpl::get_state();
   }
-
-  // Whether the program has seeded it.
-  [[nodiscard]] bool seeded() const noexcept { return seeded_; }
-
- private:
-  std::atomic<bool> seeded_ = false;
 };
 
-DefaultGenerator* const kDefault = DefaultGenerator::install();
+[[maybe_unused]] const DefaultGenerator* const kDefault = DefaultGenerator::install();
 
 }  // namespace
 
@@ -129,6 +121,12 @@ void RankRandom::seed(std::uint64_t seed) {
   }
 }
 
+void RankRandom::go_on_from(const ProgramRandom& program) {
+  seed(program.seed);
+  const std::lock_guard lock{generators_.front().mutex()};
+  generators_.front().set_state(program.state);
+}
+
 void RankRandom::stand_in(const at::Device& cuda, const std::function<void()>& run_operator) {
   static std::mutex one_at_a_time;  // of the ranks that share a device
   const std::lock_guard lock{one_at_a_time};
@@ -152,10 +150,10 @@ DrawsFrom::DrawsFrom(const std::shared_ptr<RankRandom>& random) {
   carried_.emplace(kCarrier, random);
 }
 
-std::optional<std::uint64_t> seed_of_program() {
+ProgramRandom random_of_program() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock{generator.mutex()};
-  return kDefault->seeded() ? std::optional{generator.current_seed()} : std::nullopt;
+  return {generator.current_seed(), generator.get_state()};
 }
 
 }  // namespace tessera::torch

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
@@ -24,6 +25,12 @@ namespace tessera::torch {
 [[nodiscard]] std::uint64_t seed_of_rank(std::uint64_t seed, int rank,
                                          RandomNumbers numbers) noexcept;
 
+/// Where a generator of the CPU is: the seed it was given, and its state.
+struct ProgramRandom {
+  std::uint64_t seed;
+  at::Tensor state;
+};
+
 /// The generators that one rank draws from: on the CPU, and on its CUDA device if it has one.
 ///
 /// Threads: the rank's own, and those of autograd while they work for it.
@@ -44,6 +51,8 @@ class RankRandom : public c10::DebugInfoBase {
   [[nodiscard]] const at::Generator* on(const at::Device& device) const noexcept;
   [[nodiscard]] const std::vector<at::Generator>& all() const noexcept { return generators_; }
   void seed(std::uint64_t seed);
+  /// Draws the numbers that `program` would draw next; on CUDA, the first after its seed.
+  void go_on_from(const ProgramRandom& program);
 
   /// Runs an operator that draws from the default generator of a CUDA device, and takes no other.
   /// While it runs, that generator has the state of the rank's.
@@ -66,8 +75,7 @@ class DrawsFrom {
   std::optional<c10::DebugInfoGuard> carried_;
 };
 
-/// Returns the seed that the program has given to libtorch's default generator of the CPU, or no
-/// value if it has not called torch::manual_seed.
-[[nodiscard]] std::optional<std::uint64_t> seed_of_program();
+/// Returns where libtorch's default generator of the CPU is.
+[[nodiscard]] ProgramRandom random_of_program();
 
 }  // namespace tessera::torch

@@ -54,13 +54,15 @@ void print_error(const char* text, bool started) {
 
 int run_program(const std::function<void(World&, const std::function<void()>& built)>& body,
                 const RunOptions& options) {
-  const std::uint64_t seed = options.seed ? *options.seed : seed_of_program().value_or(0);
+  const ProgramRandom program = random_of_program();
+  const std::uint64_t seed = options.seed.value_or(program.seed);
   std::atomic<bool> started = false;
   const auto on_rank = [&](World& world) {
     started = true;
     const at::Device device = device_of(world);
     const auto random =
         std::make_shared<RankRandom>(seed, device.is_cuda() ? std::optional{device} : std::nullopt);
+    if (!options.seed) { random->go_on_from(program); }
     const DrawsFrom rank{random};
     try {
       body(world, [&] {

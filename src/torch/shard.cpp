@@ -4,6 +4,8 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -78,7 +80,8 @@ void require_own_memory(const std::vector<ModuleUnit>& units) {
       throw ContractError{
           "parameter \"" + parameter.names.front() +
           "\" shares its memory with another tensor (detach, view, a member that was computed from "
-          "it), which would keep the current values; clone it, or compute it in the forward pass"};
+          "it, the graph of a result that lives), which would keep the current values; clone it, "
+          "compute it in the forward pass, or make the pass under NoGradGuard"};
     }
   }
 }
@@ -198,6 +201,21 @@ void backward(const at::Tensor& loss,
   }
   if (all.empty()) { throw ContractError{"backward is given no sharded module; name one or more"}; }
   ShardedModule::Work::backward(all, loss, retain_graph);
+}
+
+// A rank that saves alone, as a trainer under DistributedDataParallel does, would wait in a call
+// that the others do not make. Their next collective is on one of these channels.
+void ShardedModule::Work::meet(const char* call) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor two = at::zeros({2}, loss_sum.options());
+  world.compute_stream().wait();
+  const std::array channels{world.reduce_channel(), world.gather_channel()};
+  for (std::size_t i = 0; i < channels.size(); ++i) {
+    Batch batch{call};
+    batch.all_reduce({two.data_ptr<double>() + i, 1, DType::fp64});
+    channels[i].communicator.submit(std::move(batch), channels[i].stream);
+  }
+  for (const Channel& channel : channels) { channel.stream.wait(); }
 }
 
 void ShardedModule::Work::heed_zero_grad() {

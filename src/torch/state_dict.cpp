@@ -89,6 +89,7 @@ std::filesystem::path ShardedModule::save(const std::filesystem::path& folder,
   SaveOptions under_names = options;
   under_names.name = or_of_module(options.name);
   work_->passes.close_everything();
+  work_->meet("save");
   return tessera::save(work_->model, folder, work_->buffers.extras(values), under_names);
 }
 

@@ -159,12 +159,12 @@ TEST_P(TorchOutsidePasses, AModuleIsClonedAndMovedToWhereItIs) {
     Model model = sharded(world, GetParam());
     train(model, world.rank(), 0);
     const Tensors values = model.state_dict(true);
-    const Net copy = std::dynamic_pointer_cast<NetImpl>(model.module().clone());
-    expect_equal(*copy, values);
-    EXPECT_NO_THROW(copy->forward(batch(0, 0)).sum().backward());
     model.module().to(torch::kCPU);
     model.module().to(torch::kFloat32);
     model.module().to(torch::kCPU, torch::kFloat32);
+    const Net copy = std::dynamic_pointer_cast<NetImpl>(model.module().clone());
+    expect_equal(*copy, values);
+    EXPECT_NO_THROW(copy->forward(batch(0, 0)).sum().backward());
     train(model, world.rank(), 1);
     EXPECT_EQ(model.report().step, 2);
   });
@@ -238,6 +238,22 @@ TEST_P(TorchOutsidePasses, FilesOfLibtorchAreWrittenFromAClone) {
                 AllOf(HasSubstr("writes parameter \"head.weight\""), HasSubstr("or use load")));
     std::filesystem::remove(path);
   });
+}
+
+// A habit from DistributedDataParallel. Not a hang.
+TEST_P(TorchOutsidePasses, ARankThatSavesAloneIsTold) {
+  const auto folder = std::filesystem::temp_directory_path() / "tessera_outside_alone";
+  const std::string said = message([&] {
+    run_ranks(2, [&](World& world) {
+      Model model = sharded(world, GetParam());
+      for (int i = 0; i < 2; ++i) {
+        train(model, world.rank(), i);
+        if (world.rank() == 0) { model.save(folder); }
+      }
+    });
+  });
+  EXPECT_THAT(said, AllOf(HasSubstr("ranks disagree"), HasSubstr("\"save\"")));
+  std::filesystem::remove_all(folder);
 }
 
 struct PairOfNets {

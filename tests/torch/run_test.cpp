@@ -90,9 +90,10 @@ bool all_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& 
   return same;
 }
 
-// On one rank everything is what the plain program draws after the same torch::manual_seed.
+// On one rank everything is what the plain program draws, also after numbers drawn before `run`.
 TEST(TorchRun, OnOneRankDrawsWhatThePlainProgramDraws) {
   ::torch::manual_seed(3);
+  const at::Tensor data = ::torch::randn({7});
   torch_test::SmallNet net(2, kWidth, &with_dropout);
   std::vector<at::Tensor> built;
   for (const at::Tensor& parameter : net->parameters()) {
@@ -112,6 +113,7 @@ TEST(TorchRun, OnOneRankDrawsWhatThePlainProgramDraws) {
     order = ::torch::randperm(9);
   }
   ::torch::manual_seed(3);  // as before `run` in main
+  EXPECT_TRUE(::torch::randn({7}).equal(data));
   const Drawn one = drawn(1, {}).front();
   EXPECT_TRUE(all_equal(one.built, built));
   EXPECT_EQ(one.losses, losses);
@@ -133,6 +135,18 @@ TEST(TorchRun, BuildsTheSameModuleOnEveryRankAndThenDrawsDifferentNumbers) {
     EXPECT_EQ(again[rank].losses, own[rank].losses) << rank;
     EXPECT_TRUE(same[rank].noise.equal(same[0].noise)) << rank;
     EXPECT_TRUE(same[rank].order.equal(same[0].order)) << rank;
+  }
+}
+
+TEST(TorchRun, RanksDecideByTheMeanOfTheirNumbers) {
+  for (const int ranks : {1, 3}) {
+    std::vector<double> means(static_cast<std::size_t>(ranks));
+    tessera::run_ranks(ranks, [&](World& world) {
+      means[static_cast<std::size_t>(world.rank())] = tessera::mean(world, 0.1 + world.rank());
+    });
+    double sum = 0.0;
+    for (int rank = 0; rank < ranks; ++rank) { sum += 0.1 + rank; }
+    EXPECT_EQ(means, std::vector<double>(static_cast<std::size_t>(ranks), sum / ranks));
   }
 }
 

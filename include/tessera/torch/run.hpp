@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/torch/random.hpp"
+#include "tessera/world/mean.hpp"
 #include "tessera/world/print.hpp"
 #include "tessera/world/world.hpp"
 
@@ -19,8 +20,9 @@ struct RunOptions {
   std::optional<int> ranks = {};
   /// The options of every rank's World.
   WorldOptions world = {};
-  /// The seed of the ranks' generators, the same on all processes. If it is not given: that of the
-  /// program's torch::manual_seed before `run`, else 0.
+  /// The seed of the ranks' generators, the same on all processes. If it is not given, ranks go on
+  /// where libtorch's generator is when `run` is called: one rank draws what the program would draw
+  /// without `run`, and other ranks' numbers depend on the generator's seed.
   std::optional<std::uint64_t> seed = {};
   /// Whether ranks draw different numbers once their modules are built.
   RandomNumbers random = RandomNumbers::per_rank;
