@@ -47,17 +47,18 @@ class GradientStandIns::Call {
   // Throws ContractError unless it was run; returns false for an operator that makes a view.
   bool run() {
     if (std::ranges::find(kViews, name()) != std::end(kViews)) { return false; }
-    if (name() == "aten::zero_") {
+    const bool gradient = place_.kind() == PlaceKind::gradient;
+    if (name() == "aten::zero_" && gradient) {
       home_.zero_gradient();
       return returns(argument(0).toTensor());
     }
-    if (name() == "aten::abs" && place_.kind() == PlaceKind::gradient) {
+    if (name() == "aten::abs" && gradient && is_whole() && lacks("out")) {
       return returns(home_.magnitude());
     }
     require_between();
     if (const std::optional<Norm> norm = asked_norm()) { return returns_norm(*norm); }
     if (const std::optional<double> factor = asked_factor()) {
-      stand_ins().multiply(home_, static_cast<float>(*factor));
+      if (home_.gradient_waits()) { stand_ins().multiply(home_, static_cast<float>(*factor)); }
       return returns(argument(0).toTensor());
     }
     refuse("of which each rank keeps a part");
@@ -87,8 +88,21 @@ class GradientStandIns::Call {
     return true;
   }
 
+  // Whether the operator has an argument of this name that is true.
+  [[nodiscard]] bool sets(std::string_view wanted) const {
+    const auto& arguments = op_.schema().arguments();
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (arguments[i].name() == wanted && argument(i).isBool() && argument(i).toBool()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   [[nodiscard]] std::optional<Norm> asked_norm() const {
-    if (!is_whole() || !lacks("dim")) { return std::nullopt; }
+    if (!is_whole() || !lacks("dim") || !lacks("dtype") || !lacks("out") || sets("keepdim")) {
+      return std::nullopt;
+    }
     if (place_.kind() == PlaceKind::magnitude) {
       const bool largest = name() == "aten::amax" || (name() == "aten::max" && count() == 1);
       return largest ? std::optional{Norm::infinity} : std::nullopt;
@@ -107,8 +121,8 @@ class GradientStandIns::Call {
     if (by.isTensor() && (by.toTensor().numel() != 1 || Place::of(by.toTensor()) != nullptr)) {
       return std::nullopt;
     }
-    const NoInterception own;
-    const double value = by.isTensor() ? by.toTensor().item<double>() : by.toScalar().to<double>();
+    const double value =
+        by.isTensor() ? stand_ins().value_of(by.toTensor()) : by.toScalar().to<double>();
     return divides ? 1.0 / value : value;
   }
 
@@ -119,14 +133,15 @@ class GradientStandIns::Call {
   }
   // A tensor of one fp32 on the gradient's device.
   bool returns_norm(Norm norm) {
-    const double value = stand_ins().norm_of(home_, norm);
+    const double value = home_.gradient_waits() ? stand_ins().norm_of(home_, norm) : 0.0;
     const NoInterception own;
     return returns(
         at::full({}, value, at::TensorOptions{}.dtype(at::kFloat).device(home_.tensor().device())));
   }
 
+  // What this step's passes have not reached counts as zeros: the step before has used it.
   void require_between() const {
-    if (!home_.gradient_waits()) { refuse("which the last step has used, or which was dropped"); }
+    if (!stand_ins().any_waits()) { refuse("which the last step has used, or which was dropped"); }
     if (!home_.passes().between()) { refuse("within a pass"); }
   }
 
@@ -167,6 +182,33 @@ void GradientStandIns::multiply(const ParameterHome& home, float factor) {
   model_.scale_gradient(unit, home.in_unit(), factor);
   const std::size_t place = model_.layout(unit).find(home.in_unit()).value();
   for (auto& [norm, by_unit] : norms_) { by_unit[home.unit()][place] *= std::fabs(factor); }
+}
+
+// One number often multiplies all gradients: a device is asked for it once.
+double GradientStandIns::value_of(const at::Tensor& number) {
+  const NoInterception own;
+  if (number.is_inference()) { return number.item<double>(); }
+  if (!number_.defined() || !number_.is_same(number) || version_ != number._version()) {
+    value_ = number.item<double>();
+    number_ = number;
+    version_ = number._version();
+  }
+  return value_;
+}
+
+bool GradientStandIns::any_waits() const {
+  return std::ranges::any_of(homes_,
+                             [](const ParameterHome& home) { return home.gradient_waits(); });
+}
+
+void GradientStandIns::require_own() const {
+  for (const ParameterHome& home : homes_) {
+    if (!home.gradient_is_foreign()) { continue; }
+    throw ContractError{
+        "the gradient of \"" + home.name() +
+        "\" was assigned (mutable_grad), and the step would not use it; multiply it in place "
+        "(grad().mul_(number)), or drop it by zero_grad"};
+  }
 }
 
 bool GradientStandIns::all_are_dropped() const {

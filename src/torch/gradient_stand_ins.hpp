@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <span>
@@ -41,17 +42,28 @@ class GradientStandIns {
   /// Sets to zero what the program has dropped of those that wait.
   void clear_dropped();
   /// Norms are computed anew when they are next asked for.
-  void forget_norms() noexcept { norms_.clear(); }
+  void forget_norms() noexcept {
+    norms_.clear();
+    number_.reset();
+  }
+  /// Throws ContractError if the program has given a parameter another gradient for the step.
+  void require_own() const;
 
  private:
   class Call;
 
   [[nodiscard]] double norm_of(const ParameterHome& home, Norm norm);
   void multiply(const ParameterHome& home, float factor);
+  [[nodiscard]] double value_of(const at::Tensor& number);
+  /// Whether any gradient waits for the step.
+  [[nodiscard]] bool any_waits() const;
 
   ShardedModel& model_;
   std::deque<ParameterHome>& homes_;
   std::map<Norm, std::vector<std::vector<double>>> norms_;  // as gradient_norms returns them
+  at::Tensor number_;  // the last that value_of was asked for, at this version
+  std::int64_t version_ = 0;
+  double value_ = 0.0;
 };
 
 }  // namespace tessera::torch

@@ -5,6 +5,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string_view>
 #include <vector>
@@ -80,8 +81,11 @@ void note_results(const c10::OperatorHandle& op, const ::torch::jit::Stack& stac
 // Whether the operator reads no values: it asks for a property, or converts a tensor to what it
 // already is, and so returns it (module->to of the device that it is on).
 bool reads_nothing(const c10::OperatorHandle& op, const ::torch::jit::Stack& stack) {
-  if (op.schema().name() == "aten::_has_compatible_shallow_copy_type") { return true; }
-  if (op.schema().name() != "aten::to") { return false; }
+  const std::string& name_of_op = op.schema().name();
+  if (name_of_op == "aten::_has_compatible_shallow_copy_type" || name_of_op == "aten::detach") {
+    return true;
+  }
+  if (name_of_op != "aten::to") { return false; }
   const auto& arguments = op.schema().arguments();
   const auto argument = [&](std::size_t i) -> const c10::IValue& {
     return stack[stack.size() - arguments.size() + i];
@@ -106,12 +110,13 @@ bool reads_nothing(const c10::OperatorHandle& op, const ::torch::jit::Stack& sta
   return true;
 }
 
-// Threads of a rank, and autograd's for its backward passes, have the key themselves. Operators of
-// libtorch share some work among threads of their own, once the memory is open.
+// Operators of libtorch share some work among threads of their own, once the memory is open.
 void require_own_thread(const std::vector<Use>& uses, const c10::OperatorHandle& op) {
-  if (c10::impl::tls_is_dispatch_key_included(kShownKey) || at::in_parallel_region()) { return; }
+  const auto foreign = std::ranges::find_if(
+      uses, [](const Use& use) { return !use.place->home().passes().is_at_home(); });
+  if (foreign == uses.end() || at::in_parallel_region()) { return; }
   throw ContractError{
-      op.schema().name() + " uses parameter \"" + uses.front().place->home().name() +
+      op.schema().name() + " uses parameter \"" + foreign->place->home().name() +
       "\" of a sharded module on another thread than its rank's, which may open and close it at "
       "any "
       "time; give that thread copies: what state_dict() returns, or a module that loads them"};

@@ -190,6 +190,11 @@ bool ParameterHome::gradient_is_dropped() const {
   return waits_ && (zeroed_ || !tensor_.grad().defined());
 }
 
+// zero_grad may leave a detached alias.
+bool ParameterHome::gradient_is_foreign() const {
+  return waits_ && tensor_.grad().defined() && Place::of(tensor_.grad()) != &gradient_;
+}
+
 at::Tensor ParameterHome::magnitude() {
   if (!magnitude_tensor_.defined()) {
     magnitude_tensor_ =

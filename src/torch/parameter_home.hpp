@@ -91,6 +91,8 @@ class ParameterHome {
   void zero_gradient() noexcept { zeroed_ = true; }
   /// Whether it has, or has removed the gradient: it is not to be used.
   [[nodiscard]] bool gradient_is_dropped() const;
+  /// Whether a gradient waits and the program has given the tensor another one.
+  [[nodiscard]] bool gradient_is_foreign() const;
   /// What was dropped has been set to zero: it waits as zeros, unless it was removed.
   void gradient_is_cleared() noexcept {
     zeroed_ = false;

@@ -12,6 +12,7 @@
 
 #include "tessera/base/error.hpp"
 #include "torch/initial_values.hpp"
+#include "torch/meeting.hpp"
 
 namespace tessera::torch {
 
@@ -137,7 +138,8 @@ void Passes::use(std::span<const Use> uses, const std::string& op) {
                             "\" of a sharded module, and the values would be lost; let the "
                             "optimizer write parameters (ShardedModule::step), or use load"};
       }
-      if (passes.phase_ == Phase::idle && !passes.evaluation_) { passes.begin_reading(use, op); }
+      const bool outside = passes.phase_ == Phase::idle && (!passes.evaluation_ || passes.reads_);
+      if (outside) { passes.read_outside(use, op); }
       if (std::find(wanted.begin(), wanted.end(), home.unit()) == wanted.end()) {
         wanted.push_back(home.unit());
       }
@@ -146,13 +148,17 @@ void Passes::use(std::span<const Use> uses, const std::string& op) {
   }
 }
 
-void Passes::begin_reading(const Use& use, const std::string& op) {
+void Passes::read_outside(const Use& use, const std::string& op) {
   if (use.records) {
     throw ContractError{op + " reads parameter \"" + use.place->home().name() +
                         "\" of a sharded module outside its passes; call the ShardedModule "
                         "(model(x) or model.forward), read it under NoGradGuard on all ranks, or "
                         "use its state_dict()"};
   }
+  constexpr int kMost = 1024;  // an evaluation remembers the order of what it opens
+  if (opened_ >= kMost) { close_everything(); }
+  if (reads_) { return; }
+  meet(model_.world(), "a reading of parameters outside passes");
   evaluation_.reset(new Evaluating{model_.evaluate()});
   reads_ = true;
 }
@@ -221,6 +227,7 @@ void Passes::open(std::size_t index, const std::vector<std::size_t>& wanted) {
     }
   }
   open_.push_back(index);
+  if (reads_) { ++opened_; }
   for (ParameterHome* const home : unit.homes) {
     home->open(unit.training ? (*unit.training)[home->in_unit()].data()
                              : (*unit.evaluation)[home->in_unit()].data());
@@ -266,6 +273,7 @@ void Passes::close_everything() {
   if (reads_) {
     evaluation_.reset();
     reads_ = false;
+    opened_ = 0;
   }
 }
 
@@ -293,7 +301,7 @@ void Passes::begin_forward() {
         "tessera::torch::recompute"};
   }
   for (const ParameterHome& home : homes_) { home.require_own(); }
-  if (reads_) { close_everything(); }
+  end_reading();
   if (depth_ == 0 && evaluation_ == nullptr && !will_train()) {
     begin_evaluation();
     evaluates_one_pass_ = true;
@@ -333,7 +341,7 @@ void Passes::end_evaluation() {
 }
 
 void Passes::end_step() {
-  if (reads_) { close_everything(); }
+  end_reading();
   if (depth_ > 0 || phase_ == Phase::backward || evaluation_) {
     throw ContractError{
         "step or discard is called within a pass of the sharded module; call it after the pass"};

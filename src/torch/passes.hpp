@@ -12,6 +12,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -79,6 +80,15 @@ class Passes {
   /// Gives back the units that operators between passes and outside them have opened. They open
   /// again when needed.
   void close_everything();
+  /// Ends what operators outside passes read.
+  void end_reading() {
+    if (reads_) { close_everything(); }
+  }
+  /// Whether this thread may use parameters now: it is the rank's, or autograd's in a backward
+  /// pass.
+  [[nodiscard]] bool is_at_home() const noexcept {
+    return owner_ == std::this_thread::get_id() || phase_ == Phase::backward;
+  }
   /// The step's passes have ended: parameters cannot be read until the next.
   void end_step();
   /// Drops the gradients of this step. Throws ContractError within a pass.
@@ -129,8 +139,9 @@ class Passes {
     Evaluation evaluation;
   };
 
-  /// Parameters can be read from here on, or the caller throws: `op` does so outside all passes.
-  void begin_reading(const Use& use, const std::string& op);
+  /// An operator reads outside all passes: parameters can be read from here on. Throws
+  /// ContractError if autograd would record it.
+  void read_outside(const Use& use, const std::string& op);
   void open_all(const std::vector<std::size_t>& wanted);
   void open(std::size_t index, const std::vector<std::size_t>& wanted);
   void open_scope(LiveUnit& unit);
@@ -168,7 +179,9 @@ class Passes {
   Phase before_evaluation_ = Phase::idle;
   bool evaluates_one_pass_ = false;  // a forward pass without gradients
   bool reads_ = false;               // the evaluation is of operators outside passes
-  int depth_ = 0;                    // nesting of forward passes
+  int opened_ = 0;                   // units in it
+  std::thread::id owner_ = std::this_thread::get_id();
+  int depth_ = 0;  // nesting of forward passes
 };
 
 }  // namespace tessera::torch

@@ -4,8 +4,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -203,22 +201,8 @@ void backward(const at::Tensor& loss,
   ShardedModule::Work::backward(all, loss, retain_graph);
 }
 
-// A rank that saves alone, as a trainer under DistributedDataParallel does, would wait in a call
-// that the others do not make. Their next collective is on one of these channels.
-void ShardedModule::Work::meet(const char* call) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor two = at::zeros({2}, loss_sum.options());
-  world.compute_stream().wait();
-  const std::array channels{world.reduce_channel(), world.gather_channel()};
-  for (std::size_t i = 0; i < channels.size(); ++i) {
-    Batch batch{call};
-    batch.all_reduce({two.data_ptr<double>() + i, 1, DType::fp64});
-    channels[i].communicator.submit(std::move(batch), channels[i].stream);
-  }
-  for (const Channel& channel : channels) { channel.stream.wait(); }
-}
-
 void ShardedModule::Work::heed_zero_grad() {
+  passes.stand_ins().require_own();
   if (!passes.stand_ins().all_are_dropped()) { return passes.stand_ins().clear_dropped(); }
   passes.drop_gradients();
   backwards = 0;
@@ -255,7 +239,7 @@ StepReport ShardedModule::report() const {
 }
 
 ShardedModel& ShardedModule::model() {
-  work_->passes.close_everything();
+  work_->passes.end_reading();
   return work_->model;
 }
 

@@ -16,6 +16,7 @@
 #include "tessera/torch/shard.hpp"
 #include "torch/found_in_files.hpp"
 #include "torch/initial_values.hpp"
+#include "torch/meeting.hpp"
 #include "torch/work.hpp"
 
 namespace tessera::torch {
@@ -89,7 +90,7 @@ std::filesystem::path ShardedModule::save(const std::filesystem::path& folder,
   SaveOptions under_names = options;
   under_names.name = or_of_module(options.name);
   work_->passes.close_everything();
-  work_->meet("save");
+  meet(work_->world, "save");
   return tessera::save(work_->model, folder, work_->buffers.extras(values), under_names);
 }
 
@@ -102,6 +103,7 @@ LoadReport ShardedModule::load(const std::filesystem::path& path, const LoadOpti
   LoadOptions under_names = options;
   under_names.name = or_of_module(options.name);
   LoadReport report;
+  work_->heed_zero_grad();
   work_->passes.close_everything();
   if (options.what == LoadOptions::What::everything) {
     report = tessera::load(work_->model, path, work_->buffers.extras({}), under_names);
@@ -118,7 +120,7 @@ LoadReport ShardedModule::load(const std::filesystem::path& path, const LoadOpti
 
 CheckpointExtras ShardedModule::checkpoint_extras(
     const std::map<std::string, std::string>& values) const {
-  work_->passes.close_everything();
+  work_->passes.end_reading();
   return work_->buffers.extras(values);
 }
 

@@ -31,8 +31,6 @@ class ShardedModule::Work {
 
   /// Runs one backward pass through the modules of all of these.
   static void backward(std::span<Work* const> all, const at::Tensor& loss, bool retain_graph);
-  /// *Collective.* Ranks that make another call get an error that names both calls. Waits.
-  void meet(const char* call);
   /// Does what zero_grad, called since the last backward pass, asks for.
   void heed_zero_grad();
 

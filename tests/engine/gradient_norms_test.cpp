@@ -151,6 +151,35 @@ TEST(GradientNormsAndClipNorm, AgreeWithTheStepsOwnNorm) {
   }
 }
 
+// Parts along `tensor` are added when gradients are read: what came later would be added twice.
+TEST(GradientNorms, OnAMeshWithTensorAreOfTheWholeStep) {
+  run_ranks(2, [](World& world) {
+    ShardedModel model{world, {.strategy = Strategy::zero2, .mesh = {{"tensor", 2}}}};
+    const Unit unit =
+        model.add_unit("u",
+                       {{.name = "c", .shape = {8}, .cut = TensorCut{.dim = 0}},
+                        {.name = "w", .shape = {8}, .tensor_gradient = TensorGradient::part}},
+                       {.kind = UnitKind::root});
+    model.materialize(init::constant(1.0F));
+    model.optimize_with(SGD{.lr = 1.0F, .momentum = 0.0F});
+    const auto pass = [&](bool refused) {
+      const OpenScope scope = model.open_any(unit, /*backward=*/true);
+      if (refused) {
+        EXPECT_THROW((void)scope.grad("w"), ContractError);
+        return;
+      }
+      const Tensor gradient = scope.grad("w");
+      for (int i = 0; i < 8; ++i) { gradient[i] += 1.0F + static_cast<float>(world.rank()); }
+    };
+    pass(false);
+    pass(false);
+    EXPECT_EQ(model.gradient_norms(Norm::infinity)[0][1], 6.0);
+    pass(/*refused=*/true);
+    model.step();
+    EXPECT_EQ(exported(model, StateTensor::parameters).at("u.w")[0], -5.0F);
+  });
+}
+
 TEST(GradientNorms, DoNotSeeTheLossScale) {
   run_ranks(2, [](World& world) {
     Net net{world, {.loss_scaling = {.mode = LossScaleMode::fixed, .initial = 4.0F}}};
@@ -224,7 +253,31 @@ TEST(GradientNorms, AreRefusedWithWhatToDo) {
          net.model.scale_gradient(net.block, "w", rank == 0 ? 0.5F : 0.25F);
          net.model.step();
        },
-       "gradients multiplied 1 times (sum 0.25)"},
+       "gradients multiplied or cleared 1 times"},
+      {"the same factor on different parameters",
+       [](Net& net, int rank) {
+         net.pass();
+         net.model.scale_gradient(net.block, rank == 0 ? "w" : "v", 0.5F);
+         net.model.step();
+       },
+       "gradients multiplied or cleared 1 times"},
+      {"a last factor after many",
+       [](Net& net, int rank) {
+         net.pass();
+         for (int i = 0; i < 500; ++i) { net.model.scale_gradient(net.block, "w", 1.5F); }
+         net.model.scale_gradient(net.block, "v", rank == 0 ? 0.5F : 0.25F);
+         net.model.step();
+       },
+       "gradients multiplied or cleared 501 times"},
+      {"one rank alone, before another pass that gathers",
+       [](Net& net, int rank) {
+         net.pass();
+         if (rank == 1) { (void)net.model.gradient_norms(); }
+         net.pass();
+         net.model.step();
+       },
+       "2-norms of gradients",
+       {.strategy = Strategy::zero3}},
   };
   for (const Mistake& mistake : mistakes) {
     try {

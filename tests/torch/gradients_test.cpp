@@ -230,6 +230,37 @@ TEST(TorchGradients, NormsDoNotSeeTheLossScale) {
   EXPECT_EQ(found({.mode = tessera::LossScaleMode::fixed, .initial = 1024.0F}), found({}));
 }
 
+// Two heads take turns: the one that a step does not train has a gradient of zeros, or none.
+TEST(TorchGradients, OfWhatAStepDoesNotTrainCountAsZeros) {
+  for (const bool removes : {false, true}) {
+    const auto pass = [](NetImpl& net, int step, const Tensor& x) {
+      const Tensor y = net.in(x);
+      return step % 2 == 0 ? net.out(y) : net.list[0]->as<BlockImpl>()->forward(y);
+    };
+    const Net plain = make_net();
+    torch::optim::SGD optimizer(plain->parameters(), torch::optim::SGDOptions(kRate));
+    std::vector<double> wanted;
+    for (int step = 0; step < 4; ++step) {
+      plain->zero_grad(removes);
+      pass(*plain, step, batch(0, step)).pow(2).mean().backward();
+      wanted.push_back(torch::nn::utils::clip_grad_norm_(plain->parameters(), 0.5));
+      optimizer.step();
+    }
+    run_ranks(2, [&](World& world) {
+      Model model = sharded(world, Strategy::zero3);
+      for (int step = 0; step < 4; ++step) {
+        if (step > 1) { model.module().zero_grad(removes); }  // it need not be called
+        const Tensor y = model.forward([&] { return pass(model.module(), step, batch(0, step)); });
+        model.backward(y.pow(2).mean());
+        const double norm = torch::nn::utils::clip_grad_norm_(model.module().parameters(), 0.5);
+        // bound: as above
+        EXPECT_NEAR(norm, wanted[static_cast<std::size_t>(step)], 1e-5) << step;
+        model.step();
+      }
+    });
+  }
+}
+
 // As in libtorch: what was computed before is gone, what comes after counts.
 TEST(TorchZeroGrad, DropsTheGradientsThatWaitForTheStep) {
   for (const bool removes : {false, true}) {
@@ -317,6 +348,30 @@ TEST(TorchGradientMistakes, SayWhatToCall) {
       {"the norms of rows",
        [](Model& model, int) { (void)model.module().in->weight.grad().norm(2, {1}); },
        "aten::norm uses the gradient of \"in.weight\""},
+      {"a norm in another type",
+       [](Model& model, int) { (void)model.module().in->weight.grad().norm(2, torch::kDouble); },
+       "aten::norm uses the gradient of \"in.weight\""},
+      {"magnitudes elsewhere",
+       [](Model& model, int) {
+         Tensor out = torch::empty({kWidth, 5});
+         torch::abs_out(out, model.module().in->weight.grad());
+       },
+       "aten::abs uses the gradient of \"in.weight\""},
+      {"magnitudes set to zero",
+       [](Model& model, int) { model.module().in->weight.grad().abs().zero_(); },
+       "aten::zero_ uses the gradient of \"in.weight\""},
+      {"a gradient of the program's own",
+       [](Model& model, int) {
+         Tensor weight = model.module().in->weight;
+         weight.mutable_grad() = torch::zeros(weight.sizes());
+       },
+       "the gradient of \"in.weight\" was assigned"},
+      {"one rank clips before a pass",
+       [](Model& model, int rank) {
+         if (rank == 1) { torch::nn::utils::clip_grad_norm_(model.module().parameters(), 0.1); }
+         model.backward(loss_of(model(batch(rank, 1))));
+       },
+       "2-norms of gradients"},
       {"the norm of a part",
        [](Model& model, int) { (void)model.module().in->weight.grad()[0].norm(); },
        "uses the gradient of \"in.weight\""},
@@ -349,7 +404,7 @@ TEST(TorchGradientMistakes, SayWhatToCall) {
        [](Model& model, int rank) {
          torch::nn::utils::clip_grad_norm_(model.module().parameters(), rank == 0 ? 0.1 : 0.01);
        },
-       "gradients multiplied"},
+       "gradients multiplied or cleared"},
   };
   for (const Mistake& mistake : mistakes) {
     for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {

@@ -118,9 +118,11 @@ TEST_P(TorchOutsidePasses, ATargetNetworkIsCopiedAsInAnyProgram) {
       }
     }
     EXPECT_FALSE(torch::equal(target->deep->weight, before.at("deep.weight")));
-    // Without a guard, a tensor that wants no gradient can be read too.
+    (void)model.model();  // ends the reading
+    // Without a guard, a tensor that wants no gradient can be read too, and the others cannot.
     EXPECT_TRUE(torch::equal(model.module().head->bias.detach().clone(), before.at("head.bias")));
     EXPECT_TRUE(torch::equal(model.module().head->weight.data(), before.at("head.weight")));
+    EXPECT_THROW((void)model.module().forward(batch(0, 0)), ContractError) << "while reading";
     train(model, world.rank(), 2);
     EXPECT_EQ(model.report().step, 3);
   });
@@ -240,20 +242,45 @@ TEST_P(TorchOutsidePasses, FilesOfLibtorchAreWrittenFromAClone) {
   });
 }
 
-// A habit from DistributedDataParallel. Not a hang.
-TEST_P(TorchOutsidePasses, ARankThatSavesAloneIsTold) {
+// Habits from DistributedDataParallel. Not a hang.
+TEST_P(TorchOutsidePasses, ARankThatSavesOrReadsAloneIsTold) {
   const auto folder = std::filesystem::temp_directory_path() / "tessera_outside_alone";
-  const std::string said = message([&] {
-    run_ranks(2, [&](World& world) {
-      Model model = sharded(world, GetParam());
-      for (int i = 0; i < 2; ++i) {
-        train(model, world.rank(), i);
-        if (world.rank() == 0) { model.save(folder); }
-      }
+  const auto said = [&](const std::function<void(Model&)>& alone) {
+    return message([&] {
+      run_ranks(2, [&](World& world) {
+        Model model = sharded(world, GetParam());
+        for (int i = 0; i < 2; ++i) {
+          train(model, world.rank(), i);
+          if (world.rank() == 0) { alone(model); }
+        }
+      });
     });
-  });
-  EXPECT_THAT(said, AllOf(HasSubstr("ranks disagree"), HasSubstr("\"save\"")));
+  };
+  EXPECT_THAT(said([&](Model& model) { model.save(folder); }),
+              AllOf(HasSubstr("ranks disagree"), HasSubstr("\"save\"")));
+  EXPECT_THAT(said([&](Model& model) {
+                const torch::NoGradGuard no_grad;
+                (void)model.module().head->weight.norm();
+              }),
+              AllOf(HasSubstr("ranks disagree"), HasSubstr("outside passes")));
   std::filesystem::remove_all(folder);
+}
+
+// What `model()` ends are readings only: hooks may ask for reports in a backward pass.
+TEST_P(TorchOutsidePasses, AHookMayAskForTheModel) {
+  run_ranks(2, [](World& world) {
+    Model model = sharded(world, GetParam());
+    int calls = 0;
+    const auto hook = model.module().head->weight.register_hook([&](const Tensor& gradient) {
+      EXPECT_GE(model.model().steps(), 0);
+      (void)model.checkpoint_extras();
+      ++calls;
+      return gradient;
+    });
+    train(model, world.rank(), 0);
+    EXPECT_EQ(calls, 1);
+    model.module().head->weight.remove_hook(hook);
+  });
 }
 
 struct PairOfNets {

@@ -212,17 +212,20 @@ class ShardedModel {
   /// *Collective.* Waits, and returns the norm of each parameter's gradient, averaged over ranks
   /// and micro-batches: by the index of its unit, then by its place in the unit. The norms have the
   /// same bits on every rank and under every strategy. Parameters without a gradient of their own
-  /// (frozen, tied to another) have 0. One all-reduce; its sums take device memory during the call,
-  /// 8 bytes for each parameter and rank. Ranks of which only some call it get CommError. Throws
-  /// ContractError except between the last micro-batch and `step`, and ConfigError if the host
-  /// updates a unit (Offload::optimizer): let OptimizerOptions::clip_norm clip there.
+  /// (frozen, tied to another) have 0. One all-reduce and a meeting of ranks; the sums take device
+  /// memory during the call, 8 bytes for each parameter and rank. On a mesh with `tensor` or `pipe`
+  /// the step's gradients are then final: more of them are a ContractError. Ranks of which only
+  /// some call it get CommError. Throws ContractError except between the last micro-batch and
+  /// `step`, and ConfigError if the host updates a unit (Offload::optimizer): let
+  /// OptimizerOptions::clip_norm clip there.
   [[nodiscard]] std::vector<std::vector<double>> gradient_norms(Norm norm = Norm::two);
-  /// Multiplies the gradient of a parameter that `step` will use by `factor`. Reports and
-  /// OptimizerOptions::clip_norm see the result. An alias stands for its owner. All ranks use the
-  /// same factors: `step` compares them, and throws CommError if they differ. Enqueues; nothing
-  /// travels. Throws as `gradient_norms`, and for a frozen parameter.
+  /// *Collective.* Multiplies the gradient of a parameter that `step` will use by `factor`. Reports
+  /// and OptimizerOptions::clip_norm see the result. An alias stands for its owner. Ranks make the
+  /// same calls in the same order: `step` compares them, and throws CommError if they differ. It
+  /// enqueues, and nothing travels but gradients that are not reduced yet. Throws as
+  /// `gradient_norms`, and for a frozen parameter.
   void scale_gradient(Unit unit, std::string_view parameter, float factor);
-  /// Sets such a gradient to 0, whatever it is. All else as `scale_gradient`.
+  /// *Collective.* Sets such a gradient to 0, whatever it is. All else as `scale_gradient`.
   void clear_gradient(Unit unit, std::string_view parameter);
 
   /// Calls `sink` with the fp32 values that this rank's optimizer updates: master weights, also if

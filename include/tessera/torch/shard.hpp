@@ -238,7 +238,8 @@ class ShardedModule {
       const std::map<std::string, std::string>& values = {}) const;
 
   /// Returns the underlying model, for calls that this class does not repeat: memory reports,
-  /// layouts, a Checkpointer. Only this object opens its scopes and makes its steps.
+  /// layouts, a Checkpointer. Only this object opens its scopes and makes its steps. The call ends
+  /// what operators outside passes have opened, so call it rather than keep the reference.
   [[nodiscard]] ShardedModel& model();
   /// Returns the name in the module of a parameter of `model()`: the name of its tensor in
   /// checkpoints and exports.

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <span>
 
+#include "engine/model/agreement.hpp"
 #include "engine/unit/host_copy.hpp"
 #include "kernels/table.hpp"
 #include "world/world_kernels.hpp"
@@ -103,7 +105,7 @@ std::vector<double> GradientNorms::reduced(std::size_t each, Norm norm) const {
   const std::size_t count = parameters_ * each;
   const Stream compute = world_.compute_stream();
   const Buffer memory =
-      world_.allocate(Category::workspace, count * sizeof(double), "gradient norms");
+      world_.allocate(Category::workspace, (count + 1) * sizeof(double), "gradient norms");
   auto* const sums = static_cast<double*>(memory.data());
   world_.device().fill(sums, 0, memory.bytes(), compute);
   if (world_.device().computes()) { norm == Norm::two ? add_squares(sums) : find_largest(sums); }
@@ -111,7 +113,20 @@ std::vector<double> GradientNorms::reduced(std::size_t each, Norm norm) const {
   batch.all_reduce({sums, static_cast<std::int64_t>(count), DType::fp64},
                    norm == Norm::two ? ReduceOp::sum : ReduceOp::max);
   OwnedEvent mark = world_.device().make_event();
+  OwnedEvent met = world_.device().make_event();
+  // A rank that goes on to a pass instead, which gathers first, is noticed there.
+  const bool meets = can_disagree(world_);
+  const Channel gather = world_.gather_channel();
+  if (meets) {
+    Batch meeting{batch.label()};
+    meeting.all_reduce({sums + count, 1, DType::fp64});
+    submit_after(compute, gather, std::move(meeting), met.get());
+  }
   submit_in_order(compute, world_.reduce_channel(), std::move(batch), mark.get());
+  if (meets) {
+    gather.stream.record(met.get());
+    compute.wait_for(met.get());
+  }
   std::vector<double> host(count, 0.0);
   world_.device().copy_out(host.data(), sums, count * sizeof(double), compute);
   compute.wait();
@@ -136,9 +151,27 @@ std::vector<std::vector<double>> GradientNorms::compute(Norm norm) const {
   return norms;
 }
 
+// An odd factor and shifts let each number change the upper and the lower bits.
+void Scalings::add(const ParameterRef& at, std::uint64_t what) noexcept {
+  ++count_;
+  for (const std::uint64_t number : {std::uint64_t{at.unit}, std::uint64_t{at.parameter}, what}) {
+    digest_ = (digest_ ^ number) * 0x9E3779B97F4A7C15U;
+    digest_ ^= digest_ >> 32U;
+  }
+}
+
+void Scalings::scaled(const ParameterRef& at, float factor) noexcept {
+  add(at, std::bit_cast<std::uint32_t>(factor));
+}
+
+void Scalings::cleared(const ParameterRef& at) noexcept {
+  add(at, std::uint64_t{1} << 32U);  // no factor
+}
+
 std::string Scalings::describe() const {
   if (count_ == 0) { return {}; }
-  return fmt::format(", gradients multiplied {} times (sum {})", count_, sum_);
+  return fmt::format(", gradients multiplied or cleared {} times (digest {:016x})", count_,
+                     digest_);
 }
 
 void scale_gradient(World& world, const LiveUnit& unit, std::size_t parameter, float factor) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -43,20 +44,20 @@ class GradientNorms {
   std::vector<Part> parts_;
 };
 
-/// The calls of `scale_gradient` in a step, for the step's label: ranks that multiply by different
-/// factors do not agree in it.
+/// The calls of `scale_gradient` and `clear_gradient` in a step, for the step's label: ranks whose
+/// calls differ do not agree in it.
 class Scalings {
  public:
-  void add(float factor) noexcept {
-    ++count_;
-    sum_ = 31.0 * sum_ + static_cast<double>(factor);  // depends on the order
-  }
+  void scaled(const ParameterRef& at, float factor) noexcept;
+  void cleared(const ParameterRef& at) noexcept;
   /// Usually empty.
   [[nodiscard]] std::string describe() const;
 
  private:
+  void add(const ParameterRef& at, std::uint64_t what) noexcept;
+
   int count_ = 0;
-  double sum_ = 0.0;
+  std::uint64_t digest_ = 0;  // of the calls in order
 };
 
 /// Multiplies what this rank keeps of a parameter's reduced gradient by `factor`. Enqueues on the

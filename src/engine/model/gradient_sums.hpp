@@ -20,6 +20,8 @@ class GradientSums {
   /// *Collective.* After every micro-batch's reduction has been issued. The second call of a step
   /// does nothing.
   void add();
+  /// Whether this step's gradients have been added, so that no more may be added to them.
+  [[nodiscard]] bool added() const noexcept { return added_; }
   /// Marks the next step's gradients as not yet added.
   void next_step() noexcept { added_ = false; }
 

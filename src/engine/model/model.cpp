@@ -467,6 +467,13 @@ kernels::Write Model::write_of_gradient(std::size_t unit, std::string_view name)
 }
 
 Tensor Model::open_gradient(std::size_t unit, std::string_view name) const {
+  if (sums_->added()) {
+    throw ContractError{fmt::format(
+        "unit '{}' gets more gradients after this step's were read (gradient_norms, "
+        "clear_gradient, export_state), which has added them over ranks along `tensor` or `pipe`; "
+        "read them after the last backward pass of the step",
+        plans()[unit].name)};
+  }
   open_pass_->open_gradients(trained(unit, name).unit);
   return gradient(unit, name);
 }
@@ -521,7 +528,7 @@ void Model::require_gradients_on_device(const char* call) {
     if (!plan.updated_on_host()) { continue; }
     throw ConfigError{fmt::format(
         "{}: the gradients of unit '{}' are in the host pool (ModelOptions::offload), where they "
-        "cannot be read before step; set OptimizerOptions::clip_norm instead",
+        "cannot be read or changed before step; to clip, set OptimizerOptions::clip_norm",
         call, plan.name)};
   }
   require_gradients(call);
@@ -548,14 +555,14 @@ void Model::scale_gradient(std::size_t unit, std::string_view name, float factor
   require_gradients_on_device("scale_gradient");
   const ParameterRef at = trained(unit, name);
   engine::scale_gradient(world_, (*units_)[at.unit], at.parameter, factor);
-  scalings_.add(factor);
+  scalings_.scaled(at, factor);
 }
 
 void Model::clear_gradient(std::size_t unit, std::string_view name) {
   require_gradients_on_device("clear_gradient");
   const ParameterRef at = trained(unit, name);
   engine::clear_gradient(world_, (*units_)[at.unit], at.parameter);
-  scalings_.add(0.0F);
+  scalings_.cleared(at);
 }
 
 void Model::export_masters(const PieceSink& sink) {
