@@ -230,7 +230,7 @@ TEST(TorchGradients, NormsDoNotSeeTheLossScale) {
   EXPECT_EQ(found({.mode = tessera::LossScaleMode::fixed, .initial = 1024.0F}), found({}));
 }
 
-// Two heads take turns: the one that a step does not train has a gradient of zeros, or none.
+// Two heads take turns. A head that rests for a step has a gradient of zeros, or none.
 TEST(TorchGradients, OfWhatAStepDoesNotTrainCountAsZeros) {
   for (const bool removes : {false, true}) {
     const auto pass = [](NetImpl& net, int step, const Tensor& x) {

@@ -470,7 +470,7 @@ Tensor Model::open_gradient(std::size_t unit, std::string_view name) const {
   if (sums_->added()) {
     throw ContractError{fmt::format(
         "unit '{}' gets more gradients after this step's were read (gradient_norms, "
-        "clear_gradient, export_state), which has added them over ranks along `tensor` or `pipe`; "
+        "clear_gradient, export_state). Reading adds them over ranks along `tensor` or `pipe`, so "
         "read them after the last backward pass of the step",
         plans()[unit].name)};
   }
