@@ -247,6 +247,7 @@ class ShardedModule {
 
   /// The implementation behind the public calls.
   class Work;
+  /// Returns the implementation.
   [[nodiscard]] Work& work() noexcept { return *work_; }
 
  protected:
