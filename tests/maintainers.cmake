@@ -243,11 +243,12 @@ endif()
 
 # Programs shown on pages are compiled and run as they are.
 if(TESSERA_PYTHON3)
-  foreach(page "memory-ledger:memory_ledger" "planning:hand_written_mlp"
-          "mesh-trainer:mesh_trainer" "libtorch-features:torch/plan_net")
+  foreach(page "memory-ledger:examples/memory_ledger" "planning:examples/hand_written_mlp"
+          "mesh-trainer:examples/mesh_trainer"
+          "libtorch-features:examples/torch/plan_net:tests/torch/outside_passes_test")
     string(REPLACE ":" ";" sources ${page})
     list(POP_FRONT sources page)
-    list(TRANSFORM sources PREPEND ${PROJECT_SOURCE_DIR}/examples/)
+    list(TRANSFORM sources PREPEND ${PROJECT_SOURCE_DIR}/)
     list(TRANSFORM sources APPEND .cpp)
     add_test(NAME guide.snippets.${page} COMMAND ${TESSERA_PYTHON3} -B
       ${CMAKE_CURRENT_SOURCE_DIR}/guide/check_snippets.py ${PROJECT_SOURCE_DIR}/docs/${page}.md

@@ -209,12 +209,10 @@ TEST_P(TorchOutsidePasses, AnotherThreadGetsAnErrorAndUsesASnapshot) {
                       HasSubstr("\"head.weight\" of a sharded module has no memory")));
 
     // As docs/libtorch-features.md shows it.
-    const auto values = model.state_dict(/*on_all_ranks=*/true);
     const Net snapshot = make_net(2);
-    {
-      const torch::NoGradGuard no_grad;
-      for (auto& item : snapshot->named_parameters()) { item.value().copy_(values.at(item.key())); }
-    }
+    const auto values = model.state_dict(/*on_all_ranks=*/true);
+    const torch::NoGradGuard no_grad;
+    for (auto& item : snapshot->named_parameters()) { item.value().copy_(values.at(item.key())); }
     Tensor found;
     EXPECT_EQ(elsewhere([&] { found = snapshot->forward(batch(0, 0)); }), "nothing");
     EXPECT_TRUE(torch::equal(found, model.evaluate([&] { return model(batch(0, 0)); })));
