@@ -84,8 +84,8 @@ class Passes {
   void end_reading() {
     if (reads_) { close_everything(); }
   }
-  /// Whether this thread may use parameters now: it is the rank's, or autograd's in a backward
-  /// pass.
+  /// Whether this thread may use parameters now: it is the rank's, or a backward pass is under way,
+  /// which autograd runs on threads of its own.
   [[nodiscard]] bool is_at_home() const noexcept {
     return owner_ == std::this_thread::get_id() || phase_ == Phase::backward;
   }

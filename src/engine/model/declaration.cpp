@@ -249,7 +249,8 @@ void Declaration::keep_whole(StateTensor what, const std::vector<UnitBytes>& byt
           Holding::replicated;
       whole.units.push_back(plans_[u].name);
     }
-    if (data_ranks(options_, ranks_) > 1) { whole_.push_back(std::move(whole)); }  // else they are
+    // One rank has everything whole: there is nothing to report.
+    if (data_ranks(options_, ranks_) > 1) { whole_.push_back(std::move(whole)); }
   }
 }
 
