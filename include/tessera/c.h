@@ -22,7 +22,7 @@
  * Structs:   a struct with a member `size` begins with it: sizeof the struct, as the caller was
  *            compiled. An _init function sets it and the defaults; a report is declared as
  *            `tessera_step_report report = {.size = sizeof report};`. Members are added at its
- *            end only. A struct with `reserved` has zeros there; it never grows.
+ *            end only. A struct with `reserved` has zeros there; without `size` it never grows.
  * Stability: within a major version no function or member is removed, moved or changed in meaning.
  */
 #ifndef TESSERA_C_H

@@ -87,6 +87,15 @@ struct Describe {
   }
 };
 
+/// A new rule does not compile without its count.
+struct StateCount {
+  int operator()(const AdamW&) const noexcept { return 2; }
+  int operator()(const Adam&) const noexcept { return 2; }
+  int operator()(const Lion&) const noexcept { return 1; }
+  int operator()(const SGD& sgd) const noexcept { return sgd.momentum == 0.0F ? 0 : 1; }
+  int operator()(const CustomOptimizer& custom) const noexcept { return custom.states; }
+};
+
 void check_group(const ParameterGroup& group) {
   expects(!group.name.empty(), "optimizer: a parameter group needs a name");
   if (group.contains == nullptr) {
@@ -117,9 +126,7 @@ void check_moments(MomentFormat moments, const Optimizer& optimizer) {
 }  // namespace
 
 int state_count(const Optimizer& optimizer) noexcept {
-  if (const auto* sgd = std::get_if<SGD>(&optimizer)) { return sgd->momentum == 0.0F ? 0 : 1; }
-  if (const auto* custom = std::get_if<CustomOptimizer>(&optimizer)) { return custom->states; }
-  return std::holds_alternative<Lion>(optimizer) ? 1 : 2;
+  return std::visit(StateCount{}, optimizer);
 }
 
 std::string describe(const Optimizer& optimizer) {
