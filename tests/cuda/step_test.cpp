@@ -1,6 +1,7 @@
 // The host enqueues a step without waiting.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstddef>
 #include <numeric>
 #include <string>
@@ -12,6 +13,7 @@
 #include "cuda/support.hpp"
 #include "device/cpu/parallel.hpp"
 #include "support/gpt_run.hpp"
+#include "support/rounding.hpp"
 #include "tessera/world/run.hpp"
 #include "world/host_cores.hpp"
 #include "world/host_pool.hpp"
@@ -120,6 +122,37 @@ TEST_P(CudaStep, WaitsForNothing) {
   TESSERA_EMULATION_ONLY();
   const auto [strategy, ranks] = GetParam();
   EXPECT_EQ(waits_of_steps(strategy, ranks), 0U);
+}
+
+TEST_P(CudaStep, UsesTheGradientsWhoseNormsWereReadAndThatWereMultiplied) {
+  const auto [strategy, ranks] = GetParam();
+  run_ranks(
+      ranks,
+      [&, strategy = strategy](World& world) {
+        Steps steps{world, strategy};
+        ShardedModel& model = steps.gpt().model();
+        steps.gradients();
+        const auto before = model.gradient_norms();
+        EXPECT_EQ(model.gradient_norms(), before) << "a second call changes nothing";
+        model.scale_gradient(model.unit(1), "attn.c_attn.weight", 0.5F);
+        const auto after = model.gradient_norms();
+        double squares = 0.0;
+        int halved = 0;
+        for (std::size_t u = 0; u < before.size(); ++u) {
+          for (std::size_t p = 0; p < before[u].size(); ++p) {
+            squares += after[u][p] * after[u][p];
+            if (after[u][p] == before[u][p]) { continue; }
+            EXPECT_EQ(after[u][p], before[u][p] / 2);
+            ++halved;
+          }
+        }
+        EXPECT_EQ(halved, 1);
+        steps.gpt().step();
+        // bound: the squares of fewer than 100 tensors are added in fp64, in another order
+        const double norm = std::sqrt(squares);
+        EXPECT_NEAR(steps.gpt().report().grad_norm, norm, 100 * unit_roundoff(DType::fp64) * norm);
+      },
+      on_cuda());
 }
 
 TEST_P(CudaStep, WaitsForNothingWhereStateIsOnTheHost) {
@@ -238,7 +271,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CudaStepThreads,
 
 TEST_P(CudaStepThreads, TheHostComputesWithTheRanksPartOfTheCores) {
   const int ranks = std::get<1>(GetParam());
-  const auto cores = static_cast<int>(own_cores().cores.size());
+  const auto cores = static_cast<int>(world::own_cores().cores.size());
   for (const int asked : {0, 3}) {
     WorldOptions options = on_cuda();
     options.host_threads = asked;
@@ -249,8 +282,9 @@ TEST_P(CudaStepThreads, TheHostComputesWithTheRanksPartOfTheCores) {
           EXPECT_EQ(world.host_threads(), expected);
           static const std::string unit = "unit";
           int threads = 0;
-          HostPool{world}.compute([&](Stream cpu) { threads = threads_of(cpu); }, "look", unit);
-          HostPool{world}.compute_stream().wait();
+          world::HostPool{world}.compute([&](Stream cpu) { threads = device::threads_of(cpu); },
+                                         "look", unit);
+          world::HostPool{world}.compute_stream().wait();
           EXPECT_EQ(threads, expected);
         },
         options);

@@ -38,6 +38,15 @@ TEST_P(MpiParity, ProcessesGiveTheBitsOfThreads) {
   expect_same_bits(toy);
 }
 
+TEST_P(MpiParity, NormsAndMultipliedGradientsToo) {
+  ToyRun toy;
+  toy.options.strategy = GetParam();
+  toy.options.accumulate = 2;
+  toy.steps = 4;
+  toy.halves_a_block = true;
+  expect_same_bits(toy);
+}
+
 TEST_P(MpiParity, AlsoWithDelaysPoisonedSlotsAndMicroBatchesInFlight) {
   ToyRun toy;
   toy.options.strategy = GetParam();

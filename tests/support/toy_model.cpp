@@ -327,6 +327,14 @@ ToyOutcome run_toy(const ToyRun& run, const StartRanks& start) {
         auto gradients = exported(toy.model(), StateTensor::gradients);
         if (world.rank() == 0) { outcome.first_gradients = std::move(gradients); }
       }
+      if (run.halves_a_block) {
+        for (const std::vector<double>& unit : toy.model().gradient_norms()) {
+          if (world.rank() == 0) {
+            outcome.norms.insert(outcome.norms.end(), unit.begin(), unit.end());
+          }
+        }
+        toy.model().scale_gradient(toy.blocks().front(), "weight", 0.5F);
+      }
       toy.model().step(&loss);
       const StepReport report = toy.model().report();
       if (world.rank() == 0) {

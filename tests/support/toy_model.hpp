@@ -108,11 +108,13 @@ struct ToyRun {
   /// The passes of a step, such as "FFBFBB": F is the forward of the next micro-batch, B the
   /// backward of the earliest one that still needs it. Empty: one micro-batch after the other.
   std::string schedule = {};
+  /// Reads the norms of gradients before each step, and halves the gradients of a block.
+  bool halves_a_block = false;
 };
 
 struct ToyOutcome {
   std::vector<double> losses;
-  std::vector<double> norms;
+  std::vector<double> norms;  ///< of each step, after those that were read before it
   std::map<std::string, std::vector<float>> parameters;       ///< after the last step
   std::map<std::string, std::vector<float>> first_gradients;  ///< of step 1, averaged
   /// Fp32, after the last step: joined from the parts that each rank updates (in-process ranks
