@@ -52,7 +52,7 @@ const Table& cpu_table() noexcept {
 
 const Table& table_of(DeviceKind kind) {
   if (kind == DeviceKind::cpu) { return cpu_table(); }
-  return *CudaModule::get().function<CudaTable>("tessera_cuda_kernels")();
+  return *device::CudaModule::get().function<CudaTable>("tessera_cuda_kernels")();
 }
 
 }  // namespace tessera::kernels

@@ -19,7 +19,7 @@ struct Asked {
   kernels::AttentionShape shape;
   bool backward = false;
   float dropout = 0.0F;
-  SumOrder order = SumOrder::fixed;
+  device::SumOrder order = device::SumOrder::fixed;
   bool lent = false;  ///< backward gets as much workspace as it can use, as nn::GPT lends it
 };
 
@@ -102,8 +102,9 @@ std::vector<CudaContest> attention_contests(const CudaSizes& sizes) {
   const std::vector<Asked> asked = {
       {"attention forward, bf16", shape},
       {"attention backward, bf16", shape, true},
-      {"attention backward, bf16, lent workspace", shape, true, 0.0F, SumOrder::fixed, true},
-      {"attention backward in any order, bf16", shape, true, 0.0F, SumOrder::any},
+      {"attention backward, bf16, lent workspace", shape, true, 0.0F, device::SumOrder::fixed,
+       true},
+      {"attention backward in any order, bf16", shape, true, 0.0F, device::SumOrder::any},
       {"attention forward with dropout, bf16", shape, false, p},
       {"attention backward with dropout, bf16", shape, true, p},
       {fmt::format("attention forward, {} rows, bf16", odd.seq), odd},

@@ -21,7 +21,7 @@ constexpr double kLeastGain = 1.01;
 
 std::vector<ProductAlgorithm> offers_for(Rig& rig, const MatMul& product) {
   std::vector<ProductAlgorithm> offers;
-  CudaModule::get().function<kernels::OfferProductAlgorithms>("tessera_cublaslt_offers")(
+  device::CudaModule::get().function<kernels::OfferProductAlgorithms>("tessera_cublaslt_offers")(
       product, kOffers, rig.stream(), offers);
   return offers;
 }
@@ -32,7 +32,7 @@ class ChosenStream {
   ChosenStream(Rig& rig, ProductChoices choices)
       : choices_{std::move(choices)}, stream_{rig.device().make_compute_stream()} {
     stream().state()->lend(rig.stream().state()->workspace());
-    StreamKernels kernels = rig.stream().state()->kernels();
+    device::StreamKernels kernels = rig.stream().state()->kernels();
     kernels.products = &choices_;
     stream().state()->compute_with(kernels);
   }
@@ -92,7 +92,7 @@ ProductChoices choose_products(
     const std::function<void(const TrainingProduct& product, const Comparison& result)>& tell) {
   Rig rig;
   ProductChoices choices;
-  CudaModule::get().function<kernels::FindProductMachine>("tessera_cublaslt_machine")(
+  device::CudaModule::get().function<kernels::FindProductMachine>("tessera_cublaslt_machine")(
       rig.stream(), choices.machine);
   kernels::spare_multiprocessors(choices.machine, spared_multiprocessors);
   rig.stream().state()->compute_with(

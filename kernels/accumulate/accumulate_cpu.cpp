@@ -19,7 +19,7 @@ void multiply(float* x, float factor, std::int64_t elems) {
 
 /// Calls body(first, elems) for the whole chunk, or block by block where blocks are staged.
 template <class Body>
-void for_blocks(const Chunk& chunk, bool in_place, const Body& body) {
+void for_blocks(const device::Chunk& chunk, bool in_place, const Body& body) {
   const std::int64_t most = in_place ? chunk.size() : kStagedElems;
   for (std::int64_t at = chunk.first; at < chunk.last; at += most) {
     body(at, std::min(most, chunk.last - at));
@@ -30,8 +30,8 @@ void for_blocks(const Chunk& chunk, bool in_place, const Body& body) {
 
 void accumulate(Values to, ConstValues from, std::int64_t elems, Stream stream) {
   const bool in_place = to.dtype == DType::fp32 && from.dtype == DType::fp32;
-  enqueue(stream, [=] {
-    parallel_for(stream, elems, kElementGrain, [=](const Chunk& chunk) {
+  device::enqueue(stream, [=] {
+    device::parallel_for(stream, elems, kElementGrain, [=](const device::Chunk& chunk) {
       for_blocks(chunk, in_place, [=](std::int64_t first, std::int64_t count) {
         Staged sum;
         Staged more;
@@ -43,8 +43,8 @@ void accumulate(Values to, ConstValues from, std::int64_t elems, Stream stream) 
 }
 
 void scale(Values to, float factor, std::int64_t elems, Stream stream) {
-  enqueue(stream, [=] {
-    parallel_for(stream, elems, kElementGrain, [=](const Chunk& chunk) {
+  device::enqueue(stream, [=] {
+    device::parallel_for(stream, elems, kElementGrain, [=](const device::Chunk& chunk) {
       for_blocks(chunk, to.dtype == DType::fp32, [=](std::int64_t first, std::int64_t count) {
         Staged product;
         multiply(product.open(to.at(first), count), factor, count);

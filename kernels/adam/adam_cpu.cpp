@@ -10,7 +10,7 @@ namespace tessera::kernels::cpu {
 
 void adam(std::span<const RuledRun<Adam>> runs, const StepScalars* scalars, Stream stream) {
   for (const RuledRun<Adam>& one : runs) {
-    enqueue(stream, [=, run = one.run, hyper = one.hyper] {
+    device::enqueue(stream, [=, run = one.run, hyper = one.hyper] {
       if (scalars->apply == 0) { return; }
       const AdamFactors factor = adam_factors(hyper, *scalars);
       update(run, scalars->updates, stream, [=](const FloatRun& floats) {

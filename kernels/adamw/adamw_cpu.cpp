@@ -10,7 +10,7 @@ namespace tessera::kernels::cpu {
 
 void adamw(std::span<const RuledRun<AdamW>> runs, const StepScalars* scalars, Stream stream) {
   for (const RuledRun<AdamW>& one : runs) {
-    enqueue(stream, [=, run = one.run, hyper = one.hyper] {
+    device::enqueue(stream, [=, run = one.run, hyper = one.hyper] {
       if (scalars->apply == 0) { return; }
       const AdamFactors factor = adam_factors(hyper, *scalars);
       const float decay = hyper.lr * hyper.weight_decay;

@@ -10,9 +10,9 @@ namespace tessera::kernels::cpu {
 void add(ConstValues a, ConstValues b, Values y, std::int64_t elems, Stream stream) {
   expects(a.dtype == b.dtype && a.dtype == y.dtype, "add: a, b and y are of one dtype");
   // y may be a or b: each element is read before it is written, and no other element is accessed.
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_type(y.dtype, [&]<class T>(std::type_identity<T>) {
-      parallel_for(stream, elems, kElementGrain, [=](const Chunk& chunk) {
+      device::parallel_for(stream, elems, kElementGrain, [=](const device::Chunk& chunk) {
         const std::int64_t first = chunk.first;
         for_lanes(chunk.size(), [=](std::int64_t i, auto lanes) {
           lanes.write(y.as<T>() + first + i,

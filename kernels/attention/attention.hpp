@@ -17,7 +17,7 @@ using AttentionBackwardKernel = void(const AttentionBackward& args, Stream strea
 /// attention_workspace_elems, or attention_backward_workspace_elems, of a stream that computes on
 /// `on`.
 using AttentionWorkspace = std::int64_t(const AttentionShape& shape, DType dtype,
-                                        const StreamKernels& on);
+                                        const device::StreamKernels& on);
 
 namespace reference {
 AttentionForwardKernel attention_forward;

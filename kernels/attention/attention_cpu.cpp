@@ -100,7 +100,7 @@ void for_each_tile(const AttentionShape& shape, std::int64_t head, Body body) {
 template <class Body>
 void for_each_head(const AttentionShape& shape, DType dtype, float* workspace, Stream stream,
                    Body body) {
-  parallel_for(stream, heads_of(shape), head_grain(shape), [&](const Chunk& chunk) {
+  device::parallel_for(stream, heads_of(shape), head_grain(shape), [&](const device::Chunk& chunk) {
     float* const own = workspace + chunk.worker * thread_workspace_elems(shape, dtype);
     for (std::int64_t head = chunk.first; head < chunk.last; ++head) { body(head, own); }
   });
@@ -328,7 +328,7 @@ void backward_widened(const AttentionBackward& args, std::int64_t head, float* w
 }  // namespace
 
 std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
-                                       const StreamKernels& on) {
+                                       const device::StreamKernels& on) {
   const std::int64_t used = std::min<std::int64_t>(on.threads, heads_of(shape));
   return std::max<std::int64_t>(used, 1) * thread_workspace_elems(shape, dtype);
 }
@@ -337,7 +337,7 @@ void attention_forward(const AttentionForward& args, Stream stream) {
   const DType dtype = args.qkv.dtype;
   expects(args.y.dtype == dtype, "attention_forward: qkv and y are of one dtype");
   expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_forward: dropout is in [0, 1)");
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_type(dtype, [&]<class T>(std::type_identity<T>) {
       const auto work = [&](std::int64_t head, float* workspace) {
         if constexpr (std::is_same_v<T, float>) {
@@ -358,7 +358,7 @@ void attention_backward(const AttentionBackward& args, Stream stream) {
   expects(args.y.dtype == dtype && args.dy.dtype == dtype && args.dqkv.dtype == dtype,
           "attention_backward: qkv, y, dy and dqkv are of one dtype");
   expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_backward: dropout is in [0, 1)");
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_type(dtype, [&]<class T>(std::type_identity<T>) {
       const auto work = [&](std::int64_t head, float* workspace) {
         if constexpr (std::is_same_v<T, float>) {

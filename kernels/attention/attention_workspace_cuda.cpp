@@ -8,7 +8,7 @@ namespace tessera::kernels::cuda {
 
 // cuDNN's workspace is counted whether the module has cuDNN or not: a plan holds for both.
 std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
-                                       const StreamKernels& on) {
+                                       const device::StreamKernels& on) {
   const std::size_t cudnn =
       cudnn_workspace_bytes(shape, dtype, on.attention_gradients, on.attention_bytes) /
       sizeof(float);
@@ -16,7 +16,7 @@ std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
 }
 
 std::int64_t attention_backward_workspace_elems(const AttentionShape& shape, DType dtype,
-                                                const StreamKernels& on) {
+                                                const device::StreamKernels& on) {
   const std::size_t whole =
       cudnn_whole_workspace_bytes(shape, dtype, on.attention_gradients, on.attention_bytes) /
       sizeof(float);

@@ -19,7 +19,7 @@ namespace tessera::kernels::cuda {
 /// sets another limit. One head alone may take more, and does for sequences of more than 8,064
 /// tokens. With 32,640 tokens, whose activations are many times as large, it takes almost all of
 /// kMostCudnnHeadBytes.
-inline constexpr std::size_t kMostCudnnBytes = StreamKernels{}.attention_bytes;
+inline constexpr std::size_t kMostCudnnBytes = device::StreamKernels{}.attention_bytes;
 inline constexpr std::size_t kMostCudnnHeadBytes = std::size_t{2} << 30U;
 inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
 
@@ -36,14 +36,16 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
   return rows * static_cast<std::size_t>(head_size + 1) * sizeof(float);
 }
 [[nodiscard]] constexpr std::size_t cudnn_head_bytes(const AttentionShape& shape,
-                                                     SumOrder order) noexcept {
-  return order == SumOrder::fixed ? cudnn_head_bytes(shape.seq)
-                                  : cudnn_head_bytes_in_any_order(shape.seq, shape.head_size);
+                                                     device::SumOrder order) noexcept {
+  return order == device::SumOrder::fixed
+             ? cudnn_head_bytes(shape.seq)
+             : cudnn_head_bytes_in_any_order(shape.seq, shape.head_size);
 }
 
 /// The number of heads that fit into `bytes` of workspace at a time, at most all of them.
-[[nodiscard]] constexpr std::int64_t cudnn_heads_in(const AttentionShape& shape, std::size_t bytes,
-                                                    SumOrder order = SumOrder::fixed) noexcept {
+[[nodiscard]] constexpr std::int64_t cudnn_heads_in(
+    const AttentionShape& shape, std::size_t bytes,
+    device::SumOrder order = device::SumOrder::fixed) noexcept {
   const std::size_t room = bytes - std::min(bytes, kCudnnSlackBytes);
   return std::min(shape.batch * shape.heads,
                   static_cast<std::int64_t>(room / cudnn_head_bytes(shape, order)));
@@ -51,7 +53,7 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
 
 /// Number of heads at a time in the workspace that a plan counts; 0 if not even one fits.
 [[nodiscard]] constexpr std::int64_t cudnn_heads(const AttentionShape& shape,
-                                                 SumOrder order = SumOrder::fixed,
+                                                 device::SumOrder order = device::SumOrder::fixed,
                                                  std::size_t most = kMostCudnnBytes) noexcept {
   const std::size_t alone = cudnn_head_bytes(shape, order) + kCudnnSlackBytes;
   const std::size_t bytes = alone <= kMostCudnnHeadBytes ? std::max(most, alone) : most;
@@ -66,27 +68,28 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
                                          std::size_t most = kMostCudnnBytes) noexcept {
   return size_of(dtype) == 2 && shape.head_size % 8 == 0 && shape.head_size >= 8 &&
          shape.head_size <= 128 && shape.seq >= 2 &&
-         cudnn_heads(shape, SumOrder::fixed, most) >= 1 &&
+         cudnn_heads(shape, device::SumOrder::fixed, most) >= 1 &&
          (shape.seq % 4 == 0 ||
-          cudnn_heads(shape, SumOrder::fixed, most) == shape.batch * shape.heads);
+          cudnn_heads(shape, device::SumOrder::fixed, most) == shape.batch * shape.heads);
 }
 
 /// The order in which cuDNN's backward adds if the caller asks for `asked`. Which shapes suit cuDNN
 /// does not depend on the order: short rows whose heads all fit at once only in the fixed order
 /// keep that order.
-[[nodiscard]] constexpr SumOrder cudnn_order(const AttentionShape& shape, SumOrder asked,
-                                             std::size_t most = kMostCudnnBytes) noexcept {
+[[nodiscard]] constexpr device::SumOrder cudnn_order(const AttentionShape& shape,
+                                                     device::SumOrder asked,
+                                                     std::size_t most = kMostCudnnBytes) noexcept {
   const bool fits =
       shape.seq % 4 == 0 || cudnn_heads(shape, asked, most) == shape.batch * shape.heads;
-  return fits ? asked : SumOrder::fixed;
+  return fits ? asked : device::SumOrder::fixed;
 }
 
 /// The part of `workspace` that cuDNN gets; 0 if the shape does not suit it.
 [[nodiscard]] constexpr std::size_t cudnn_workspace_bytes(
-    const AttentionShape& shape, DType dtype, SumOrder asked = SumOrder::fixed,
+    const AttentionShape& shape, DType dtype, device::SumOrder asked = device::SumOrder::fixed,
     std::size_t most = kMostCudnnBytes) noexcept {
   if (!suits_cudnn(shape, dtype, most)) { return 0; }
-  const SumOrder order = cudnn_order(shape, asked, most);
+  const device::SumOrder order = cudnn_order(shape, asked, most);
   return static_cast<std::size_t>(cudnn_heads(shape, order, most)) *
              cudnn_head_bytes(shape, order) +
          kCudnnSlackBytes;
@@ -95,7 +98,7 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
 /// The most that cuDNN's backward can use, with all heads at a time; 0 if the shape does not suit
 /// it.
 [[nodiscard]] constexpr std::size_t cudnn_whole_workspace_bytes(
-    const AttentionShape& shape, DType dtype, SumOrder asked = SumOrder::fixed,
+    const AttentionShape& shape, DType dtype, device::SumOrder asked = device::SumOrder::fixed,
     std::size_t most = kMostCudnnBytes) noexcept {
   if (!suits_cudnn(shape, dtype, most)) { return 0; }
   return static_cast<std::size_t>(shape.batch * shape.heads) *

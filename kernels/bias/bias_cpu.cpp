@@ -35,9 +35,9 @@ void add_sums(const Dy* dy, Dbias* dbias, std::int64_t rows, std::int64_t column
 }  // namespace
 
 void add_bias(Values y, ConstValues bias, std::int64_t rows, std::int64_t columns, Stream stream) {
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_types(y.dtype, bias.dtype, [&]<class Y, class Bias>(Types<Y, Bias>) {
-      parallel_for(stream, rows, row_grain(columns), [=](const Chunk& chunk) {
+      device::parallel_for(stream, rows, row_grain(columns), [=](const device::Chunk& chunk) {
         add_to_rows(y.as<Y>() + chunk.first * columns, bias.as<Bias>(), chunk.size(), columns);
       });
     });
@@ -47,9 +47,9 @@ void add_bias(Values y, ConstValues bias, std::int64_t rows, std::int64_t column
 // Threads divide the columns, never the rows: a column's sum has one order.
 void bias_gradient(ConstValues dy, Values dbias, std::int64_t rows, std::int64_t columns,
                    Write write, Stream stream) {
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_types(dy.dtype, dbias.dtype, [&]<class Dy, class Dbias>(Types<Dy, Dbias>) {
-      parallel_for(stream, columns, column_grain(rows), [=](const Chunk& chunk) {
+      device::parallel_for(stream, columns, column_grain(rows), [=](const device::Chunk& chunk) {
         clear_for(write, dbias.at(chunk.first), chunk.size());
         add_sums(dy.as<Dy>() + chunk.first, dbias.as<Dbias>() + chunk.first, rows, chunk.size(),
                  columns);

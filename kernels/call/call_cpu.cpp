@@ -6,7 +6,7 @@
 namespace tessera::kernels::cpu {
 
 void call(std::function<void()> work, Stream stream) {
-  enqueue(stream, [work = std::move(work)] { work(); });
+  device::enqueue(stream, [work = std::move(work)] { work(); });
 }
 
 }  // namespace tessera::kernels::cpu

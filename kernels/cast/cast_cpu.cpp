@@ -33,8 +33,8 @@ void convert(Values to, ConstValues from, std::int64_t elems) {
 void cast(View to, ConstView from, Stream stream) {
   expects(to.elems == from.elems, "cast: both sides have as many elements");
   expects(to.dtype != DType::fp64 && from.dtype != DType::fp64, "cast: fp64 is not converted");
-  enqueue(stream, [=] {
-    parallel_for(stream, to.elems, kGrain, [=](const Chunk& chunk) {
+  device::enqueue(stream, [=] {
+    device::parallel_for(stream, to.elems, kGrain, [=](const device::Chunk& chunk) {
       convert(Values{to.data, to.dtype}.at(chunk.first),
               ConstValues{from.data, from.dtype}.at(chunk.first), chunk.size());
     });

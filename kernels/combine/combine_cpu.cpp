@@ -158,8 +158,8 @@ namespace cpu {
 void combine(void* to, std::span<const void* const> from, std::int64_t elems, DType dtype,
              ReduceOp op, Stream stream) {
   expects(!from.empty() && from.size() <= kMostCombined, "combine: 1 to 1,024 sources");
-  enqueue(stream, [=, sources = std::vector<const void*>(from.begin(), from.end())] {
-    parallel_for(stream, elems, kElementGrain, [&](const Chunk& chunk) {
+  device::enqueue(stream, [=, sources = std::vector<const void*>(from.begin(), from.end())] {
+    device::parallel_for(stream, elems, kElementGrain, [&](const device::Chunk& chunk) {
       std::vector<const void*> part;
       for (const void* const source : sources) {
         part.push_back(ConstValues{source, dtype}.at(chunk.first).data);

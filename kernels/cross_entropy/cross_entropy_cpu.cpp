@@ -42,7 +42,7 @@ double row_loss(T* logits, std::int64_t classes, std::int32_t target, float grad
 }  // namespace
 
 void cross_entropy(const CrossEntropy& args, Stream stream) {
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     const float scale = args.dynamic_scale == nullptr ? 1.0F : *args.dynamic_scale;
     const float gradient_scale = args.gradient_scale * scale;
     *args.loss += args.loss_scale * sum_of_losses(args.rows, args.classes, stream, [&](auto r) {

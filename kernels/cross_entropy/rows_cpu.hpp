@@ -45,7 +45,7 @@ double sum_of_losses(std::int64_t rows, std::int64_t classes, Stream stream, Row
   double sum = 0.0;
   for (std::int64_t first = 0; first < rows; first += span) {
     const std::int64_t some = std::min(span, rows - first);
-    parallel_for(stream, some, row_grain(classes), [&](const Chunk& chunk) {
+    device::parallel_for(stream, some, row_grain(classes), [&](const device::Chunk& chunk) {
       for (std::int64_t i = chunk.first; i < chunk.last; ++i) { losses[i] = row_loss(first + i); }
     });
     for (std::int64_t i = 0; i < some; ++i) { sum += losses[i]; }

@@ -34,7 +34,7 @@ std::int64_t block_elems(const Dropout& args) {
 
 /// Drops blocks [first, last) of all samples, `per_sample` in each.
 template <class T>
-void drop_blocks(const Dropout& args, std::int64_t per_sample, const Chunk& blocks) {
+void drop_blocks(const Dropout& args, std::int64_t per_sample, const device::Chunk& blocks) {
   alignas(64) std::uint32_t words[kBlock + kGroup] = {};
   const auto key = mask_key(args.key);
   const std::int64_t elems = block_elems(args);
@@ -55,11 +55,12 @@ void drop_blocks(const Dropout& args, std::int64_t per_sample, const Chunk& bloc
 
 void dropout(const Dropout& args, Stream stream) {
   expects(args.x.dtype == args.y.dtype, "dropout: x and y are of one dtype");
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_type(args.x.dtype, [&]<class T>(std::type_identity<T>) {
       const std::int64_t per_sample = ceil_div(args.sample_elems, block_elems(args));
-      parallel_for(stream, args.samples * per_sample, kElementGrain / kBlock,
-                   [&](const Chunk& blocks) { drop_blocks<T>(args, per_sample, blocks); });
+      device::parallel_for(
+          stream, args.samples * per_sample, kElementGrain / kBlock,
+          [&](const device::Chunk& blocks) { drop_blocks<T>(args, per_sample, blocks); });
     });
   });
 }

@@ -16,7 +16,7 @@ void add_row(To* to, const From* from, std::int64_t elems) {
 }
 
 template <class Table, class Y>
-void forward(const EmbeddingForward& args, const Chunk& rows) {
+void forward(const EmbeddingForward& args, const device::Chunk& rows) {
   const std::int64_t hidden = args.hidden;
   const TokenRows table{args.first_token, args.table_tokens};
   for (std::int64_t at = rows.first; at < rows.last; ++at) {
@@ -45,7 +45,7 @@ void forward(const EmbeddingForward& args, const Chunk& rows) {
 // Several rows are added into one row of a table: threads divide the columns, so that the rows are
 // added in order.
 template <class Dy, class Table>
-void backward(const EmbeddingBackward& args, const Chunk& columns) {
+void backward(const EmbeddingBackward& args, const device::Chunk& columns) {
   const std::int64_t hidden = args.hidden;
   const TokenRows table{args.first_token, args.table_tokens};
   for (std::int64_t at = 0; at < args.batch * args.seq; ++at) {
@@ -66,10 +66,10 @@ void backward(const EmbeddingBackward& args, const Chunk& columns) {
 void embedding_forward(const EmbeddingForward& args, Stream stream) {
   expects(!args.position_table || args.token_table.dtype == args.position_table.dtype,
           "embedding_forward: both tables are of one dtype");
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_types(args.token_table.dtype, args.y.dtype, [&]<class Table, class Y>(Types<Table, Y>) {
-      parallel_for(stream, args.batch * args.seq, row_grain(args.hidden),
-                   [&](const Chunk& rows) { forward<Table, Y>(args, rows); });
+      device::parallel_for(stream, args.batch * args.seq, row_grain(args.hidden),
+                           [&](const device::Chunk& rows) { forward<Table, Y>(args, rows); });
     });
   });
 }
@@ -78,10 +78,11 @@ void embedding_backward(const EmbeddingBackward& args, Stream stream) {
   const Values table = args.dtoken_table ? args.dtoken_table : args.dposition_table;
   expects(!args.dposition_table || args.dposition_table.dtype == table.dtype,
           "embedding_backward: both gradients are of one dtype");
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_types(args.dy.dtype, table.dtype, [&]<class Dy, class Table>(Types<Dy, Table>) {
-      parallel_for(stream, args.hidden, column_grain(args.batch * args.seq),
-                   [&](const Chunk& columns) { backward<Dy, Table>(args, columns); });
+      device::parallel_for(
+          stream, args.hidden, column_grain(args.batch * args.seq),
+          [&](const device::Chunk& columns) { backward<Dy, Table>(args, columns); });
     });
   });
 }

@@ -60,9 +60,9 @@ void backward(const T* x, const T* dy, T* dx, std::int64_t elems) {
 
 void gelu_forward(ConstValues x, Values y, std::int64_t elems, Stream stream) {
   expects(x.dtype == y.dtype, "gelu_forward: x and y are of one dtype");
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_type(x.dtype, [&]<class T>(std::type_identity<T>) {
-      parallel_for(stream, elems, kElementGrain, [=](const Chunk& chunk) {
+      device::parallel_for(stream, elems, kElementGrain, [=](const device::Chunk& chunk) {
         forward(x.as<T>() + chunk.first, y.as<T>() + chunk.first, chunk.size());
       });
     });
@@ -72,9 +72,9 @@ void gelu_forward(ConstValues x, Values y, std::int64_t elems, Stream stream) {
 void gelu_backward(ConstValues x, ConstValues dy, Values dx, std::int64_t elems, Stream stream) {
   expects(x.dtype == dy.dtype && x.dtype == dx.dtype,
           "gelu_backward: x, dy and dx are of one dtype");
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_type(x.dtype, [&]<class T>(std::type_identity<T>) {
-      parallel_for(stream, elems, kElementGrain, [=](const Chunk& chunk) {
+      device::parallel_for(stream, elems, kElementGrain, [=](const device::Chunk& chunk) {
         const std::int64_t at = chunk.first;
         backward(x.as<T>() + at, dy.as<T>() + at, dx.as<T>() + at, chunk.size());
       });

@@ -31,7 +31,7 @@ double variance_of(const T* x, float mean, std::int64_t columns) {
 }
 
 template <class T, class Weight>
-void forward(const LayerNormForward& args, const Chunk& rows) {
+void forward(const LayerNormForward& args, const device::Chunk& rows) {
   const Weight* weight = args.weight.as<Weight>();
   const Weight* bias = args.bias.as<Weight>();
   for (std::int64_t r = rows.first; r < rows.last; ++r) {
@@ -80,7 +80,7 @@ void backward_row(const LayerNormBackward& args, std::int64_t r) {
 /// Adds `rows` rows from `first` on to the gradients of some columns.
 template <class T, class Gradient>
 void backward_parameters(const LayerNormBackward& args, std::int64_t first, std::int64_t rows,
-                         const Chunk& columns) {
+                         const device::Chunk& columns) {
   const auto at = [&args, first, left = columns.first](std::int64_t r, std::int64_t c) {
     return (first + r) * args.columns + left + c;
   };
@@ -110,7 +110,7 @@ void for_row_blocks(const LayerNormBackward& args, Body body) {
 
 /// Adds columns of `rows` rows from `first` on, in the dtypes of `args`.
 void add_parameters(const LayerNormBackward& args, std::int64_t first, std::int64_t rows,
-                    const Chunk& columns) {
+                    const device::Chunk& columns) {
   const DType gradient = args.dweight ? args.dweight.dtype : args.dbias.dtype;
   with_types(args.x.dtype, gradient, [&]<class T, class Gradient>(Types<T, Gradient>) {
     backward_parameters<T, Gradient>(args, first, rows, columns);
@@ -139,13 +139,15 @@ void backward_on_one_thread(const LayerNormBackward& args) {
 
 // Rows first, then columns, so that each sum has the same order as on one thread.
 void backward_on_threads(const LayerNormBackward& args, Stream stream) {
-  parallel_for(stream, args.rows, row_grain(args.columns),
-               [&](const Chunk& rows) { backward_rows(args, rows.first, rows.last); });
-  parallel_for(stream, args.columns, column_grain(args.rows), [&](const Chunk& columns) {
-    for_row_blocks(args, [&](std::int64_t first, std::int64_t rows) {
-      add_parameters(args, first, rows, columns);
-    });
+  device::parallel_for(stream, args.rows, row_grain(args.columns), [&](const device::Chunk& rows) {
+    backward_rows(args, rows.first, rows.last);
   });
+  device::parallel_for(stream, args.columns, column_grain(args.rows),
+                       [&](const device::Chunk& columns) {
+                         for_row_blocks(args, [&](std::int64_t first, std::int64_t rows) {
+                           add_parameters(args, first, rows, columns);
+                         });
+                       });
 }
 
 }  // namespace
@@ -153,10 +155,10 @@ void backward_on_threads(const LayerNormBackward& args, Stream stream) {
 void layer_norm_forward(const LayerNormForward& args, Stream stream) {
   expects(args.x.dtype == args.y.dtype && args.weight.dtype == args.bias.dtype,
           "layer_norm_forward: x and y are of one dtype, weight and bias of one");
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_types(args.x.dtype, args.weight.dtype, [&]<class T, class Weight>(Types<T, Weight>) {
-      parallel_for(stream, args.rows, row_grain(args.columns),
-                   [&](const Chunk& rows) { forward<T, Weight>(args, rows); });
+      device::parallel_for(stream, args.rows, row_grain(args.columns),
+                           [&](const device::Chunk& rows) { forward<T, Weight>(args, rows); });
     });
   });
 }
@@ -166,9 +168,9 @@ void layer_norm_backward(const LayerNormBackward& args, Stream stream) {
           "layer_norm_backward: x, dy and dx are of one dtype");
   expects(!args.dweight || !args.dbias || args.dweight.dtype == args.dbias.dtype,
           "layer_norm_backward: both gradients are of one dtype");
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     clear_parameters(args);
-    if (threads_of(stream) == 1) {
+    if (device::threads_of(stream) == 1) {
       backward_on_one_thread(args);
     } else {
       backward_on_threads(args, stream);

@@ -25,7 +25,7 @@ void lion_loop(float* __restrict weight, float* __restrict m_state,
 
 void lion(std::span<const RuledRun<Lion>> runs, const StepScalars* scalars, Stream stream) {
   for (const RuledRun<Lion>& one : runs) {
-    enqueue(stream, [=, run = one.run, hyper = one.hyper] {
+    device::enqueue(stream, [=, run = one.run, hyper = one.hyper] {
       if (scalars->apply == 0) { return; }
       const float factor = scalars->gradient_factor;
       update(run, scalars->updates, stream, [=](const FloatRun& floats) {

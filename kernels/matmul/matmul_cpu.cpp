@@ -36,8 +36,9 @@ void fill(const Strided<float>& c, std::int64_t rows, std::int64_t columns) {
 }
 
 void with_eigen(const MatMul& product, Stream stream) {
-  const MatMulSplit split = split_matmul(product.m, product.n, product.k, threads_of(stream));
-  parallel_for(stream, split.pieces(), 1, [&](const Chunk& chunk) {
+  const MatMulSplit split =
+      split_matmul(product.m, product.n, product.k, device::threads_of(stream));
+  device::parallel_for(stream, split.pieces(), 1, [&](const device::Chunk& chunk) {
     for (std::int64_t i = chunk.first; i < chunk.last; ++i) {
       const StridedMatMul piece = piece_of(whole(product), split, i);
       if (product.write == Write::overwrite) { fill(piece.c, piece.m, piece.n); }
@@ -48,7 +49,7 @@ void with_eigen(const MatMul& product, Stream stream) {
 
 void with_onednn(const MatMul& product, Stream stream) {
   const RowPieces pieces{product};
-  parallel_for(stream, pieces.count, 1, [&](const Chunk& chunk) {
+  device::parallel_for(stream, pieces.count, 1, [&](const device::Chunk& chunk) {
     for (std::int64_t i = chunk.first; i < chunk.last; ++i) {
       const std::int64_t first = i * pieces.rows;
       multiply_rows_with_onednn(product, first, std::min(pieces.rows, product.m - first));
@@ -57,7 +58,7 @@ void with_onednn(const MatMul& product, Stream stream) {
 }
 
 void with_blocks(const MatMul& product, Stream stream) {
-  parallel_for(stream, block_count(product), 1, [&](const Chunk& chunk) {
+  device::parallel_for(stream, block_count(product), 1, [&](const device::Chunk& chunk) {
     for (std::int64_t i = chunk.first; i < chunk.last; ++i) { multiply_block(product, i); }
   });
 }
@@ -73,7 +74,7 @@ MatMulAlgorithm fastest_algorithm(const MatMul& p) {
 
 /// Computes the product only, without bias, epilogue or residual.
 void multiply_with(MatMulAlgorithm algorithm, const MatMul& product, Stream stream) {
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     switch (algorithm) {
       case MatMulAlgorithm::eigen:
         return with_eigen(product, stream);

@@ -56,16 +56,16 @@ bool has(dnnl::cpu_isa isa) {
 /// first product in the process only.
 void limit_instructions() {
   dnnl::cpu_isa most = dnnl::cpu_isa::avx2;
-  switch (instructions().most) {
-    case InstructionSet::native:
+  switch (device::instructions().most) {
+    case device::InstructionSet::native:
       return;
-    case InstructionSet::avx512_bf16:
+    case device::InstructionSet::avx512_bf16:
       most = dnnl::cpu_isa::avx512_core_bf16;
       break;
-    case InstructionSet::avx512:
+    case device::InstructionSet::avx512:
       most = dnnl::cpu_isa::avx512_core;
       break;
-    case InstructionSet::avx2:
+    case device::InstructionSet::avx2:
       break;
   }
   const dnnl::status status = dnnl::set_max_cpu_isa(most);
@@ -104,7 +104,7 @@ struct Computes {
 const Computes& computes() {
   static const Computes found = [] {
     limit_instructions();
-    const bool intel = instructions().choices == Choices::intel;
+    const bool intel = device::instructions().choices == device::Choices::intel;
     const bool avx512 = has(dnnl::cpu_isa::avx512_core);
     const bool bf16 = has(dnnl::cpu_isa::avx512_core_bf16);
     const bool amx = has(dnnl::cpu_isa::avx512_core_amx);

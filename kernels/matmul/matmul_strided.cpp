@@ -111,10 +111,10 @@ void MatMulVariant::run(const StridedMatMul& product) const {
 std::vector<MatMulVariant> matmul_variants() {
   std::vector<MatMulVariant> variants{{"baseline", add_blocks_baseline}};
 #ifdef TESSERA_HAS_AVX512_MATMUL
-  if (uses_avx512()) { variants.push_back({"avx512", add_blocks_avx512}); }
+  if (device::uses_avx512()) { variants.push_back({"avx512", add_blocks_avx512}); }
   // Intel's server cores have two multipliers of 512 bits: measured 1.5 times as fast as AVX2.
   // AMD's Zen 4 has multipliers of 256 bits: measured slower.
-  if (uses_avx512() && instructions().choices == Choices::intel) {
+  if (device::uses_avx512() && device::instructions().choices == device::Choices::intel) {
     std::swap(variants.front(), variants.back());
   }
 #endif

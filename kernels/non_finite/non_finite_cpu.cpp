@@ -44,7 +44,7 @@ bool any_non_finite(ConstView x) {
 }  // namespace
 
 void find_non_finite(ConstView x, double place, double* found, Stream stream) {
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     if (*found == 0.0 && any_non_finite(x)) { *found = place; }
   });
 }

@@ -29,8 +29,8 @@ namespace cpu {
 
 void fill_normal(Values to, MasterPart part, const NormalKey& key, std::int64_t first, float stddev,
                  std::int64_t elems, Stream stream) {
-  enqueue(stream, [=] {
-    parallel_for(stream, elems, kGrain, [=](const Chunk& chunk) {
+  device::enqueue(stream, [=] {
+    device::parallel_for(stream, elems, kGrain, [=](const device::Chunk& chunk) {
       float floats[kStagedElems];
       for (std::int64_t at = chunk.first; at < chunk.last; at += kStagedElems) {
         const std::int64_t count = std::min(kStagedElems, chunk.last - at);

@@ -13,7 +13,7 @@ namespace tessera::kernels::cpu {
 namespace {
 
 template <class T, class Weight>
-void forward(const RMSNormForward& args, const Chunk& rows) {
+void forward(const RMSNormForward& args, const device::Chunk& rows) {
   const Weight* weight = args.weight.as<Weight>();
   for (std::int64_t r = rows.first; r < rows.last; ++r) {
     const T* x = args.x.as<T>() + r * args.columns;
@@ -56,7 +56,7 @@ void backward_row(const RMSNormBackward& args, std::int64_t r) {
 
 /// Adds all rows to the gradients of some columns, block of rows by block of rows.
 template <class T, class Gradient>
-void backward_weight(const RMSNormBackward& args, const Chunk& columns) {
+void backward_weight(const RMSNormBackward& args, const device::Chunk& columns) {
   for (std::int64_t first = 0; first < args.rows; first += kRowBlock) {
     const auto at = [&args, first, left = columns.first](std::int64_t r, std::int64_t c) {
       return (first + r) * args.columns + left + c;
@@ -74,25 +74,29 @@ void backward_weight(const RMSNormBackward& args, const Chunk& columns) {
 }  // namespace
 
 void rms_norm_forward(const RMSNormForward& args, Stream stream) {
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_types(args.x.dtype, args.weight.dtype, [&]<class T, class Weight>(Types<T, Weight>) {
-      parallel_for(stream, args.rows, row_grain(args.columns),
-                   [&](const Chunk& rows) { forward<T, Weight>(args, rows); });
+      device::parallel_for(stream, args.rows, row_grain(args.columns),
+                           [&](const device::Chunk& rows) { forward<T, Weight>(args, rows); });
     });
   });
 }
 
 void rms_norm_backward(const RMSNormBackward& args, Stream stream) {
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_types(args.x.dtype, args.weight.dtype, [&]<class T, class Weight>(Types<T, Weight>) {
-      parallel_for(stream, args.rows, row_grain(args.columns), [&](const Chunk& rows) {
-        for (std::int64_t r = rows.first; r < rows.last; ++r) { backward_row<T, Weight>(args, r); }
-      });
+      device::parallel_for(stream, args.rows, row_grain(args.columns),
+                           [&](const device::Chunk& rows) {
+                             for (std::int64_t r = rows.first; r < rows.last; ++r) {
+                               backward_row<T, Weight>(args, r);
+                             }
+                           });
     });
     if (!args.dweight) { return; }
     with_types(args.x.dtype, args.dweight.dtype, [&]<class T, class Gradient>(Types<T, Gradient>) {
-      parallel_for(stream, args.columns, column_grain(args.rows),
-                   [&](const Chunk& columns) { backward_weight<T, Gradient>(args, columns); });
+      device::parallel_for(
+          stream, args.columns, column_grain(args.rows),
+          [&](const device::Chunk& columns) { backward_weight<T, Gradient>(args, columns); });
     });
   });
 }

@@ -10,7 +10,7 @@ namespace {
 
 /// Rotates the heads of some tokens by their angles times `direction`, 1 or -1.
 template <class T>
-void turn_rows(const Rotary& args, const Chunk& rows, float direction) {
+void turn_rows(const Rotary& args, const device::Chunk& rows, float direction) {
   const std::int64_t pairs = args.head_size / 2;
   const std::int64_t row = args.row_elems == 0 ? args.heads * args.head_size : args.row_elems;
   for (std::int64_t r = rows.first; r < rows.last; ++r) {
@@ -32,10 +32,10 @@ void turn_rows(const Rotary& args, const Chunk& rows, float direction) {
 }
 
 void turn(const Rotary& args, float direction, Stream stream) {
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_type(args.x.dtype, [&]<class T>(std::type_identity<T>) {
-      parallel_for(stream, args.batch * args.seq, row_grain(args.heads * args.head_size),
-                   [&](const Chunk& rows) { turn_rows<T>(args, rows, direction); });
+      device::parallel_for(stream, args.batch * args.seq, row_grain(args.heads * args.head_size),
+                           [&](const device::Chunk& rows) { turn_rows<T>(args, rows, direction); });
     });
   });
 }

@@ -28,7 +28,7 @@ void momentum_loop(float* __restrict weight, float* __restrict momentum,
 
 void sgd(std::span<const RuledRun<SGD>> runs, const StepScalars* scalars, Stream stream) {
   for (const RuledRun<SGD>& one : runs) {
-    enqueue(stream, [=, run = one.run, hyper = one.hyper] {
+    device::enqueue(stream, [=, run = one.run, hyper = one.hyper] {
       if (scalars->apply == 0) { return; }
       const float factor = scalars->gradient_factor;
       update(run, scalars->updates, stream, [=](const FloatRun& floats) {

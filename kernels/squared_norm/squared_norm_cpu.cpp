@@ -67,7 +67,7 @@ constexpr std::int64_t kBlockGrain = 2;
 void sum_spans(ConstValues x, std::int64_t elems, double* spans, Stream stream) {
   double sums[kBlocksAtOnce];
   const std::int64_t blocks = ceil_div(elems, kSquaredNormBlock);
-  parallel_for(stream, blocks, kBlockGrain, [&](const Chunk& chunk) {
+  device::parallel_for(stream, blocks, kBlockGrain, [&](const device::Chunk& chunk) {
     for (std::int64_t b = chunk.first; b < chunk.last; ++b) {
       const std::int64_t at = b * kSquaredNormBlock;
       sums[b] = block_sum(x.at(at), std::min(kSquaredNormBlock, elems - at));
@@ -84,7 +84,7 @@ void sum_spans(ConstValues x, std::int64_t elems, double* spans, Stream stream) 
 }  // namespace
 
 void span_sums(ConstValues x, std::int64_t elems, double* sums, Stream stream) {
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     for (std::int64_t at = 0; at < elems; at += kElemsAtOnce) {
       sum_spans(x.at(at), std::min(kElemsAtOnce, elems - at), sums + squared_norm_spans(at),
                 stream);
@@ -94,7 +94,7 @@ void span_sums(ConstValues x, std::int64_t elems, double* sums, Stream stream) {
 
 void squared_norm(std::span<const NormTerm> terms, Stream stream) {
   for (const NormTerm& term : terms) {
-    enqueue(stream, [=] {
+    device::enqueue(stream, [=] {
       double spans[kSpansAtOnce];
       for (std::int64_t at = 0; at < term.elems; at += kElemsAtOnce) {
         const std::int64_t count = std::min(kElemsAtOnce, term.elems - at);

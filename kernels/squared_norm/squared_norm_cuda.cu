@@ -169,7 +169,7 @@ class Parting {
 
 void squared_norm(std::span<const NormTerm> terms, Stream stream) {
   const cudaStream_t cuda = cuda_stream(stream).open();
-  const StreamWorkspace& workspace = stream.state()->workspace();
+  const device::StreamWorkspace& workspace = stream.state()->workspace();
   constexpr std::size_t span_bytes = kSquaredNormSpan * sizeof(double);
   const auto most = static_cast<std::int64_t>(workspace.bytes / span_bytes);
   expects(most > 0, "squared_norm: the stream's workspace has no room for the sums of a span");

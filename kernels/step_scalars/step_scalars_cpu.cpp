@@ -5,7 +5,7 @@ namespace tessera::kernels::cpu {
 
 void finish_step(StepScalars* scalars, const double* sums, const FinishStep& options,
                  Stream stream) {
-  enqueue(stream, [=] { finish(*scalars, sums, options); });
+  device::enqueue(stream, [=] { finish(*scalars, sums, options); });
 }
 
 }  // namespace tessera::kernels::cpu

@@ -14,7 +14,7 @@ namespace {
 constexpr float kMost = std::numeric_limits<float>::max();
 
 template <class T>
-void forward(const SwiGLUForward& args, const Chunk& rows) {
+void forward(const SwiGLUForward& args, const device::Chunk& rows) {
   const std::int64_t row = args.row_elems == 0 ? args.columns : args.row_elems;
   for (std::int64_t r = rows.first; r < rows.last; ++r) {
     const T* gates = args.gate.as<T>() + r * row;
@@ -28,7 +28,7 @@ void forward(const SwiGLUForward& args, const Chunk& rows) {
 }
 
 template <class T>
-void backward(const SwiGLUBackward& args, const Chunk& rows) {
+void backward(const SwiGLUBackward& args, const device::Chunk& rows) {
   const std::int64_t row = args.row_elems == 0 ? args.columns : args.row_elems;
   for (std::int64_t r = rows.first; r < rows.last; ++r) {
     const T* gates = args.gate.as<T>() + r * row;
@@ -52,19 +52,19 @@ void backward(const SwiGLUBackward& args, const Chunk& rows) {
 }  // namespace
 
 void swiglu_forward(const SwiGLUForward& args, Stream stream) {
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_type(args.y.dtype, [&]<class T>(std::type_identity<T>) {
-      parallel_for(stream, args.rows, row_grain(args.columns),
-                   [&](const Chunk& rows) { forward<T>(args, rows); });
+      device::parallel_for(stream, args.rows, row_grain(args.columns),
+                           [&](const device::Chunk& rows) { forward<T>(args, rows); });
     });
   });
 }
 
 void swiglu_backward(const SwiGLUBackward& args, Stream stream) {
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_type(args.dy.dtype, [&]<class T>(std::type_identity<T>) {
-      parallel_for(stream, args.rows, row_grain(args.columns),
-                   [&](const Chunk& rows) { backward<T>(args, rows); });
+      device::parallel_for(stream, args.rows, row_grain(args.columns),
+                           [&](const device::Chunk& rows) { backward<T>(args, rows); });
     });
   });
 }

@@ -5,9 +5,9 @@
 namespace tessera::kernels::cpu {
 
 void round_weights(const UpdateRun& run, const StepScalars* scalars, Stream stream) {
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     if (scalars->apply == 0) { return; }
-    parallel_for(stream, run.elems, kElementGrain, [&](const Chunk& chunk) {
+    device::parallel_for(stream, run.elems, kElementGrain, [&](const device::Chunk& chunk) {
       const UpdateRun part = run.slice(chunk.first, chunk.size());
       store_rounded(part, part.parameter, part.master, part.elems, scalars->updates,
                     RoundedArray::parameter);

@@ -91,7 +91,7 @@ void update(const UpdateRun& run, std::int64_t updates, Stream stream, const Rul
   const auto update_part =
       run.first_quantised ? &update_quantised_block<Rule> : &update_block<Rule>;
   const std::int64_t staged = run.first_quantised ? kMomentBlock : kStagedElems;
-  parallel_for(stream, run.elems, kElementGrain, [&](const Chunk& chunk) {
+  device::parallel_for(stream, run.elems, kElementGrain, [&](const device::Chunk& chunk) {
     if (all_fp32) {
       const UpdateRun part = run.slice(chunk.first, chunk.size());
       rule(FloatRun{part.master, part.first.template as<float>(), part.second.template as<float>(),

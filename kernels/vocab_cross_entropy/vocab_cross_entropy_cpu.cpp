@@ -33,20 +33,22 @@ double row_loss(const VocabCrossEntropy& args, std::int64_t r, float gradient_sc
 }  // namespace
 
 void vocab_statistics(const VocabStatistics& args, Stream stream) {
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     with_type(args.logits.dtype, [&]<class T>(std::type_identity<T>) {
-      parallel_for(stream, args.rows, row_grain(args.classes), [&](const Chunk& rows) {
-        for (std::int64_t r = rows.first; r < rows.last; ++r) {
-          row_statistics(args.logits.as<T>() + r * args.row_elems(), args.classes,
-                         args.targets[r] - args.first_class, args.statistics + r * kRowStatistics);
-        }
-      });
+      device::parallel_for(stream, args.rows, row_grain(args.classes),
+                           [&](const device::Chunk& rows) {
+                             for (std::int64_t r = rows.first; r < rows.last; ++r) {
+                               row_statistics(args.logits.as<T>() + r * args.row_elems(),
+                                              args.classes, args.targets[r] - args.first_class,
+                                              args.statistics + r * kRowStatistics);
+                             }
+                           });
     });
   });
 }
 
 void vocab_cross_entropy(const VocabCrossEntropy& args, Stream stream) {
-  enqueue(stream, [=] {
+  device::enqueue(stream, [=] {
     const float scale = args.dynamic_scale == nullptr ? 1.0F : *args.dynamic_scale;
     const float gradient_scale = args.gradient_scale * scale;
     *args.loss += args.loss_scale * sum_of_losses(args.rows, args.classes, stream, [&](auto r) {

@@ -18,7 +18,7 @@ double seconds_now() {
 /// Calls `run` and logs its `work`.
 template <class WorkOf, class Run>
 void log_and_run(Stream stream, const WorkOf& work, const Run& run) {
-  StreamState& state = *stream.state();
+  device::StreamState& state = *stream.state();
   trace::WorkLog* const log = state.work_log();
   if (state.skips()) {
     if (log != nullptr) { log->kernel(state.log_number(), work()); }

@@ -22,7 +22,7 @@ constexpr std::size_t kBlock = 4 * kLine;
 bool writes_lines() noexcept {
   static const bool has = [] {
     try {
-      return uses_avx512();
+      return device::uses_avx512();
     } catch (const ConfigError&) {  // making a device reports it
       return false;
     }

@@ -11,7 +11,7 @@
 #include "base/kept_path.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 std::string reason() {
@@ -77,4 +77,4 @@ void DataFile::read(std::int64_t first, std::span<std::byte> out) const {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

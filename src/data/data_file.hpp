@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-namespace tessera {
+namespace tessera::data {
 
 /// Owns a file descriptor open for reading.
 class Descriptor {
@@ -53,4 +53,4 @@ class DataFile {
   Descriptor descriptor_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::data {
 
 /// The mixing function of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a bijection of 64 bits in
 /// which every input bit changes about half of the output.
@@ -57,4 +57,4 @@ class Permutation {
   std::array<std::uint64_t, 8> keys_{};
 };
 
-}  // namespace tessera
+}  // namespace tessera::data

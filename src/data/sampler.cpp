@@ -58,7 +58,8 @@ std::vector<std::int64_t> DistributedSampler::windows(std::int64_t step, int mic
   const std::int64_t micro_batch =
       (step * options_.accumulate + micro) * options_.ranks + options_.rank;
   const std::int64_t first = micro_batch * options_.batch;
-  const Permutation shuffled{options_.windows, options_.seed, static_cast<std::uint64_t>(epoch_)};
+  const data::Permutation shuffled{options_.windows, options_.seed,
+                                   static_cast<std::uint64_t>(epoch_)};
 
   std::vector<std::int64_t> windows;
   windows.reserve(static_cast<std::size_t>(options_.batch));

@@ -11,7 +11,7 @@
 #include "base/enumerator.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::data {
 namespace {
 
 using namespace std::string_view_literals;
@@ -189,4 +189,4 @@ std::string container_of(const DataFile& file) {
   return container_of(start_of(file), file.size());
 }
 
-}  // namespace tessera
+}  // namespace tessera::data

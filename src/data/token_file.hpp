@@ -6,7 +6,7 @@
 #include "data/data_file.hpp"
 #include "tessera/data/token_source.hpp"
 
-namespace tessera {
+namespace tessera::data {
 
 /// How the tokens of a file are stored.
 struct TokenFileLayout {
@@ -21,4 +21,4 @@ struct TokenFileLayout {
 /// The container that the start of `file` shows, such as "a gzip file"; empty if it shows none.
 [[nodiscard]] std::string container_of(const DataFile& file);
 
-}  // namespace tessera
+}  // namespace tessera::data

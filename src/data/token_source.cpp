@@ -29,9 +29,9 @@ std::span<std::byte> raw_tail(std::span<std::int32_t> out, std::size_t width) {
 class ByteTokens final : public TokenSource {
  public:
   // Neither `files` nor any of them is empty.
-  ByteTokens(fs::path path, std::vector<DataFile> files)
+  ByteTokens(fs::path path, std::vector<data::DataFile> files)
       : path_{std::move(path)}, files_{std::move(files)} {
-    for (const DataFile& file : files_) {
+    for (const data::DataFile& file : files_) {
       first_.push_back(size_);
       size_ += file.size();
     }
@@ -61,14 +61,15 @@ class ByteTokens final : public TokenSource {
   }
 
   fs::path path_;
-  std::vector<DataFile> files_;
+  std::vector<data::DataFile> files_;
   std::vector<std::int64_t> first_;  // first token of each file, in the whole
   std::int64_t size_ = 0;
 };
 
 class FileTokens final : public TokenSource {
  public:
-  FileTokens(DataFile file, TokenFileLayout layout) : file_{std::move(file)}, layout_{layout} {}
+  FileTokens(data::DataFile file, data::TokenFileLayout layout)
+      : file_{std::move(file)}, layout_{layout} {}
 
   std::int64_t size() const noexcept override {
     return (file_.size() - layout_.header_bytes) / layout_.token_bytes;
@@ -99,8 +100,8 @@ class FileTokens final : public TokenSource {
                     name(), layout_.header_bytes + layout_.token_bytes * place, token));
   }
 
-  DataFile file_;
-  TokenFileLayout layout_;
+  data::DataFile file_;
+  data::TokenFileLayout layout_;
 };
 
 [[noreturn]] void refuse_empty(const fs::path& path) {
@@ -145,16 +146,17 @@ std::vector<fs::path> text_files(const fs::path& folder) {
 
 std::shared_ptr<const TokenSource> open_bytes(const fs::path& path) {
   std::error_code failed;
-  std::vector<DataFile> files;
+  std::vector<data::DataFile> files;
   if (fs::is_directory(path, failed)) {
     const std::vector<fs::path> paths = text_files(path);
-    const KeepOpen keep = paths.size() <= kFilesKeptOpen ? KeepOpen::yes : KeepOpen::no;
+    const data::KeepOpen keep =
+        paths.size() <= kFilesKeptOpen ? data::KeepOpen::yes : data::KeepOpen::no;
     files.reserve(paths.size());
     for (const fs::path& each : paths) { files.emplace_back(each, keep); }
     // Those emptied since the folder was listed.
-    std::erase_if(files, [](const DataFile& file) { return file.size() == 0; });
+    std::erase_if(files, [](const data::DataFile& file) { return file.size() == 0; });
   } else {
-    files.emplace_back(path, KeepOpen::yes);
+    files.emplace_back(path, data::KeepOpen::yes);
   }
   if (files.empty() || files.front().size() == 0) { refuse_empty(path); }
   return std::make_shared<ByteTokens>(path, std::move(files));
@@ -173,9 +175,9 @@ std::vector<std::string> skipped_by_open_bytes(const fs::path& path) {
 }
 
 std::shared_ptr<const TokenSource> open_tokens(const fs::path& path, TokenFormat token_format) {
-  DataFile file{path, KeepOpen::yes};
+  data::DataFile file{path, data::KeepOpen::yes};
   if (file.size() == 0) { refuse_empty(path); }
-  const TokenFileLayout layout = token_file_layout(file, token_format);
+  const data::TokenFileLayout layout = data::token_file_layout(file, token_format);
   const std::int64_t over = (file.size() - layout.header_bytes) % layout.token_bytes;
   if (over != 0) {
     throw FormatError(fmt::format("{}: a part of a token at byte {}: the tokens have {} bytes each",
@@ -188,7 +190,7 @@ std::shared_ptr<const TokenSource> open_tokens(const fs::path& path, TokenFormat
 std::string container_of_data(const fs::path& path) {
   std::error_code failed;
   if (!fs::is_regular_file(path, failed)) { return {}; }
-  return container_of(DataFile{path, KeepOpen::no});
+  return data::container_of(data::DataFile{path, data::KeepOpen::no});
 }
 
 void check_tokens(const TokenSource& source, std::int64_t vocab) {

@@ -3,7 +3,7 @@
 #include <charconv>
 #include <system_error>
 
-namespace tessera {
+namespace tessera::device {
 namespace {
 
 bool is_of(std::string_view entry, int major, int minor) {
@@ -32,4 +32,4 @@ bool has_code_for(std::string_view architectures, int major, int minor) {
   return false;
 }
 
-}  // namespace tessera
+}  // namespace tessera::device

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-namespace tessera {
+namespace tessera::device {
 
 /// Whether code compiled for `architectures` runs on a device of compute capability major.minor.
 /// The list is CMake's, with commas or semicolons: "80-real,90".
@@ -15,4 +15,4 @@ namespace tessera {
 /// Words ("native", "all") cannot be checked: true.
 [[nodiscard]] bool has_code_for(std::string_view architectures, int major, int minor);
 
-}  // namespace tessera
+}  // namespace tessera::device

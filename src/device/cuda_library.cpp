@@ -11,7 +11,7 @@
 #include "base/environment.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::device {
 namespace {
 
 namespace fs = std::filesystem;
@@ -118,4 +118,4 @@ void require_version(const CudaLibrary& library) {
   throw ConfigError{too_old_text(library, library.least_version)};
 }
 
-}  // namespace tessera
+}  // namespace tessera::device

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::device {
 
 /// A library that the CUDA module is linked to: the version and file that were loaded, and those
 /// that the module was built with. Versions are numbers as NCCL, cuDNN and cuBLASLt count: 22809 is
@@ -33,4 +33,4 @@ struct CudaLibrary {
 /// Throws ConfigError if `library` is older than its least version.
 void require_version(const CudaLibrary& library);
 
-}  // namespace tessera
+}  // namespace tessera::device

@@ -12,7 +12,7 @@
 #include "base/environment.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::device {
 namespace {
 
 constexpr const char* kVariable = "TESSERA_CUDA_MODULE";
@@ -112,15 +112,19 @@ void* CudaModule::symbol(const char* name) const {
   return dlsym(handle_, name);
 }
 
+}  // namespace tessera::device
+
+namespace tessera {
+
 CudaMachine cuda_machine() {
   CudaMachine machine;
   try {
-    const CudaModule& module = CudaModule::get();
+    const device::CudaModule& module = device::CudaModule::get();
     machine.module = module.path();
-    module.function<LookAtCudaMachine>("tessera_cuda_look")(machine);
-    module.function<LookAtCudaMachine>("tessera_nccl_look")(machine);
-    module.function<LookAtCudaMachine>("tessera_cudnn_look")(machine);
-    require_libraries(module);
+    module.function<device::LookAtCudaMachine>("tessera_cuda_look")(machine);
+    module.function<device::LookAtCudaMachine>("tessera_nccl_look")(machine);
+    module.function<device::LookAtCudaMachine>("tessera_cudnn_look")(machine);
+    device::require_libraries(module);
   } catch (const ConfigError& error) {
     machine.devices.clear();
     machine.problem = error.what();
@@ -131,15 +135,15 @@ CudaMachine cuda_machine() {
 std::optional<DeviceUse> use_of(const Device& device) {
   if (device.kind() != DeviceKind::cuda) { return {}; }
   DeviceUse use;
-  CudaModule::get().function<LookAtCudaDevice>("tessera_cuda_use")(device, use);
+  device::CudaModule::get().function<device::LookAtCudaDevice>("tessera_cuda_use")(device, use);
   return use;
 }
 
 std::unique_ptr<Device> make_cuda_device(const CudaDeviceOptions& options) {
-  const CudaModule& module = CudaModule::get();
-  require_libraries(module);
+  const device::CudaModule& module = device::CudaModule::get();
+  device::require_libraries(module);
   return std::unique_ptr<Device>{
-      module.function<MakeCudaDevice>("tessera_cuda_make_device")(options)};
+      module.function<device::MakeCudaDevice>("tessera_cuda_make_device")(options)};
 }
 
 }  // namespace tessera

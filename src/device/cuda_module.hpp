@@ -6,7 +6,7 @@
 
 #include "tessera/device/device_use.hpp"
 
-namespace tessera {
+namespace tessera::device {
 
 /// The shared library that holds all of CUDA: device, kernels, NCCL. It is opened at the first use
 /// and stays open until the process ends; a program that never asks for it loads no CUDA library.
@@ -54,4 +54,4 @@ using LookAtCudaMachine = void(CudaMachine& machine);
 /// "tessera_cudnn_require".
 using RequireCudaLibrary = void();
 
-}  // namespace tessera
+}  // namespace tessera::device

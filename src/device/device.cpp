@@ -28,11 +28,11 @@ std::unique_ptr<WorkGraph> Device::make_graph() {
       fmt::format("the device {} cannot launch graphs; leave them out, or use cuda", name())};
 }
 
-void StreamDeleter::operator()(StreamState* state) const noexcept {
+void StreamDeleter::operator()(device::StreamState* state) const noexcept {
   delete state;
 }
 
-void EventDeleter::operator()(EventState* state) const noexcept {
+void EventDeleter::operator()(device::EventState* state) const noexcept {
   delete state;
 }
 

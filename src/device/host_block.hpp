@@ -5,7 +5,7 @@
 
 #include "tessera/device/device.hpp"
 
-namespace tessera {
+namespace tessera::device {
 
 /// A small T in host memory that a device copies to and from beside the host's own work
 /// (Device::allocate_host), for what a step brings back to the host. Not counted. A device that
@@ -36,4 +36,4 @@ class HostBlock {
   T* value_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::device

@@ -8,12 +8,12 @@
 namespace tessera {
 namespace {
 
-StreamState& checked(StreamState* stream) {
+device::StreamState& checked(device::StreamState* stream) {
   expects(stream != nullptr, "this Stream is empty: take one from a device");
   return *stream;
 }
 
-EventState& checked(EventState* event) {
+device::EventState& checked(device::EventState* event) {
   expects(event != nullptr, "this Event is empty: take one from a device");
   return *event;
 }

@@ -7,12 +7,12 @@
 
 #include "tessera/trace/work_log.hpp"
 
-namespace tessera {
-
-namespace kernels {
+namespace tessera::kernels {
 struct ProductChoices;
 struct Table;
-}  // namespace kernels
+}  // namespace tessera::kernels
+
+namespace tessera::device {
 
 /// What an Event points to. Backends derive from it; `Stream` members pass it through.
 class EventState {
@@ -101,4 +101,4 @@ class StreamState {
   int number_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::device

@@ -27,9 +27,9 @@ struct ActivationStore::State {
     bool leaving = false;  // written from this slot: its copy also reads the slot
   };
 
-  WorldGuest guest;
+  world::WorldGuest guest;
   World& world;
-  HostPool pool;
+  world::HostPool pool;
   ActivationStoreOptions options;
   Arena device;
   Arena host;
@@ -73,7 +73,7 @@ struct ActivationStore::State {
   /// The offload stream waits for the work that is on the compute stream now.
   void order_after_compute() {
     world.compute_stream().record(mark.get());
-    pool.copy_stream(CopyKind::activations).wait_for(mark.get());
+    pool.copy_stream(world::CopyKind::activations).wait_for(mark.get());
   }
 
   Slot& acquire(int index, Stream writer) {
@@ -81,11 +81,11 @@ struct ActivationStore::State {
   }
 
   void bring_back(int index, Entry& found) {
-    const Stream offload = pool.copy_stream(CopyKind::activations);
+    const Stream offload = pool.copy_stream(world::CopyKind::activations);
     found.slot = &acquire(index, offload);
     found.leaving = false;
     pool.copy_in(found.slot->data(), found.host, options.bytes, options.name,
-                 CopyKind::activations);
+                 world::CopyKind::activations);
     offload.record(found.slot->produced());
   }
 };
@@ -123,7 +123,7 @@ void ActivationStore::save(int index) {
   expects(!entry.saved, "save: the activation is already saved");
   s.order_after_compute();
   s.pool.copy_out(entry.host, entry.slot->data(), s.options.bytes, s.options.name,
-                  CopyKind::activations);
+                  world::CopyKind::activations);
   entry.saved = true;
   entry.leaving = true;
 }
@@ -134,7 +134,7 @@ void ActivationStore::close(int index) {
   Slot& slot = *std::exchange(entry.slot, nullptr);
   if (!entry.leaving) { return s.ring.release(slot, s.world.compute_stream()); }
   s.order_after_compute();  // the stream now waits for the copy, and so for the slot's readers
-  s.ring.release(slot, s.pool.copy_stream(CopyKind::activations));
+  s.ring.release(slot, s.pool.copy_stream(world::CopyKind::activations));
 }
 
 void ActivationStore::fetch(int index) {

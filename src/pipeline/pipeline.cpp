@@ -62,8 +62,9 @@ void require_same(World& world, const Schedule& schedule, Boundary boundary) {
 /// Where devices compute behind their hosts, a host may be held up until its peer has submitted
 /// too: always among ranks that are threads, and where NCCL meets a peer for the first time.
 std::vector<Move> moves_of(const Wiring& wiring, const World& world, int rank) {
-  return WorldAccess::computes_behind_host(world) ? wiring.in_concert[narrow<std::size_t>(rank)]
-                                                  : moves_at_once(wiring, rank);
+  return world::WorldAccess::computes_behind_host(world)
+             ? wiring.in_concert[narrow<std::size_t>(rank)]
+             : moves_at_once(wiring, rank);
 }
 
 std::size_t bytes_of(const Wiring& wiring, Boundary boundary, int place) {
@@ -107,7 +108,7 @@ PipePlaces places_along_pipe(const MeshShape& shape) {
 }  // namespace
 
 struct Pipeline::State {
-  WorldGuest guest;
+  world::WorldGuest guest;
   World& world;
   Schedule schedule;
   Boundary boundary;

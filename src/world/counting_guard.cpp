@@ -8,7 +8,7 @@
 #include <mutex>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::world {
 namespace {
 
 constexpr std::array kSignals{SIGSEGV, SIGBUS};
@@ -66,4 +66,4 @@ CountingGuard::~CountingGuard() {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::world

@@ -1,6 +1,6 @@
 #pragma once
 
-namespace tessera {
+namespace tessera::world {
 
 /// Marks the thread as a rank that only counts, for the guard's lifetime. If the thread accesses
 /// memory that the rank does not have, a line on stderr says what to do, and the signal then ends
@@ -16,4 +16,4 @@ class CountingGuard {
   CountingGuard& operator=(const CountingGuard&) = delete;
 };
 
-}  // namespace tessera
+}  // namespace tessera::world

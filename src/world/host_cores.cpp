@@ -14,7 +14,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/device/device.hpp"
 
-namespace tessera {
+namespace tessera::world {
 namespace {
 
 // The most cores of a machine that are considered.
@@ -104,4 +104,4 @@ int host_threads(int asked, std::span<const HostCores> ranks, int rank) {
       std::clamp(part, 1.0, static_cast<double>(CpuDeviceOptions::kMostThreads)));
 }
 
-}  // namespace tessera
+}  // namespace tessera::world

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
+namespace tessera::world {
 
 /// The cores that a rank may use.
 struct HostCores {
@@ -27,4 +27,4 @@ struct HostCores {
 /// what a device can have.
 [[nodiscard]] int host_threads(int asked, std::span<const HostCores> ranks, int rank);
 
-}  // namespace tessera
+}  // namespace tessera::world

@@ -10,7 +10,7 @@
 #include "kernels/table.hpp"
 #include "world/world_state.hpp"
 
-namespace tessera {
+namespace tessera::world {
 namespace {
 
 using State = WorldAccess::State;
@@ -207,6 +207,10 @@ void HostPool::compute(HostWork work, const char* what, const std::string& name)
     work_on_host(*at, work, what, *unit);
   });
 }
+
+}  // namespace tessera::world
+
+namespace tessera {
 
 MemoryTracker& World::host_memory() noexcept {
   return state_->host_memory;

@@ -8,7 +8,7 @@
 #include "tessera/world/world.hpp"
 #include "world/world_access.hpp"
 
-namespace tessera {
+namespace tessera::world {
 
 /// Kinds of copies between a rank's two pools. Each has its own stream, so that none waits for
 /// another: updated parameters may take long to arrive.
@@ -63,4 +63,4 @@ class HostPool {
   WorldAccess::State& state_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::world

@@ -9,7 +9,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
 
-namespace tessera {
+namespace tessera::world {
 namespace {
 
 constexpr int kPort = 29500;  // torchrun's default
@@ -154,4 +154,4 @@ std::string first_host(const std::string& list) {
   return first + inside.substr(0, inside.find_first_of("-,]"));
 }
 
-}  // namespace tessera
+}  // namespace tessera::world

@@ -6,7 +6,7 @@
 #include "comm/control/tcp/tcp_control_plane.hpp"
 #include "world/launcher.hpp"
 
-namespace tessera {
+namespace tessera::world {
 
 /// What the environment of a launched process says besides its number.
 struct FoundPlace {
@@ -29,4 +29,4 @@ struct FoundPlace {
 /// The first name of a list in Slurm's notation: "node07" of "node[07-09,12],gpu1".
 [[nodiscard]] std::string first_host(const std::string& list);
 
-}  // namespace tessera
+}  // namespace tessera::world

@@ -6,7 +6,7 @@
 #include "comm/control/rank_errors.hpp"
 #include "world/world_state.hpp"
 
-namespace tessera {
+namespace tessera::world {
 
 void JobRank::run(const std::function<void(World&)>& body) {
   try {
@@ -40,4 +40,4 @@ void JobRank::end(const std::exception_ptr& error) {
   comm::rethrow_with_rank(error, rank);
 }
 
-}  // namespace tessera
+}  // namespace tessera::world

@@ -6,7 +6,7 @@
 #include "comm/control/control_plane.hpp"
 #include "tessera/world/world.hpp"
 
-namespace tessera {
+namespace tessera::world {
 
 /// A process's rank of a job: what run() does between the start and the end, however the processes
 /// are joined.
@@ -34,4 +34,4 @@ class JobRank {
   [[noreturn]] void end(const std::exception_ptr& error);
 };
 
-}  // namespace tessera
+}  // namespace tessera::world

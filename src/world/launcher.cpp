@@ -12,7 +12,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
 
-namespace tessera {
+namespace tessera::world {
 namespace {
 
 /// `size` and `rank` are variables set in a process of the job: the first of `size` that is set
@@ -137,6 +137,10 @@ std::optional<LaunchedJob> joined_job(const std::optional<FoundJob>& found, Devi
   return job;
 }
 
+}  // namespace tessera::world
+
+namespace tessera {
+
 std::string started_text(const LaunchedJob& job) {
   return fmt::format("{} started this as one of {} processes ({})", job.launcher, job.size,
                      job.variable);
@@ -147,12 +151,12 @@ std::string unset_text(const LaunchedJob& job) {
 }
 
 std::optional<LaunchedJob> launched_job(DeviceKind device) {
-  return joined_job(find_job(environment), device);
+  return world::joined_job(world::find_job(environment), device);
 }
 
 int launched_rank() noexcept {
   try {
-    const std::optional<FoundJob> found = find_job(environment);
+    const std::optional<world::FoundJob> found = world::find_job(environment);
     return found ? found->job.rank : 0;
   } catch (const std::exception&) { return 0; }  // launched_job() reports the error
 }

@@ -7,7 +7,7 @@
 
 #include "tessera/world/launch.hpp"
 
-namespace tessera {
+namespace tessera::world {
 
 enum class LauncherKind : std::uint8_t { mpirun, srun, torchrun };
 
@@ -25,4 +25,4 @@ using ReadVariable = std::function<std::optional<std::string>(const char* name)>
 [[nodiscard]] std::optional<LaunchedJob> joined_job(const std::optional<FoundJob>& found,
                                                     DeviceKind device = DeviceKind::cpu);
 
-}  // namespace tessera
+}  // namespace tessera::world

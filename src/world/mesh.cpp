@@ -24,7 +24,7 @@ Mesh::Mesh(World& world, MeshShape shape) : world_{&world}, shape_{std::move(sha
   require_ranks(shape_, world.size());
 }
 
-void WorldAccess::name_ranks(World& world, const std::vector<MeshDim>& dims) {
+void world::WorldAccess::name_ranks(World& world, const std::vector<MeshDim>& dims) {
   comm::RankNames* const names = state(world).names;
   if (names == nullptr || dims.size() < 2) { return; }
   names->arrange([shape = MeshShape{dims}](int rank) {
@@ -38,7 +38,7 @@ void WorldAccess::name_ranks(World& world, const std::vector<MeshDim>& dims) {
   });
 }
 
-std::string WorldAccess::name_of(const World& world, int rank) {
+std::string world::WorldAccess::name_of(const World& world, int rank) {
   const comm::RankNames* const names = state(world).names;
   return names == nullptr ? comm::RankNames{}.of(rank) : names->of(rank);
 }

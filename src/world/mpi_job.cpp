@@ -24,7 +24,7 @@
 #include "world/job_rank.hpp"
 #include "world/world_state.hpp"
 
-namespace tessera {
+namespace tessera::world {
 namespace {
 
 comm::MpiProcess& join(const LaunchedJob& job) {
@@ -64,7 +64,7 @@ std::shared_ptr<comm::TcpControlPlane> meet(comm::MpiProcess& process,
       std::clamp<std::chrono::milliseconds>(deadline, kMeet, comm::kLongestDeadline);
   auto [place, listener] =
       comm::meet_over_mpi(process, [] { return chosen_meeting(environment); }, patience);
-  place.job.build = build_id();
+  place.job.build = device::build_id();
   return std::make_shared<comm::TcpControlPlane>(place, patience, deadline, std::move(listener));
 }
 
@@ -114,10 +114,6 @@ class MpiRank final : public JobRank {
 
 }  // namespace
 
-std::string mpi_version() {
-  return comm::mpi_library_version();
-}
-
 void run_in_mpi_job(const LaunchedJob& job, const std::function<void(World&)>& body,
                     const WorldOptions& options) {
   comm::MpiProcess& process = start(job);
@@ -128,8 +124,8 @@ World WorldFactory::make_mpi(comm::MpiProcess& mpi,
                              const std::shared_ptr<comm::TcpControlPlane>& control,
                              const WorldOptions& options, const ProcessStart& process) {
   auto state =
-      std::make_unique<World::State>(control->rank(), control->size(), options,
-                                     make_device(options, control->rank()), options.device);
+      std::make_unique<world::WorldState>(control->rank(), control->size(), options,
+                                          make_device(options, control->rank()), options.device);
   state->process = process;
   const auto make = [&](comm::MpiKind kind, const char* stream) {
     return std::make_unique<comm::MpiCommunicator>(
@@ -145,4 +141,8 @@ World WorldFactory::make_mpi(comm::MpiProcess& mpi,
   return World{std::move(state)};
 }
 
-}  // namespace tessera
+}  // namespace tessera::world
+
+std::string tessera::mpi_version() {
+  return comm::mpi_library_version();
+}

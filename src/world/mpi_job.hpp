@@ -5,7 +5,7 @@
 #include "tessera/world/launch.hpp"
 #include "tessera/world/world.hpp"
 
-namespace tessera {
+namespace tessera::world {
 
 // The entry to MPI, with mpi_version(): mpi_job.cpp if the build has found a library, otherwise
 // no_mpi.cpp.
@@ -15,4 +15,4 @@ namespace tessera {
 void run_in_mpi_job(const LaunchedJob& job, const std::function<void(World&)>& body,
                     const WorldOptions& options);
 
-}  // namespace tessera
+}  // namespace tessera::world

@@ -15,14 +15,14 @@
 #include "world/job_rank.hpp"
 #include "world/world_state.hpp"
 
-namespace tessera {
+namespace tessera::world {
 namespace {
 
 // Processes of one launch start far apart, however short the deadline of collectives is.
 constexpr std::chrono::seconds kStart{60};
 
 comm::JobPlace with_build(comm::JobPlace place) {
-  place.job.build = build_id();
+  place.job.build = device::build_id();
   return place;
 }
 
@@ -82,7 +82,7 @@ class NcclRank final : public JobRank {
 
 void run_in_nccl_job(const FoundPlace& place, const std::function<void(World&)>& body,
                      const WorldOptions& options) {
-  (void)CudaModule::get();  // without a module, every process finds it
+  (void)device::CudaModule::get();  // without a module, every process finds it
   if (options.deterministic) {
     (void)comm::fixed_nccl_algorithms(comm::nccl_choice());
   }  // and this too
@@ -94,8 +94,8 @@ World WorldFactory::make_nccl(const std::shared_ptr<comm::TcpControlPlane>& cont
                               const WorldOptions& options, const ProcessStart& process) {
   CudaDeviceOptions device;
   device.ordinal = ordinal;
-  auto state = std::make_unique<World::State>(control->rank(), control->size(), options,
-                                              make_cuda_device(device), DeviceKind::cuda);
+  auto state = std::make_unique<world::WorldState>(control->rank(), control->size(), options,
+                                                   make_cuda_device(device), DeviceKind::cuda);
   state->process = process;
   state->host_threads = agree_on_host_threads(*control, options);
   comm::NcclJoin join;
@@ -110,7 +110,7 @@ World WorldFactory::make_nccl(const std::shared_ptr<comm::TcpControlPlane>& cont
                                         comm::kReduceNumber}};
   if (options.deterministic && control->size() > 1) { comm::fix_nccl_order(*control); }
   comm::NcclChannels channels;
-  CudaModule::get().function<comm::JoinNccl>("tessera_cuda_join_nccl")(join, channels);
+  device::CudaModule::get().function<comm::JoinNccl>("tessera_cuda_join_nccl")(join, channels);
   state->names = &control->names();
   state->gather = std::move(channels.gather);
   state->reduce = std::move(channels.reduce);
@@ -118,4 +118,4 @@ World WorldFactory::make_nccl(const std::shared_ptr<comm::TcpControlPlane>& cont
   return World{std::move(state)};
 }
 
-}  // namespace tessera
+}  // namespace tessera::world

@@ -10,8 +10,8 @@ std::string mpi_version() {
   return {};
 }
 
-void run_in_mpi_job(const LaunchedJob& job, const std::function<void(World&)>&,
-                    const WorldOptions&) {
+void world::run_in_mpi_job(const LaunchedJob& job, const std::function<void(World&)>&,
+                           const WorldOptions&) {
   throw ConfigError{fmt::format(
       "{}, but this build has no MPI: install it (Debian: libopenmpi-dev openmpi-bin), configure "
       "with -DTESSERA_MPI=ON and build again; or start one process whose ranks are threads "

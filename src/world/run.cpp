@@ -15,10 +15,10 @@ namespace {
 
 void run_alone(const std::function<void(World&)>& body, const WorldOptions& options) {
   const ProcessStart process{.ranks = 1, .context_bytes = resident_bytes()};
-  World world =
-      WorldFactory::make_local(WorldFactory::make_local_ranks(1, options), 0, options, process);
+  World world = world::WorldFactory::make_local(world::WorldFactory::make_local_ranks(1, options),
+                                                0, options, process);
   body(world);
-  WorldFactory::finish(world);
+  world::WorldFactory::finish(world);
 }
 
 }  // namespace
@@ -27,10 +27,11 @@ void run(const std::function<void(World&)>& body, const WorldOptions& options) {
   validate(options);
   const std::optional<LaunchedJob> job = launched_job(options.device);
   if (job && options.device == DeviceKind::cuda) {
-    return run_in_nccl_job(find_place(*find_job(environment), environment), body, options);
+    return world::run_in_nccl_job(world::find_place(*world::find_job(environment), environment),
+                                  body, options);
   }
   if (!job || (job->size == 1 && mpi_version().empty())) { return run_alone(body, options); }
-  run_in_mpi_job(*job, body, options);
+  world::run_in_mpi_job(*job, body, options);
 }
 
 }  // namespace tessera

@@ -23,7 +23,7 @@ class LocalJob {
       : body_{body},
         options_{options},
         process_{.ranks = ranks, .context_bytes = resident_bytes()},
-        ranks_{WorldFactory::make_local_ranks(ranks, options)},
+        ranks_{world::WorldFactory::make_local_ranks(ranks, options)},
         errors_{ranks} {}
 
   void run() {
@@ -44,11 +44,11 @@ class LocalJob {
  private:
   void run_rank(int rank) noexcept {
     try {
-      World world = WorldFactory::make_local(ranks_, rank, options_, process_);
+      World world = world::WorldFactory::make_local(ranks_, rank, options_, process_);
       try {
         body_(world);
         ranks_->plane(rank).check_alive();  // a body may have swallowed it
-        WorldFactory::finish(world);
+        world::WorldFactory::finish(world);
         ranks_->leave(rank);
       } catch (...) {  // tells the peers before the world's end waits for them
         fail(rank, std::current_exception());

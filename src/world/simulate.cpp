@@ -48,11 +48,11 @@ std::string_view to_string(CommKind kind) noexcept {
   return "local";
 }
 
-World WorldFactory::make_simulated(const SimulatedRank& rank, const WorldOptions& options) {
+World world::WorldFactory::make_simulated(const SimulatedRank& rank, const WorldOptions& options) {
   auto log = options.log_work ? std::make_unique<trace::WorkLog>() : nullptr;
   auto device = make_meta_device(log.get());
-  auto state = std::make_unique<World::State>(rank.rank, rank.ranks, options, std::move(device),
-                                              rank.backend.device, std::move(log));
+  auto state = std::make_unique<world::WorldState>(
+      rank.rank, rank.ranks, options, std::move(device), rank.backend.device, std::move(log));
   const auto make = [&](const char* stream) {
     return std::make_unique<comm::SimulatedCommunicator>(
         rank, *state->device, state->memory, comm::Instruments{state->recorder.get(), {}, stream},
@@ -68,10 +68,10 @@ void simulate_rank(const SimulatedRank& rank, const std::function<void(World&)>&
                    const WorldOptions& options) {
   check(rank);
   validate(options);
-  World world = WorldFactory::make_simulated(rank, options);
-  const CountingGuard guard;
+  World world = world::WorldFactory::make_simulated(rank, options);
+  const world::CountingGuard guard;
   body(world);
-  WorldFactory::rethrow_mistake(world);
+  world::WorldFactory::rethrow_mistake(world);
 }
 
 }  // namespace tessera

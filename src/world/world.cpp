@@ -28,7 +28,7 @@ namespace {
 OwnedStream make_compute_stream(Device& device, int rank, ComputeStream kind) {
   if (kind == ComputeStream::caller || !device.computes()) { return device.make_compute_stream(); }
   OwnedStream stream = device.make_side_stream(fmt::format("compute r{}", rank));
-  lend_threads(device, stream.get());
+  device::lend_threads(device, stream.get());
   return stream;
 }
 
@@ -45,7 +45,7 @@ class FlagWhile {
 };
 
 /// A device that computes nothing logs all work, if any: see simulate_rank.
-const kernels::Table& kernels_of(const Device& device, DeviceKind kind, bool logs) {
+const kernels::Table& kernels_for(const Device& device, DeviceKind kind, bool logs) {
   return logs || !device.computes() ? kernels::logged_table(kind) : kernels::table_of(kind);
 }
 
@@ -73,9 +73,9 @@ void drain(Stream stream) noexcept {
 
 }  // namespace
 
-World::State::State(int rank_, int size_, const WorldOptions& options_,
-                    std::unique_ptr<Device> device_, DeviceKind kind_,
-                    std::unique_ptr<trace::WorkLog> work_log_)
+world::WorldState::WorldState(int rank_, int size_, const WorldOptions& options_,
+                              std::unique_ptr<Device> device_, DeviceKind kind_,
+                              std::unique_ptr<trace::WorkLog> work_log_)
     : rank{rank_},
       size{size_},
       kind{kind_},
@@ -88,21 +88,21 @@ World::State::State(int rank_, int size_, const WorldOptions& options_,
       memory{*counted},
       host_memory{*host_counted},
       device{std::move(device_)},
-      kernels{kernels_of(*device, kind, options.log_work)},
+      kernels{kernels_for(*device, kind, options.log_work)},
       kernel_workspace{*device, memory, Category::workspace, kernels::stream_workspace_bytes(kind),
                        "kernels' workspace"} {
   if (recorder) { recorder->keep_last(options.trace_steps); }
   if (options.log_work && !work_log) { work_log = std::make_unique<trace::WorkLog>(); }
 }
 
-bool World::State::keeps(const Communicator& communicator) const noexcept {
+bool world::WorldState::keeps(const Communicator& communicator) const noexcept {
   return &communicator == gather.get() || &communicator == reduce.get() ||
-         std::ranges::any_of(splits, [&](const SplitChannel& split) {
+         std::ranges::any_of(splits, [&](const world::SplitChannel& split) {
            return &communicator == split.communicator.get();
          });
 }
 
-World::World(std::unique_ptr<State> state) : state_{std::move(state)} {}
+World::World(std::unique_ptr<world::WorldState> state) : state_{std::move(state)} {}
 World::~World() {
   quiesce();
   state_->life->ended = true;
@@ -139,8 +139,8 @@ Channel World::split(const Channel& whole, const GroupOf& group_of, const std::s
           "split: the world can only split its own channels and those split from them, which it "
           "keeps until it ends; split another communicator with its own split");
   RankGroup group = whole.communicator.agree_on_group(group_of, name);
-  std::vector<SplitChannel>& splits = state_->splits;
-  const auto known = std::ranges::find_if(splits, [&](const SplitChannel& split) {
+  std::vector<world::SplitChannel>& splits = state_->splits;
+  const auto known = std::ranges::find_if(splits, [&](const world::SplitChannel& split) {
     return split.whole == &whole.communicator && split.group.code == group.code &&
            split.name.empty();
   });
@@ -155,8 +155,8 @@ Channel World::split(const Channel& whole, const GroupOf& group_of, const std::s
 Channel World::split_beside(const GroupOf& group_of, const std::string& name) {
   Communicator& whole = *state_->gather;
   RankGroup group = whole.agree_on_group(group_of, name);
-  std::vector<SplitChannel>& splits = state_->splits;
-  const auto known = std::ranges::find_if(splits, [&](const SplitChannel& split) {
+  std::vector<world::SplitChannel>& splits = state_->splits;
+  const auto known = std::ranges::find_if(splits, [&](const world::SplitChannel& split) {
     return split.group.code == group.code && split.name == name;
   });
   if (known != splits.end()) { return {*known->communicator, known->stream.get()}; }
@@ -226,21 +226,21 @@ void World::quiesce() noexcept {
   if (std::uncaught_exceptions() > state_->uncaught) {
     state_->gather->withdraw();
     state_->reduce->withdraw();
-    for (const SplitChannel& split : state_->splits) { split.communicator->withdraw(); }
+    for (const world::SplitChannel& split : state_->splits) { split.communicator->withdraw(); }
   }
   drain(state_->gather_stream.get());
   drain(state_->reduce_stream.get());
-  for (const SplitChannel& split : state_->splits) {
+  for (const world::SplitChannel& split : state_->splits) {
     if (split.stream.get()) { drain(split.stream.get()); }
   }
   drain(state_->compute_stream.get());
-  for (const SideStream* side : state_->side_streams()) {
+  for (const world::SideStream* side : state_->side_streams()) {
     if (side->stream.get()) { drain(side->stream.get()); }
   }
 }
 
 void World::run_as_graph(const std::function<void()>& work) {
-  State& state = *state_;
+  world::WorldState& state = *state_;
   if (state.size > 1 && state.gather->shares_memory()) {
     throw ConfigError{fmt::format(
         "a step of {} ranks that are threads cannot be one CUDA graph, because each rank's work "
@@ -249,10 +249,10 @@ void World::run_as_graph(const std::function<void()>& work) {
   }
   if (!state.graph) { state.graph = state.device->make_graph(); }
   std::vector<Stream> others{state.gather_stream.get(), state.reduce_stream.get()};
-  for (const SplitChannel& split : state.splits) {
+  for (const world::SplitChannel& split : state.splits) {
     if (split.stream.get()) { others.push_back(split.stream.get()); }
   }
-  for (const SideStream* side : state.side_streams()) {
+  for (const world::SideStream* side : state.side_streams()) {
     if (side->stream.get()) { others.push_back(side->stream.get()); }
   }
   state.graph->run(state.compute_stream.get(), others, [&] {
@@ -261,18 +261,19 @@ void World::run_as_graph(const std::function<void()>& work) {
   });
 }
 
-bool WorldAccess::in_graph(const World& world) noexcept {
+bool world::WorldAccess::in_graph(const World& world) noexcept {
   return state(world).in_graph;
 }
 
-std::unique_ptr<Device> WorldFactory::make_device(const WorldOptions& options, int local_rank) {
+std::unique_ptr<Device> world::WorldFactory::make_device(const WorldOptions& options,
+                                                         int local_rank) {
   check_work_log(options);
   if (options.device == DeviceKind::cpu) {
     (void)product_library();  // oneDNN takes TESSERA_CPU's limit now or never
     return make_cpu_device(
         {.threads = options.threads, .pool_name = fmt::format("pool r{}", local_rank)});
   }
-  (void)instructions();  // refuses a wrong TESSERA_CPU, as a CPU device does
+  (void)device::instructions();  // refuses a wrong TESSERA_CPU, as a CPU device does
   const auto devices = static_cast<int>(cuda_machine().devices.size());
   // Without a device, making the device reports what is missing.
   const int mine = options.cuda_ordinal.value_or(devices == 0 ? 0 : local_rank % devices);
@@ -283,21 +284,22 @@ std::unique_ptr<Device> WorldFactory::make_device(const WorldOptions& options, i
   return make_cuda_device({.ordinal = mine, .peers = peers});
 }
 
-std::shared_ptr<comm::LocalRanks> WorldFactory::make_local_ranks(int ranks,
-                                                                 const WorldOptions& options) {
-  refuse_nccl_options(options.nccl);
+std::shared_ptr<comm::LocalRanks> world::WorldFactory::make_local_ranks(
+    int ranks, const WorldOptions& options) {
+  world::refuse_nccl_options(options.nccl);
   return std::make_shared<comm::LocalRanks>(
       ranks, std::vector<std::string>{"gather", "reduce"}, options.deadline,
       options.trace ? comm::CountTraffic::yes : comm::CountTraffic::no);
 }
 
-World WorldFactory::make_local(std::shared_ptr<comm::LocalRanks> ranks, int rank,
-                               const WorldOptions& options, const ProcessStart& process) {
-  auto state = std::make_unique<World::State>(rank, ranks->size(), options,
-                                              make_device(options, rank), options.device);
+World world::WorldFactory::make_local(std::shared_ptr<comm::LocalRanks> ranks, int rank,
+                                      const WorldOptions& options, const ProcessStart& process) {
+  auto state = std::make_unique<world::WorldState>(rank, ranks->size(), options,
+                                                   make_device(options, rank), options.device);
   state->process = process;
   if (options.device == DeviceKind::cuda) {
-    const std::vector<HostCores> all(static_cast<std::size_t>(ranks->size()), own_cores());
+    const std::vector<world::HostCores> all(static_cast<std::size_t>(ranks->size()),
+                                            world::own_cores());
     state->host_threads = host_threads(options.host_threads, all, rank);
   }
   const auto make = [&](std::uint64_t number, const char* stream) -> std::unique_ptr<Communicator> {
@@ -319,12 +321,12 @@ World WorldFactory::make_local(std::shared_ptr<comm::LocalRanks> ranks, int rank
 
 /// Reads the recorded products, and returns how many multiprocessors products may use: 0 for all. A
 /// device that only counts computes no products.
-int WorldFactory::choose_products(World::State& state) {
+int world::WorldFactory::choose_products(world::WorldState& state) {
   const WorldOptions& options = state.options;
   const bool spares = options.tuning.spared_multiprocessors > 0;
   if (!state.device->computes() || (options.products.empty() && !spares)) { return 0; }
   kernels::ProductMachine machine;
-  CudaModule::get().function<kernels::FindProductMachine>("tessera_cublaslt_machine")(
+  device::CudaModule::get().function<kernels::FindProductMachine>("tessera_cublaslt_machine")(
       state.compute_stream.get(), machine);
   kernels::spare_multiprocessors(machine, options.tuning.spared_multiprocessors);
   if (!options.products.empty()) {
@@ -333,11 +335,11 @@ int WorldFactory::choose_products(World::State& state) {
   return spares ? machine.multiprocessors : 0;
 }
 
-bool WorldAccess::computes_behind_host(const World& world) noexcept {
+bool world::WorldAccess::computes_behind_host(const World& world) noexcept {
   return state(world).kind == DeviceKind::cuda;
 }
 
-std::string WorldAccess::describe_kernels(const World& world) {
+std::string world::WorldAccess::describe_kernels(const World& world) {
   const auto& [products, options] = std::tie(state(world).products, state(world).options);
   std::vector<std::string> lines;
   lines.reserve(3);  // GCC 12 falsely reports a write beyond the end where it grows
@@ -353,7 +355,7 @@ std::string WorldAccess::describe_kernels(const World& world) {
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
-void WorldFactory::make_streams(World::State& state) {
+void world::WorldFactory::make_streams(world::WorldState& state) {
   state.compute_stream =
       make_compute_stream(*state.device, state.rank, state.options.testing.compute_stream);
   state.compute_stream.get().state()->lend(
@@ -361,7 +363,7 @@ void WorldFactory::make_streams(World::State& state) {
   const int multiprocessors = choose_products(state);
   state.compute_stream.get().state()->compute_with(
       {&state.kernels, state.options.threads,
-       state.options.nondeterministic_attention ? SumOrder::any : SumOrder::fixed,
+       state.options.nondeterministic_attention ? device::SumOrder::any : device::SumOrder::fixed,
        state.options.tuning.attention_workspace_bytes, state.products ? &*state.products : nullptr,
        multiprocessors});
   const auto make_channel = [&](const char* name) {
@@ -376,21 +378,21 @@ void WorldFactory::make_streams(World::State& state) {
   log_to(state.work_log.get(), state.reduce_stream.get(), "reduce");
 }
 
-void WorldFactory::rethrow_mistake(const World& world) {
+void world::WorldFactory::rethrow_mistake(const World& world) {
   if (const std::exception_ptr& mistake = world.state_->life->mistake) {
     std::rethrow_exception(mistake);
   }
 }
 
-void WorldFactory::finish(World& world) {
+void world::WorldFactory::finish(World& world) {
   rethrow_mistake(world);
   world.compute_stream().wait();
   world.gather_channel().stream.wait();
   world.reduce_channel().stream.wait();
-  for (const SplitChannel& split : world.state_->splits) {
+  for (const world::SplitChannel& split : world.state_->splits) {
     if (split.stream.get()) { split.stream.get().wait(); }
   }
-  for (const SideStream* side : world.state_->side_streams()) {
+  for (const world::SideStream* side : world.state_->side_streams()) {
     if (side->stream.get()) { side->stream.get().wait(); }
   }
 }

@@ -5,11 +5,11 @@
 #include "tessera/world/mesh_shape.hpp"
 #include "tessera/world/world.hpp"
 
-namespace tessera {
+namespace tessera::world {
 
 /// What the library itself needs of a world, besides the user's interface.
 struct WorldAccess {
-  using State = World::State;  ///< world/world_state.hpp
+  using State = WorldState;  ///< world/world_state.hpp
   [[nodiscard]] static State& state(World& world) noexcept { return *world.state_; }
   [[nodiscard]] static const State& state(const World& world) noexcept { return *world.state_; }
   /// Whether World::run_as_graph is capturing: the host must not wait for work that it enqueues.
@@ -27,4 +27,4 @@ struct WorldAccess {
   [[nodiscard]] static std::string name_of(const World& world, int rank);
 };
 
-}  // namespace tessera
+}  // namespace tessera::world

@@ -4,7 +4,7 @@
 #include "kernels/table.hpp"
 #include "tessera/world/world.hpp"
 
-namespace tessera {
+namespace tessera::world {
 
 /// The kernels of the rank's device, for the library's use of kernels that are not public
 /// (kernels/table.hpp): the update of parameters, norms, the search for non-finite values.
@@ -12,4 +12,4 @@ namespace tessera {
   return *world.compute_stream().state()->kernels().table;
 }
 
-}  // namespace tessera
+}  // namespace tessera::world

@@ -5,7 +5,7 @@
 #include "tessera/base/error.hpp"
 #include "world/world_state.hpp"
 
-namespace tessera {
+namespace tessera::world {
 
 WorldGuest::WorldGuest(World& world)
     : device_{world.device().weak_from_this().lock()}, life_{WorldAccess::state(world).life} {}
@@ -18,4 +18,4 @@ void WorldGuest::require_world(const char* what) const {
                   what)};
 }
 
-}  // namespace tessera
+}  // namespace tessera::world

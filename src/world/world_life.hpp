@@ -5,7 +5,7 @@
 
 #include "tessera/world/world.hpp"
 
-namespace tessera {
+namespace tessera::world {
 
 /// What remains of a World after its end.
 struct WorldLife {
@@ -33,4 +33,4 @@ class WorldGuest {
   std::shared_ptr<WorldLife> life_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::world

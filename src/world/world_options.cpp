@@ -132,7 +132,7 @@ void check_order(const WorldOptions& options) {
 
 }  // namespace
 
-void refuse_nccl_options(const NcclOptions& nccl) {
+void world::refuse_nccl_options(const NcclOptions& nccl) {
   const char* const asked = asked_of(nccl);
   if (asked == nullptr) { return; }
   throw ConfigError{fmt::format(
@@ -164,7 +164,7 @@ void validate(const WorldOptions& options) {
   check_nccl(options.nccl);
   if (options.device == DeviceKind::cuda) { return check_cuda(options); }
   check_cpu(options);
-  refuse_nccl_options(options.nccl);
+  world::refuse_nccl_options(options.nccl);
 }
 
 }  // namespace tessera

@@ -16,14 +16,14 @@
 #include "world/world_access.hpp"
 #include "world/world_life.hpp"
 
-namespace tessera {
-
-namespace comm {
+namespace tessera::comm {
 class TcpControlPlane;
 class RankNames;
 class LocalRanks;
 class MpiProcess;
-}  // namespace comm
+}  // namespace tessera::comm
+
+namespace tessera::world {
 
 /// A communicator that was split from another of the rank's.
 struct SplitChannel {
@@ -44,11 +44,11 @@ struct SideStream {
 
 /// In order of construction: streams come last, so that they are drained before what they use is
 /// destroyed.
-struct World::State {
+struct WorldState {
   /// On `device_`, with the kernels of devices of `kind_`: the device's own kind, or the one it
   /// stands for.
-  State(int rank_, int size_, const WorldOptions& options_, std::unique_ptr<Device> device_,
-        DeviceKind kind_, std::unique_ptr<trace::WorkLog> work_log_ = nullptr);
+  WorldState(int rank_, int size_, const WorldOptions& options_, std::unique_ptr<Device> device_,
+             DeviceKind kind_, std::unique_ptr<trace::WorkLog> work_log_ = nullptr);
 
   int rank;
   int size;
@@ -121,8 +121,8 @@ class WorldFactory {
   static void rethrow_mistake(const World& world);
 
  private:
-  static int choose_products(World::State& state);
-  static void make_streams(World::State& state);
+  static int choose_products(WorldState& state);
+  static void make_streams(WorldState& state);
 };
 
-}  // namespace tessera
+}  // namespace tessera::world

@@ -71,8 +71,8 @@ class OffloadBeside : public ::testing::Test {
     stack.forward([&](int i) {
       world.compute_stream().call([&opened, i] { opened.note(static_cast<std::size_t>(i)); });
     });
-    for (const CopyKind kind : {CopyKind::activations, CopyKind::states}) {
-      HostPool{world}.copy_stream(kind).wait();
+    for (const world::CopyKind kind : {world::CopyKind::activations, world::CopyKind::states}) {
+      world::HostPool{world}.copy_stream(kind).wait();
     }
     world.compute_stream().wait();
     return in_time;

@@ -143,7 +143,7 @@ TEST(RunRanks, AStreamsFailureAfterTheBodyFailsTheJob) {
           2,
           [&](World& world) {
             if (world.rank() == 0) { return; }
-            enqueue(choose(world), [] {
+            device::enqueue(choose(world), [] {
               std::this_thread::sleep_for(std::chrono::milliseconds{20});
               throw DeviceError{"late"};
             });
@@ -288,8 +288,8 @@ TEST(Run, AProcessHasItsRankEvenIfItsJobIsRefused) {
 
 using Variables = std::map<std::string, std::string>;
 
-std::optional<FoundJob> found(const Variables& variables) {
-  return find_job([&](const char* name) -> std::optional<std::string> {
+std::optional<world::FoundJob> found(const Variables& variables) {
+  return world::find_job([&](const char* name) -> std::optional<std::string> {
     const auto variable = variables.find(name);
     if (variable == variables.end()) { return std::nullopt; }
     return variable->second;
@@ -333,7 +333,8 @@ TEST(Launcher, ASlurmShellIsNoProcessOfAJob) {
               {"SLURM_STEP_NUM_TASKS", "1"},
               {"PMI_RANK", "0"},
               {"PMI_SIZE", "1"}});
-  EXPECT_EQ(text_of(joined_job(found(pty))), "none") << "srun speaks PMI to a job of one too";
+  EXPECT_EQ(text_of(world::joined_job(found(pty))), "none")
+      << "srun speaks PMI to a job of one too";
   Variables step = pty;
   step["SLURM_STEP_NUM_TASKS"] = step["PMI_SIZE"] = "4";
   EXPECT_EQ(found_text(step), "SLURM_STEP_NUM_TASKS: 0 of 4");
@@ -369,7 +370,7 @@ TEST(Launcher, MayKnowTheNumberOfProcessesOnThisMachine) {
 
 TEST(Launcher, RunJoinsMpirunAlwaysAndSrunWhereItStartsSeveral) {
   const auto joined = [](const Variables& variables) {
-    return text_of(joined_job(found(variables)));
+    return text_of(world::joined_job(found(variables)));
   };
   EXPECT_EQ(joined({{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}}),
             "OMPI_COMM_WORLD_SIZE: 0 of 1");
@@ -380,10 +381,10 @@ TEST(Launcher, RunJoinsMpirunAlwaysAndSrunWhereItStartsSeveral) {
 
 TEST(Launcher, TorchrunStartsProcessesOnCudaDevicesOnly) {
   const Variables torchrun = {{"WORLD_SIZE", "4"}, {"RANK", "3"}};
-  EXPECT_EQ(text_of(joined_job(found(torchrun), DeviceKind::cuda)), "WORLD_SIZE: 3 of 4");
-  EXPECT_THROW((void)joined_job(found(torchrun), DeviceKind::cpu), ConfigError);
+  EXPECT_EQ(text_of(world::joined_job(found(torchrun), DeviceKind::cuda)), "WORLD_SIZE: 3 of 4");
+  EXPECT_THROW((void)world::joined_job(found(torchrun), DeviceKind::cpu), ConfigError);
   const Variables alone = {{"WORLD_SIZE", "1"}, {"RANK", "0"}};
-  EXPECT_EQ(text_of(joined_job(found(alone), DeviceKind::cuda)), "WORLD_SIZE: 0 of 1");
+  EXPECT_EQ(text_of(world::joined_job(found(alone), DeviceKind::cuda)), "WORLD_SIZE: 0 of 1");
 }
 
 TEST(Launcher, RefusesNumbersThatMakeNoSense) {

@@ -29,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CommStreams,
 class Gate {
  public:
   explicit Gate(Stream stream) {
-    enqueue(stream, [passed = opened_.get_future().share()] { passed.wait(); });
+    device::enqueue(stream, [passed = opened_.get_future().share()] { passed.wait(); });
   }
   void open() { opened_.set_value(); }
 

@@ -15,7 +15,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
-ReadVariable reads(const Variables& variables) {
+world::ReadVariable reads(const Variables& variables) {
   return [&variables](const char* name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     if (found == variables.end()) { return {}; }
@@ -23,14 +23,14 @@ ReadVariable reads(const Variables& variables) {
   };
 }
 
-FoundPlace place_in(const Variables& variables) {
-  const ReadVariable read = reads(variables);
-  const auto job = find_job(read);
-  return find_place(job.value(), read);
+world::FoundPlace place_in(const Variables& variables) {
+  const world::ReadVariable read = reads(variables);
+  const auto job = world::find_job(read);
+  return world::find_place(job.value(), read);
 }
 
 comm::HostPort chosen_in(const Variables& variables) {
-  return chosen_meeting(reads(variables));
+  return world::chosen_meeting(reads(variables));
 }
 
 std::string refusal_of(const Variables& variables) {
@@ -63,7 +63,7 @@ const Variables kMpirun{{"OMPI_COMM_WORLD_RANK", "1"},
                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
 
 TEST(JobPlace, IsWhereTorchrunSays) {
-  const FoundPlace found = place_in(kTorchrun);
+  const world::FoundPlace found = place_in(kTorchrun);
   EXPECT_EQ(found.place.rank, 3);
   EXPECT_EQ(found.place.job.size, 8);
   EXPECT_EQ(found.place.meet.text(), "n0:4711");
@@ -139,12 +139,12 @@ TEST(JobPlace, RefusesVariablesThatAreNoNumbers) {
 }
 
 TEST(JobPlace, ReadsTheFirstHostOfSlurmsLists) {
-  EXPECT_EQ(first_host("node1"), "node1");
-  EXPECT_EQ(first_host("a,b[1-2]"), "a");
-  EXPECT_EQ(first_host("node[07-09,12],gpu1"), "node07");
-  EXPECT_EQ(first_host("node[3],b"), "node3");
-  EXPECT_EQ(first_host("node[3,5]"), "node3");
-  EXPECT_EQ(first_host(""), "");
+  EXPECT_EQ(world::first_host("node1"), "node1");
+  EXPECT_EQ(world::first_host("a,b[1-2]"), "a");
+  EXPECT_EQ(world::first_host("node[07-09,12],gpu1"), "node07");
+  EXPECT_EQ(world::first_host("node[3],b"), "node3");
+  EXPECT_EQ(world::first_host("node[3,5]"), "node3");
+  EXPECT_EQ(world::first_host(""), "");
 }
 
 }  // namespace

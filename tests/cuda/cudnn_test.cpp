@@ -28,7 +28,8 @@ class CudnnTest : public CudaTest {
   void SetUp() override {
     CudaTest::SetUp();
     if (IsSkipped()) { return; }
-    if (CudaModule::get().function<void(std::size_t)>("emulated_cudnn_set_version") == nullptr) {
+    if (device::CudaModule::get().function<void(std::size_t)>("emulated_cudnn_set_version") ==
+        nullptr) {
       GTEST_SKIP() << "the module under test is not the emulated one with cuDNN's double";
     }
     emulation_ = std::make_unique<Emulation>();
@@ -45,7 +46,7 @@ class CudnnTest : public CudaTest {
 
   [[nodiscard]] Emulation& emulation() { return *emulation_; }
   static void set(const char* what, std::size_t value) {
-    CudaModule::get().function<void(std::size_t)>(what)(value);
+    device::CudaModule::get().function<void(std::size_t)>(what)(value);
   }
   /// Calls to the double since the previous query.
   [[nodiscard]] std::uint64_t builds() { return since(builds_, "cudnnBuild"); }
@@ -144,7 +145,8 @@ TEST_F(CudnnTest, OnBlackwellBackwardUsesItFromTheDeterministicVersionOn) {
 TEST_F(CudnnTest, BackwardAddsInAnyOrderWhereTheStreamAllowsIt) {
   constexpr AttentionShape shape{1, 132, 2, 64};  // another order shows even in 16 bits
   const Result fixed = attend(shape);
-  bench().stream().state()->compute_with({.table = &table(), .attention_gradients = SumOrder::any});
+  bench().stream().state()->compute_with(
+      {.table = &table(), .attention_gradients = device::SumOrder::any});
   const Result first = attend(shape), second = attend(shape);
   EXPECT_EQ(first.y, fixed.y) << "forward is not concerned";
   EXPECT_NE(first.dqkv, second.dqkv) << "the double adds in another order in every run";
@@ -157,16 +159,17 @@ TEST_F(CudnnTest, BackwardAddsInAnyOrderWhereTheStreamAllowsIt) {
 
 TEST_F(CudnnTest, AWorldChoosesTheOrder) {
   constexpr AttentionShape gpt2{64, 1024, 12, 64};
-  for (const SumOrder order : {SumOrder::fixed, SumOrder::any}) {
-    run_ranks(1,
-              [&](World& world) {
-                const Stream stream = world.compute_stream();
-                EXPECT_EQ(stream.state()->kernels().attention_gradients, order);
-                EXPECT_EQ(static_cast<std::size_t>(
-                              kernels::attention_workspace_elems(gpt2, DType::bf16, stream)),
-                          kernels::cuda::cudnn_workspace_bytes(gpt2, DType::bf16, order) / 4);
-              },
-              {.device = DeviceKind::cuda, .nondeterministic_attention = order == SumOrder::any});
+  for (const device::SumOrder order : {device::SumOrder::fixed, device::SumOrder::any}) {
+    run_ranks(
+        1,
+        [&](World& world) {
+          const Stream stream = world.compute_stream();
+          EXPECT_EQ(stream.state()->kernels().attention_gradients, order);
+          EXPECT_EQ(static_cast<std::size_t>(
+                        kernels::attention_workspace_elems(gpt2, DType::bf16, stream)),
+                    kernels::cuda::cudnn_workspace_bytes(gpt2, DType::bf16, order) / 4);
+        },
+        {.device = DeviceKind::cuda, .nondeterministic_attention = order == device::SumOrder::any});
   }
 }
 

@@ -15,12 +15,12 @@ class Emulation {
  public:
   /// Whether the module under test is the emulated one.
   [[nodiscard]] static bool there() {
-    return CudaModule::get().function<void()>("emulated_cuda_mend") != nullptr;
+    return device::CudaModule::get().function<void()>("emulated_cuda_mend") != nullptr;
   }
 
   Emulation() = default;
   ~Emulation() {
-    CudaModule::get().function<void()>("emulated_cuda_mend")();
+    device::CudaModule::get().function<void()>("emulated_cuda_mend")();
     set_delay_us(0);
     set_multiprocessors(kMultiprocessors);
     set_others_bytes(0);
@@ -33,38 +33,40 @@ class Emulation {
 
   /// The `nth` call of a CUDA function from now on fails with `error`.
   void fail(const char* call, int nth, int error) {
-    CudaModule::get().function<void(const char*, int, int)>("emulated_cuda_fail")(call, nth, error);
+    device::CudaModule::get().function<void(const char*, int, int)>("emulated_cuda_fail")(call, nth,
+                                                                                          error);
   }
   /// Longest random delay before each task of a stream.
   void set_delay_us(int most) {
-    CudaModule::get().function<void(int)>("emulated_cuda_set_delay_us")(most);
+    device::CudaModule::get().function<void(int)>("emulated_cuda_set_delay_us")(most);
   }
   /// Device memory that other processes hold.
   void set_others_bytes(std::size_t bytes) {
-    CudaModule::get().function<void(std::size_t)>("emulated_cuda_set_others_bytes")(bytes);
+    device::CudaModule::get().function<void(std::size_t)>("emulated_cuda_set_others_bytes")(bytes);
   }
   /// Threads that run host functions: 1, or 0 for one per stream.
   void set_callbacks(int threads) {
-    CudaModule::get().function<void(int)>("emulated_cuda_set_callbacks")(threads);
+    device::CudaModule::get().function<void(int)>("emulated_cuda_set_callbacks")(threads);
   }
   void set_devices(int count) {
-    CudaModule::get().function<void(int)>("emulated_cuda_set_devices")(count);
+    device::CudaModule::get().function<void(int)>("emulated_cuda_set_devices")(count);
   }
   /// Compute capability: 90 for 9.0.
   void set_capability(int capability) {
-    CudaModule::get().function<void(int)>("emulated_cuda_set_capability")(capability);
+    device::CudaModule::get().function<void(int)>("emulated_cuda_set_capability")(capability);
   }
   void set_multiprocessors(int count) {
-    CudaModule::get().function<void(int)>("emulated_cuda_set_multiprocessors")(count);
+    device::CudaModule::get().function<void(int)>("emulated_cuda_set_multiprocessors")(count);
   }
   /// Number of calls of a CUDA function.
   [[nodiscard]] std::uint64_t calls(const char* call) {
-    return CudaModule::get().function<std::uint64_t(const char*)>("emulated_cuda_calls")(call);
+    return device::CudaModule::get().function<std::uint64_t(const char*)>("emulated_cuda_calls")(
+        call);
   }
 
   /// Copies between a device and pageable host memory.
   [[nodiscard]] std::uint64_t pageable_copies() {
-    return CudaModule::get().function<std::uint64_t()>("emulated_cuda_pageable_copies")();
+    return device::CudaModule::get().function<std::uint64_t()>("emulated_cuda_pageable_copies")();
   }
 
   // Values of cudaError_t.

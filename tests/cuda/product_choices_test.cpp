@@ -34,7 +34,8 @@ constexpr nn::GPTConfig kModel{.layers = 2, .hidden = 16, .heads = 2, .vocab = 2
 
 EmulatedCublasLtCounts counts() {
   EmulatedCublasLtCounts now{};
-  CudaModule::get().function<void(EmulatedCublasLtCounts*)>("emulated_cublaslt_counts")(&now);
+  device::CudaModule::get().function<void(EmulatedCublasLtCounts*)>("emulated_cublaslt_counts")(
+      &now);
   return now;
 }
 
@@ -44,7 +45,7 @@ class RecordedProducts : public CudaTest {
     CudaTest::SetUp();
     if (IsSkipped()) { return; }
     TESSERA_EMULATION_ONLY();
-    CudaModule::get().function<kernels::FindProductMachine>("tessera_cublaslt_machine")(
+    device::CudaModule::get().function<kernels::FindProductMachine>("tessera_cublaslt_machine")(
         stream(), choices_.machine);
   }
 
@@ -62,7 +63,7 @@ class RecordedProducts : public CudaTest {
   void record(const bench::TrainingProduct& product, int place) {
     const MatMul p = with_matrices(product);
     std::vector<ProductAlgorithm> offers;
-    CudaModule::get().function<kernels::OfferProductAlgorithms>("tessera_cublaslt_offers")(
+    device::CudaModule::get().function<kernels::OfferProductAlgorithms>("tessera_cublaslt_offers")(
         p, kPlace + 1, stream(), offers);
     ASSERT_EQ(offers.size(), std::size_t{kPlace + 1}) << product.name;
     choices_.products[kind_of(p)] = {.algorithm = offers.at(static_cast<std::size_t>(place))};
@@ -195,7 +196,7 @@ TEST_F(RecordedProducts, ThatDifferBetweenRanksAreRefused) {
     run_ranks(
         run.ranks,
         [&](World& world) {
-          ProductChoices& mine = *WorldAccess::state(world).products;
+          ProductChoices& mine = *world::WorldAccess::state(world).products;
           mine.products.begin()->second.ms += world.rank();
           auto gpt = shard(nn::GPT{run.config}, world, run.options);
           gpt.materialize(/*seed=*/3);
@@ -264,7 +265,7 @@ TEST_F(SparedMultiprocessors, ThatDifferBetweenRanksAreRefused) {
     run_ranks(
         2,
         [&](World& world) {
-          WorldAccess::state(world).options.tuning.spared_multiprocessors += world.rank();
+          world::WorldAccess::state(world).options.tuning.spared_multiprocessors += world.rank();
           auto gpt = shard(nn::GPT{run.config}, world, run.options);
           gpt.materialize(/*seed=*/3);
         },

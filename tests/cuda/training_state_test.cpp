@@ -75,7 +75,7 @@ void expect_a_snapshot_of_its_step(Strategy strategy, int ranks, Offload offload
         copied.declare(state);
         world.barrier();  // freeing memory waits for the device, and so for another rank's gate
         {
-          test::Gate gate{HostPool{world}.copy_stream(CopyKind::snapshots)};
+          test::Gate gate{world::HostPool{world}.copy_stream(world::CopyKind::snapshots)};
           StateSnapshot snapshot{world, state};
           launch == Launch::graph ? world.run_as_graph([&] { job.step(); }) : job.step();
           gate.open();

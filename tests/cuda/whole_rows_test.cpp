@@ -37,7 +37,8 @@ GPTRun run_of(std::int64_t vocab, Strategy strategy, DType compute, DType gradie
 
 EmulatedCublasLtCounts counts() {
   EmulatedCublasLtCounts now{};
-  CudaModule::get().function<void(EmulatedCublasLtCounts*)>("emulated_cublaslt_counts")(&now);
+  device::CudaModule::get().function<void(EmulatedCublasLtCounts*)>("emulated_cublaslt_counts")(
+      &now);
   return now;
 }
 

@@ -66,7 +66,7 @@ TEST_F(CudaRun, EveryPrecisionAndFeatureHoldsWhatIsPlanned) {
 }
 
 TEST_F(CudaRun, PrintsTheHostThreadsOfItsUpdates) {
-  const auto cores = static_cast<int>(own_cores().cores.size());
+  const auto cores = static_cast<int>(world::own_cores().cores.size());
   for (const int asked : {0, 3}) {
     Words more = {"--device", "cuda", "--steps", "2", "--offload", "optimizer"};
     if (asked > 0) { more.insert(more.end(), {"--host-threads", std::to_string(asked)}); }

@@ -10,7 +10,7 @@ namespace {
 
 // Two entries in one place leave another place empty, so checking for shared places is enough.
 bool is_permutation(std::int64_t size, std::uint64_t seed, std::uint64_t stream) {
-  const Permutation permutation{size, seed, stream};
+  const data::Permutation permutation{size, seed, stream};
   std::vector<char> seen(static_cast<std::size_t>(size), 0);
   for (std::int64_t i = 0; i < size; ++i) {
     const std::int64_t place = permutation(i);
@@ -41,7 +41,7 @@ TEST(Permutation, SendsEveryEntryToItsOwnPlaceAroundPowersOfFour) {
 
 TEST(Permutation, StaysInsideTheLargestSizes) {
   for (const std::int64_t size : {(std::int64_t{1} << 32) + 1, std::int64_t{INT64_MAX}}) {
-    const Permutation permutation{size, 5, 6};
+    const data::Permutation permutation{size, 5, 6};
     for (const std::int64_t index : {std::int64_t{0}, size / 2, size - 1}) {
       EXPECT_GE(permutation(index), 0);
       EXPECT_LT(permutation(index), size);
@@ -55,7 +55,7 @@ TEST(Permutation, EntriesAreInEveryPlaceEquallyOften) {
   constexpr int kOrders = 4000;
   int counts[10][10] = {};
   for (std::uint64_t stream = 0; stream < kOrders; ++stream) {
-    const Permutation permutation{10, 1, stream};
+    const data::Permutation permutation{10, 1, stream};
     for (std::int64_t i = 0; i < 10; ++i) { ++counts[i][permutation(i)]; }
   }
   for (const auto& entry : counts) {
@@ -66,7 +66,7 @@ TEST(Permutation, EntriesAreInEveryPlaceEquallyOften) {
 // A random order of n entries keeps about one entry in its place and about one pair of neighbours.
 TEST(Permutation, NeighboursArePulledApart) {
   constexpr std::int64_t kSize = 10'000;
-  const Permutation permutation{kSize, 1, 0};
+  const data::Permutation permutation{kSize, 1, 0};
   int in_place = 0;
   int neighbours = 0;
   for (std::int64_t i = 0; i < kSize; ++i) {

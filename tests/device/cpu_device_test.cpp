@@ -92,7 +92,7 @@ TEST_F(CpuDevice, CopiesAndFillsTakeTheirTurnOnTheStream) {
   std::iota(host.begin(), host.end(), static_cast<unsigned char>(0));
   const auto expected = host;
   std::latch open{1};
-  enqueue(worker.get(), [&] { open.wait(); });
+  device::enqueue(worker.get(), [&] { open.wait(); });
   device->copy_in(a.data(), host.data(), a.size(), worker.get());
   device->copy(b.data(), a.data(), a.size(), worker.get());
   device->fill(a.data(), 0xFF, 299, worker.get());
@@ -116,30 +116,30 @@ TEST_F(CpuDevice, CopiesAndFillsOfNothingAreLegal) {
 TEST_F(CpuDevice, StreamsOutliveTheDevice) {
   int value = 0;
   device.reset();
-  enqueue(worker.get(), [&] { value = 1; });
+  device::enqueue(worker.get(), [&] { value = 1; });
   worker.get().wait();
   EXPECT_EQ(value, 1);
 }
 
 TEST(Processor, AProcessorWithAllUsedFeaturesIsAccepted) {
-  const std::array<ProcessorFeature, 3> features{
+  const std::array<device::ProcessorFeature, 3> features{
       {{"AVX2", true, true}, {"AVX-512F", false, false}, {"FMA", false, true}}};
-  EXPECT_NO_THROW(require_processor(features));
+  EXPECT_NO_THROW(device::require_processor(features));
 }
 
 TEST(Processor, AnOlderProcessorIsRefusedWithTheMissingFeaturesAndHowToRebuild) {
-  const std::array<ProcessorFeature, 4> features{{{"AVX2", true, false},
-                                                  {"FMA", true, true},
-                                                  {"BMI2", true, false},
-                                                  {"AVX-512F", false, false}}};
-  EXPECT_THAT([&] { require_processor(features); },
+  const std::array<device::ProcessorFeature, 4> features{{{"AVX2", true, false},
+                                                          {"FMA", true, true},
+                                                          {"BMI2", true, false},
+                                                          {"AVX-512F", false, false}}};
+  EXPECT_THAT([&] { device::require_processor(features); },
               ThrowsMessage<ConfigError>(AllOf(HasSubstr("lacks AVX2, BMI2,"),
                                                HasSubstr("-DTESSERA_ARCH=native"),
                                                Not(HasSubstr("FMA")), Not(HasSubstr("512")))));
 }
 
 TEST(Processor, ThisProcessorRunsThisBuild) {
-  EXPECT_NO_THROW(require_processor(processor_features()));
+  EXPECT_NO_THROW(device::require_processor(device::processor_features()));
 }
 
 }  // namespace

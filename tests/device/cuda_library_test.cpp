@@ -26,11 +26,11 @@ class CudaLibraryTest : public ::testing::Test {
   ~CudaLibraryTest() override { ::unsetenv("LD_LIBRARY_PATH"); }
 
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
-  [[nodiscard]] CudaLibrary library(int version, const std::string& file) const {
+  [[nodiscard]] device::CudaLibrary library(int version, const std::string& file) const {
     return {"NCCL", version, file, 22809, configured_, 21400};
   }
-  static std::string refusal_of(const CudaLibrary& library) {
-    return test::message_of<ConfigError>([&] { require_version(library); });
+  static std::string refusal_of(const device::CudaLibrary& library) {
+    return test::message_of<ConfigError>([&] { device::require_version(library); });
   }
 
   test::TemporaryFolder folder_;
@@ -39,9 +39,9 @@ class CudaLibraryTest : public ::testing::Test {
 };
 
 TEST_F(CudaLibraryTest, VersionsAreReadAsTheLibrariesCount) {
-  EXPECT_EQ(version_text(22809), "2.28.9");
-  EXPECT_EQ(version_text(91501), "9.15.1");
-  EXPECT_EQ(version_text(130100), "13.1.0");
+  EXPECT_EQ(device::version_text(22809), "2.28.9");
+  EXPECT_EQ(device::version_text(91501), "9.15.1");
+  EXPECT_EQ(device::version_text(130100), "13.1.0");
 }
 
 int here() {
@@ -49,12 +49,12 @@ int here() {
 }
 
 TEST_F(CudaLibraryTest, FindsTheFileThatAFunctionWasLoadedFrom) {
-  const std::string mine = file_of(reinterpret_cast<const void*>(&here));
+  const std::string mine = device::file_of(reinterpret_cast<const void*>(&here));
   EXPECT_TRUE(std::filesystem::equivalent(mine, "/proc/self/exe")) << mine;
   void* const of_the_system = ::dlsym(RTLD_DEFAULT, "gnu_get_libc_version");
-  const std::string system = file_of(of_the_system);
+  const std::string system = device::file_of(of_the_system);
   EXPECT_THAT(system, AllOf(StartsWith("/"), HasSubstr("libc.so")));
-  EXPECT_EQ(file_of(nullptr), "");
+  EXPECT_EQ(device::file_of(nullptr), "");
 }
 
 TEST_F(CudaLibraryTest, TheLibraryOfTheBuildNeedsNoAdvice) {
@@ -71,7 +71,7 @@ TEST_F(CudaLibraryTest, DistinguishesAChangedFileFromAnotherFile) {
   EXPECT_THAT(describe(library(22803, configured_)),
               AllOf(StartsWith("NCCL 2.28.3 (built with 2.28.9), " + configured_ + "; "),
                     HasSubstr("the file has changed since the build: install NCCL 2.28.9 there")));
-  CudaLibrary in_the_module = library(22803, other_);
+  device::CudaLibrary in_the_module = library(22803, other_);
   in_the_module.built_file.clear();
   EXPECT_THAT(describe(in_the_module), HasSubstr("the file has changed since the build"));
 }
@@ -117,7 +117,7 @@ TEST_F(CudaLibraryTest, SaysThatAFileOfTheBuildIsGone) {
 }
 
 TEST_F(CudaLibraryTest, TooOldAVersionIsRefusedWithBothFiles) {
-  EXPECT_NO_THROW(require_version(library(21400, other_)));
+  EXPECT_NO_THROW(device::require_version(library(21400, other_)));
   EXPECT_THAT(
       refusal_of(library(21399, other_)),
       AllOf(
@@ -130,7 +130,7 @@ TEST_F(CudaLibraryTest, TooOldAVersionIsRefusedWithBothFiles) {
 }
 
 TEST_F(CudaLibraryTest, ATooOldLibraryOfTheBuildIsToBeReplacedThere) {
-  CudaLibrary old = library(21304, configured_);
+  device::CudaLibrary old = library(21304, configured_);
   old.built_version = old.version;
   EXPECT_THAT(refusal_of(old), EndsWith("; configure with a newer one and build again"));
 }

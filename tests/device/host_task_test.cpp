@@ -12,12 +12,12 @@
 namespace tessera::host_task_test {
 namespace {
 
-static_assert(std::is_nothrow_move_constructible_v<HostTask>);
-static_assert(!std::is_copy_constructible_v<HostTask>);
+static_assert(std::is_nothrow_move_constructible_v<device::HostTask>);
+static_assert(!std::is_copy_constructible_v<device::HostTask>);
 
 TEST(HostTask, RunsWhatItHolds) {
   int count = 0;
-  HostTask task = [&count] { ++count; };
+  device::HostTask task = [&count] { ++count; };
   task();
   task();
   EXPECT_EQ(count, 2);
@@ -26,29 +26,29 @@ TEST(HostTask, RunsWhatItHolds) {
 TEST(HostTask, KeepsItsCapturesInside) {
   struct Where {
     const void** at;
-    std::array<char, HostTask::kInlineBytes - 16> largest{};
+    std::array<char, device::HostTask::kInlineBytes - 16> largest{};
     void operator()() { *at = this; }
   };
   const void* at = nullptr;
-  HostTask task = Where{&at};
+  device::HostTask task = Where{&at};
   task();
   const auto* const begin = reinterpret_cast<const std::byte*>(&task);
   const auto* const inside = static_cast<const std::byte*>(at);
   EXPECT_GE(inside, begin);
-  EXPECT_LT(inside, begin + sizeof(HostTask));
+  EXPECT_LT(inside, begin + sizeof(device::HostTask));
 }
 
 TEST(HostTask, MovesAndDestroysItsCapturesOnce) {
   auto held = std::make_shared<int>(5);
   int seen = 0;
   {
-    HostTask task = [held, &seen] { seen = *held; };
+    device::HostTask task = [held, &seen] { seen = *held; };
     EXPECT_EQ(held.use_count(), 2);
-    HostTask moved = std::move(task);
+    device::HostTask moved = std::move(task);
     EXPECT_EQ(held.use_count(), 2);
     EXPECT_FALSE(static_cast<bool>(task));  // NOLINT(bugprone-use-after-move): the tested behaviour
     moved();
-    HostTask assigned = [] {};
+    device::HostTask assigned = [] {};
     assigned = std::move(moved);
     EXPECT_EQ(held.use_count(), 2);
     assigned();
@@ -59,22 +59,22 @@ TEST(HostTask, MovesAndDestroysItsCapturesOnce) {
 
 TEST(HostTask, HoldsMoveOnlyCaptures) {
   int seen = 0;
-  HostTask task = [value = std::make_unique<int>(9), &seen] { seen = *value; };
-  HostTask moved = std::move(task);
+  device::HostTask task = [value = std::make_unique<int>(9), &seen] { seen = *value; };
+  device::HostTask moved = std::move(task);
   moved();
   EXPECT_EQ(seen, 9);
 }
 
 TEST(HostTask, ResetDestroysTheCapturesAtOnce) {
   auto held = std::make_shared<int>(1);
-  HostTask task = [held] {};
+  device::HostTask task = [held] {};
   task.reset();
   EXPECT_EQ(held.use_count(), 1);
   EXPECT_FALSE(static_cast<bool>(task));
 }
 
 TEST(TaskQueue, IsFirstInFirstOutThroughWrapAndGrowth) {
-  TaskQueue queue;
+  device::TaskQueue queue;
   int next_in = 0;
   int next_out = 0;
   int seen = -1;
@@ -93,7 +93,7 @@ TEST(TaskQueue, IsFirstInFirstOutThroughWrapAndGrowth) {
 }
 
 TEST(TaskQueue, DoesNotGrowOnceItHasHeldItsMost) {
-  TaskQueue queue;
+  device::TaskQueue queue;
   for (int i = 0; i < 20; ++i) {
     queue.push([] {});
   }

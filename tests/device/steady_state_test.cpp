@@ -52,10 +52,10 @@ TEST_F(SteadyState, StreamsDoNotAllocateOnceTheyHaveHeldTheirMost) {
   long sum = 0;
   const auto step = [&] {
     for (int i = 0; i < 10; ++i) {
-      enqueue(compute.get(), [&sum] { ++sum; });
+      device::enqueue(compute.get(), [&sum] { ++sum; });
       compute.get().record(there.get());
       side.get().wait_for(there.get());
-      enqueue(side.get(), [&sum] { ++sum; });
+      device::enqueue(side.get(), [&sum] { ++sum; });
       side.get().record(back.get());
       compute.get().wait_for(back.get());
     }
@@ -73,8 +73,8 @@ TEST_F(SteadyState, ParallelLoopsDoNotAllocate) {
   std::atomic<long> sum{0};
   const long before = allocations.load();
   for (int i = 0; i < 100; ++i) {
-    enqueue(compute.get(), [&sum, stream = compute.get()] {
-      parallel_for(stream, 64, 1, [&](const Chunk& chunk) { sum += chunk.size(); });
+    device::enqueue(compute.get(), [&sum, stream = compute.get()] {
+      device::parallel_for(stream, 64, 1, [&](const device::Chunk& chunk) { sum += chunk.size(); });
     });
   }
   EXPECT_EQ(allocations.load() - before, 0);

@@ -21,7 +21,7 @@ class FailingStreams : public testing::Test {
  protected:
   static auto throws_kaput() { return ThrowsMessage<std::runtime_error>("kaput"); }
   static void fail(const OwnedStream& stream) {
-    enqueue(stream.get(), [] { throw std::runtime_error("kaput"); });
+    device::enqueue(stream.get(), [] { throw std::runtime_error("kaput"); });
   }
 
   std::unique_ptr<Device> device = make_cpu_device();
@@ -40,7 +40,7 @@ TEST_F(FailingStreams, WaitThrowsTheErrorOfAWorkerEveryTime) {
 
 TEST_F(FailingStreams, RethrowIsSilentUntilTheErrorHappened) {
   std::latch open{1};
-  enqueue(worker.get(), [&] { open.wait(); });
+  device::enqueue(worker.get(), [&] { open.wait(); });
   fail(worker);
   EXPECT_NO_THROW(worker.get().rethrow());
   open.count_down();
@@ -52,7 +52,7 @@ TEST_F(FailingStreams, LaterWorkIsSkippedAndItsCapturesAreDestroyed) {
   bool ran = false;
   auto captured = std::make_shared<int>(1);
   fail(worker);
-  enqueue(worker.get(), [&ran, captured] { ran = true; });
+  device::enqueue(worker.get(), [&ran, captured] { ran = true; });
   EXPECT_THAT([&] { worker.get().wait(); }, throws_kaput());
   EXPECT_FALSE(ran);
   EXPECT_EQ(captured.use_count(), 1);
@@ -60,12 +60,12 @@ TEST_F(FailingStreams, LaterWorkIsSkippedAndItsCapturesAreDestroyed) {
 
 TEST_F(FailingStreams, TheFirstErrorStays) {
   fail(worker);
-  enqueue(worker.get(), [] { throw std::logic_error("second"); });
+  device::enqueue(worker.get(), [] { throw std::logic_error("second"); });
   EXPECT_THAT([&] { worker.get().wait(); }, throws_kaput());
 }
 
 TEST_F(FailingStreams, AnErrorOfAnyTypeIsKept) {
-  enqueue(worker.get(), [] { throw 42; });
+  device::enqueue(worker.get(), [] { throw 42; });
   EXPECT_THROW(worker.get().wait(), int);
 }
 
@@ -79,7 +79,7 @@ TEST_F(FailingStreams, MarksRecordedAfterTheErrorAreReachedToo) {
   fail(worker);
   worker.get().wait_for(later.get());
   for (int i = 0; i < 100; ++i) {
-    enqueue(worker.get(), [] {});
+    device::enqueue(worker.get(), [] {});
   }
   worker.get().record(event.get());
   EXPECT_THAT([&] { caller.get().wait_for(event.get()); }, throws_kaput());
@@ -87,7 +87,7 @@ TEST_F(FailingStreams, MarksRecordedAfterTheErrorAreReachedToo) {
 
 // Otherwise timing would decide whether the reader of good data sees the error.
 TEST_F(FailingStreams, MarksRecordedBeforeTheErrorPass) {
-  enqueue(worker.get(), [] {});
+  device::enqueue(worker.get(), [] {});
   worker.get().record(event.get());
   fail(worker);
   EXPECT_THAT([&] { worker.get().wait(); }, throws_kaput());
@@ -100,10 +100,10 @@ TEST_F(FailingStreams, MarksRecordedBeforeTheErrorPass) {
 TEST_F(FailingStreams, MarksRecordedBeforeTheErrorPassForLateWaiters) {
   std::latch open{1};
   std::latch failed{1};
-  enqueue(worker.get(), [&] { open.wait(); });
+  device::enqueue(worker.get(), [&] { open.wait(); });
   worker.get().record(event.get());
   fail(worker);
-  enqueue(other.get(), [&] { failed.wait(); });
+  device::enqueue(other.get(), [&] { failed.wait(); });
   other.get().wait_for(event.get());
   open.count_down();
   EXPECT_THAT([&] { worker.get().wait(); }, throws_kaput());
@@ -115,14 +115,14 @@ TEST_F(FailingStreams, AnErrorRunsThroughAChainOfStreams) {
   const OwnedStream third = device->make_side_stream("third");
   bool ran = false;
   std::latch open{1};
-  enqueue(worker.get(), [&] { open.wait(); });
+  device::enqueue(worker.get(), [&] { open.wait(); });
   fail(worker);
   worker.get().record(event.get());
   other.get().wait_for(event.get());
-  enqueue(other.get(), [&] { ran = true; });
+  device::enqueue(other.get(), [&] { ran = true; });
   other.get().record(later.get());
   third.get().wait_for(later.get());
-  enqueue(third.get(), [&] { ran = true; });
+  device::enqueue(third.get(), [&] { ran = true; });
   third.get().record(event.get());
   open.count_down();
   EXPECT_THAT([&] { caller.get().wait_for(event.get()); }, throws_kaput());
@@ -134,7 +134,7 @@ TEST_F(FailingStreams, AnErrorRunsThroughAChainOfStreams) {
 TEST_F(FailingStreams, ACallerStreamThrowsFromTheCallAndStaysEnded) {
   bool ran = false;
   EXPECT_THAT([&] { fail(caller); }, throws_kaput());
-  EXPECT_THAT([&] { enqueue(caller.get(), [&] { ran = true; }); }, throws_kaput());
+  EXPECT_THAT([&] { device::enqueue(caller.get(), [&] { ran = true; }); }, throws_kaput());
   EXPECT_THAT([&] { caller.get().wait(); }, throws_kaput());
   EXPECT_THAT([&] { caller.get().rethrow(); }, throws_kaput());
   EXPECT_FALSE(ran);
@@ -160,9 +160,9 @@ TEST_F(FailingStreams, DestroyingAFailedStreamSkipsWhatIsLeft) {
   std::latch open{1};
   bool ran = false;
   OwnedStream brief = device->make_side_stream("brief");
-  enqueue(brief.get(), [&] { open.wait(); });
+  device::enqueue(brief.get(), [&] { open.wait(); });
   fail(brief);
-  enqueue(brief.get(), [&] { ran = true; });
+  device::enqueue(brief.get(), [&] { ran = true; });
   brief.get().record(event.get());
   std::thread opener{[&] { open.count_down(); }};
   brief = OwnedStream{};
@@ -173,7 +173,7 @@ TEST_F(FailingStreams, DestroyingAFailedStreamSkipsWhatIsLeft) {
 
 TEST_F(FailingStreams, ManyWaitersOfOneErrorAllSeeIt) {
   std::latch open{1};
-  enqueue(worker.get(), [&] { open.wait(); });
+  device::enqueue(worker.get(), [&] { open.wait(); });
   fail(worker);
   worker.get().record(event.get());
   std::vector<std::thread> threads;

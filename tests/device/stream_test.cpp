@@ -27,15 +27,15 @@ class CpuStreams : public testing::Test {
 
 TEST_F(CpuStreams, ACallerStreamRunsTasksOnTheSubmitterBeforeReturning) {
   std::thread::id ran_on;
-  enqueue(caller.get(), [&] { ran_on = std::this_thread::get_id(); });
+  device::enqueue(caller.get(), [&] { ran_on = std::this_thread::get_id(); });
   EXPECT_EQ(ran_on, std::this_thread::get_id());
 }
 
 TEST_F(CpuStreams, AWorkerRunsTasksOnOneThreadThatIsNotTheSubmitter) {
   std::thread::id first;
   std::thread::id second;
-  enqueue(worker.get(), [&] { first = std::this_thread::get_id(); });
-  enqueue(worker.get(), [&] { second = std::this_thread::get_id(); });
+  device::enqueue(worker.get(), [&] { first = std::this_thread::get_id(); });
+  device::enqueue(worker.get(), [&] { second = std::this_thread::get_id(); });
   worker.get().wait();
   EXPECT_NE(first, std::thread::id{});
   EXPECT_NE(first, std::this_thread::get_id());
@@ -45,7 +45,8 @@ TEST_F(CpuStreams, AWorkerRunsTasksOnOneThreadThatIsNotTheSubmitter) {
 TEST_F(CpuStreams, AWorkerThreadCarriesTheFirstFifteenBytesOfItsName) {
   const OwnedStream named = device->make_side_stream("rank 3: gather stream");
   std::array<char, 16> name{};
-  enqueue(named.get(), [&] { pthread_getname_np(pthread_self(), name.data(), name.size()); });
+  device::enqueue(named.get(),
+                  [&] { pthread_getname_np(pthread_self(), name.data(), name.size()); });
   named.get().wait();
   EXPECT_STREQ(name.data(), "rank 3: gather ");
 }
@@ -57,7 +58,7 @@ TEST_F(CpuStreams, TimedEventsSayWhenTheirStreamReachedThem) {
     std::latch recorded{1};
     stream.record(begin.get());
     const bool waits = stream.state() == worker.get().state();
-    enqueue(stream, [&] {
+    device::enqueue(stream, [&] {
       if (waits) { recorded.wait(); }
       std::this_thread::sleep_for(std::chrono::milliseconds{20});
     });
@@ -77,7 +78,7 @@ TEST_F(CpuStreams, OnlyTimedEventsThatHavePassedHaveATime) {
   std::latch open{1};
   worker.get().record(begin.get());
   worker.get().record(event.get());
-  enqueue(worker.get(), [&] { open.wait(); });
+  device::enqueue(worker.get(), [&] { open.wait(); });
   worker.get().record(end.get());
   EXPECT_THROW((void)end.get().seconds_since(begin.get()), ContractError);
   open.count_down();
@@ -91,9 +92,9 @@ TEST_F(CpuStreams, OnlyTimedEventsThatHavePassedHaveATime) {
 TEST_F(CpuStreams, AWorkerKeepsTheOrderOfManyWaitingTasks) {
   std::latch open{1};
   std::vector<int> order;
-  enqueue(worker.get(), [&] { open.wait(); });
+  device::enqueue(worker.get(), [&] { open.wait(); });
   for (int i = 0; i < 1000; ++i) {
-    enqueue(worker.get(), [&order, i] { order.push_back(i); });
+    device::enqueue(worker.get(), [&order, i] { order.push_back(i); });
   }
   open.count_down();
   worker.get().wait();
@@ -103,7 +104,7 @@ TEST_F(CpuStreams, AWorkerKeepsTheOrderOfManyWaitingTasks) {
 
 TEST_F(CpuStreams, EnqueueingDoesNotWaitForTheWork) {
   std::latch open{1};
-  enqueue(worker.get(), [&] { open.wait(); });
+  device::enqueue(worker.get(), [&] { open.wait(); });
   worker.get().record(event.get());
   other.get().wait_for(event.get());
   open.count_down();  // reached only if none of the calls above blocked
@@ -115,11 +116,11 @@ TEST_F(CpuStreams, AnEventOrdersTwoWorkers) {
   std::latch open{1};
   int value = 0;
   int seen = -1;
-  enqueue(worker.get(), [&] { open.wait(); });
-  enqueue(worker.get(), [&] { value = 7; });
+  device::enqueue(worker.get(), [&] { open.wait(); });
+  device::enqueue(worker.get(), [&] { value = 7; });
   worker.get().record(event.get());
   other.get().wait_for(event.get());
-  enqueue(other.get(), [&] { seen = value; });
+  device::enqueue(other.get(), [&] { seen = value; });
   open.count_down();
   other.get().wait();
   EXPECT_EQ(seen, 7);
@@ -128,8 +129,8 @@ TEST_F(CpuStreams, AnEventOrdersTwoWorkers) {
 TEST_F(CpuStreams, ACallerBlocksUntilTheEventIsReached) {
   std::latch open{1};
   int value = 0;
-  enqueue(worker.get(), [&] { open.wait(); });
-  enqueue(worker.get(), [&] { value = 7; });
+  device::enqueue(worker.get(), [&] { open.wait(); });
+  device::enqueue(worker.get(), [&] { value = 7; });
   worker.get().record(event.get());
   std::thread opener{[&] { open.count_down(); }};
   caller.get().wait_for(event.get());
@@ -140,10 +141,10 @@ TEST_F(CpuStreams, ACallerBlocksUntilTheEventIsReached) {
 TEST_F(CpuStreams, AWorkerSeesWhatTheCallerDidBeforeItRecorded) {
   int value = 0;
   int seen = -1;
-  enqueue(caller.get(), [&] { value = 3; });
+  device::enqueue(caller.get(), [&] { value = 3; });
   caller.get().record(event.get());
   worker.get().wait_for(event.get());
-  enqueue(worker.get(), [&] { seen = value; });
+  device::enqueue(worker.get(), [&] { seen = value; });
   worker.get().wait();
   EXPECT_EQ(seen, 3);
 }
@@ -152,13 +153,13 @@ TEST_F(CpuStreams, AThreadWaitsForAnEventAndNotForWhatCameAfter) {
   std::latch later{1};
   int value = 0;
   event.get().wait();  // never recorded
-  enqueue(worker.get(), [&] { value = 7; });
+  device::enqueue(worker.get(), [&] { value = 7; });
   worker.get().record(event.get());
-  enqueue(worker.get(), [&] { later.wait(); });
+  device::enqueue(worker.get(), [&] { later.wait(); });
   event.get().wait();
   EXPECT_EQ(value, 7);
   later.count_down();
-  enqueue(worker.get(), [] { throw std::runtime_error{"broken"}; });
+  device::enqueue(worker.get(), [] { throw std::runtime_error{"broken"}; });
   worker.get().record(event.get());
   EXPECT_THROW(event.get().wait(), std::runtime_error);
 }
@@ -166,7 +167,7 @@ TEST_F(CpuStreams, AThreadWaitsForAnEventAndNotForWhatCameAfter) {
 TEST_F(CpuStreams, ANeverRecordedEventIsPassedAtOnce) {
   bool ran = false;
   worker.get().wait_for(event.get());
-  enqueue(worker.get(), [&] { ran = true; });
+  device::enqueue(worker.get(), [&] { ran = true; });
   worker.get().wait();
   caller.get().wait_for(event.get());
   EXPECT_TRUE(ran);
@@ -174,7 +175,7 @@ TEST_F(CpuStreams, ANeverRecordedEventIsPassedAtOnce) {
 
 TEST_F(CpuStreams, WaitingForItsOwnEventReturnsAtOnce) {
   std::latch open{1};
-  enqueue(worker.get(), [&] { open.wait(); });
+  device::enqueue(worker.get(), [&] { open.wait(); });
   worker.get().record(event.get());
   worker.get().wait_for(event.get());
   open.count_down();
@@ -187,11 +188,11 @@ TEST_F(CpuStreams, WaitingForItsOwnEventReturnsAtOnce) {
 TEST_F(CpuStreams, RecordingAgainDoesNotMoveAnEarlierWait) {
   std::latch open{1};
   bool passed = false;
-  enqueue(worker.get(), [] {});
+  device::enqueue(worker.get(), [] {});
   worker.get().record(event.get());
   other.get().wait_for(event.get());
-  enqueue(other.get(), [&] { passed = true; });
-  enqueue(worker.get(), [&] { open.wait(); });
+  device::enqueue(other.get(), [&] { passed = true; });
+  device::enqueue(worker.get(), [&] { open.wait(); });
   worker.get().record(event.get());  // now behind the closed latch
   other.get().wait();                // would hang if the wait had moved to the new mark
   EXPECT_TRUE(passed);
@@ -204,11 +205,11 @@ TEST_F(CpuStreams, AWaitAfterRecordingAgainWaitsForTheNewMark) {
   int value = 0;
   int seen = -1;
   worker.get().record(event.get());
-  enqueue(worker.get(), [&] { open.wait(); });
-  enqueue(worker.get(), [&] { value = 2; });
+  device::enqueue(worker.get(), [&] { open.wait(); });
+  device::enqueue(worker.get(), [&] { value = 2; });
   worker.get().record(event.get());
   other.get().wait_for(event.get());
-  enqueue(other.get(), [&] { seen = value; });
+  device::enqueue(other.get(), [&] { seen = value; });
   open.count_down();
   other.get().wait();
   EXPECT_EQ(seen, 2);
@@ -216,7 +217,7 @@ TEST_F(CpuStreams, AWaitAfterRecordingAgainWaitsForTheNewMark) {
 
 TEST_F(CpuStreams, AnEventMayMoveToAnotherStream) {
   std::latch open{1};
-  enqueue(worker.get(), [&] { open.wait(); });
+  device::enqueue(worker.get(), [&] { open.wait(); });
   worker.get().record(event.get());
   other.get().record(event.get());
   caller.get().wait_for(event.get());  // would hang on the worker's mark
@@ -228,7 +229,7 @@ TEST_F(CpuStreams, AnEventOutlivesItsStream) {
   int value = 0;
   {
     const OwnedStream brief = device->make_side_stream("brief");
-    enqueue(brief.get(), [&] { value = 1; });
+    device::enqueue(brief.get(), [&] { value = 1; });
     brief.get().record(event.get());
   }
   caller.get().wait_for(event.get());
@@ -239,9 +240,9 @@ TEST_F(CpuStreams, DestroyingAStreamFinishesItsWork) {
   std::latch open{1};
   int count = 0;
   OwnedStream brief = device->make_side_stream("brief");
-  enqueue(brief.get(), [&] { open.wait(); });
+  device::enqueue(brief.get(), [&] { open.wait(); });
   for (int i = 0; i < 100; ++i) {
-    enqueue(brief.get(), [&] { ++count; });
+    device::enqueue(brief.get(), [&] { ++count; });
   }
   std::thread opener{[&] { open.count_down(); }};
   brief = OwnedStream{};
@@ -255,10 +256,10 @@ TEST_F(CpuStreams, TwoWorkersHandAValueBackAndForth) {
   long value = 0;
   constexpr int rounds = 2000;
   for (int i = 0; i < rounds; ++i) {
-    enqueue(worker.get(), [&] { value = 2 * value % 1'000'003; });
+    device::enqueue(worker.get(), [&] { value = 2 * value % 1'000'003; });
     worker.get().record(event.get());
     other.get().wait_for(event.get());
-    enqueue(other.get(), [&] { value += 1; });
+    device::enqueue(other.get(), [&] { value += 1; });
     other.get().record(back.get());
     worker.get().wait_for(back.get());
   }
@@ -273,9 +274,9 @@ TEST_F(CpuStreams, ManyThreadsMayWaitForDifferentMarksOfOneStream) {
   std::vector<OwnedEvent> events;
   std::array<int, marks> values{};
   std::latch open{1};
-  enqueue(worker.get(), [&] { open.wait(); });
+  device::enqueue(worker.get(), [&] { open.wait(); });
   for (int i = 0; i < marks; ++i) {
-    enqueue(worker.get(), [&values, i] { values.at(static_cast<std::size_t>(i)) = i + 1; });
+    device::enqueue(worker.get(), [&values, i] { values.at(static_cast<std::size_t>(i)) = i + 1; });
     events.push_back(device->make_event());
     worker.get().record(events.back().get());
   }
@@ -294,8 +295,8 @@ TEST_F(CpuStreams, ManyThreadsMayWaitForDifferentMarksOfOneStream) {
 }
 
 TEST_F(CpuStreams, AnEmptyHandleIsRefused) {
-  EXPECT_THROW(enqueue(Stream{}, [] {}), ContractError);
-  EXPECT_THROW(enqueue(worker.get(), HostTask{}), ContractError);
+  EXPECT_THROW(device::enqueue(Stream{}, [] {}), ContractError);
+  EXPECT_THROW(device::enqueue(worker.get(), device::HostTask{}), ContractError);
   EXPECT_THROW(Stream{}.record(event.get()), ContractError);
   EXPECT_THROW(Stream{}.wait(), ContractError);
   EXPECT_THROW(worker.get().wait_for(Event{}), ContractError);

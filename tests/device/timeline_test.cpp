@@ -25,7 +25,7 @@ std::exception_ptr error(const char* text) {
 }
 
 TEST(Timeline, HasPassedReachedTickets) {
-  Timeline timeline;
+  device::Timeline timeline;
   EXPECT_TRUE(timeline.passed(0));
   EXPECT_FALSE(timeline.passed(1));
   timeline.reach_next(nullptr);
@@ -36,7 +36,7 @@ TEST(Timeline, HasPassedReachedTickets) {
 }
 
 TEST(Timeline, AnErrorHoldsFromItsTicketOnAndTheFirstOneStays) {
-  Timeline timeline;
+  device::Timeline timeline;
   timeline.reach_next(nullptr);
   timeline.reach_next(error("first"));
   timeline.reach_next(error("second"));
@@ -50,7 +50,7 @@ TEST(Timeline, AnErrorHoldsFromItsTicketOnAndTheFirstOneStays) {
 }
 
 TEST(Timeline, AnEndedTimelineGivesItsErrorToLaterWaiters) {
-  Timeline timeline;
+  device::Timeline timeline;
   timeline.reach_next(nullptr);
   EXPECT_NO_THROW(timeline.rethrow(7));
   std::thread waits{
@@ -68,13 +68,13 @@ TEST(Timeline, AnEndedTimelineGivesItsErrorToLaterWaiters) {
 }
 
 TEST(Timeline, ReportsEveryTicketIncludingSkippedOnes) {
-  struct Listener final : TimelineListener {
+  struct Listener final : device::TimelineListener {
     void reached(std::uint64_t ticket) noexcept override { tickets.push_back(ticket); }
     std::vector<std::uint64_t> tickets;
   };
   const auto listener = std::make_shared<Listener>();
   {
-    WorkerStream stream{"told"};
+    device::WorkerStream stream{"told"};
     stream.tell(listener);
     stream.call([] {});
     stream.call([] { throw std::runtime_error{"a task's"}; });
@@ -86,10 +86,10 @@ TEST(Timeline, ReportsEveryTicketIncludingSkippedOnes) {
 // A caller that has waited for a mark may reuse what earlier work held.
 TEST(Timeline, IsReachedAfterTheCapturesOfATaskAreDestroyed) {
   struct Probe {
-    const CpuEvent* event;
+    const device::CpuEvent* event;
     bool* reached;
     ~Probe() {
-      const Mark mark = event->mark();
+      const device::Mark mark = event->mark();
       *reached = mark.timeline->passed(mark.ticket);
     }
   };
@@ -98,11 +98,11 @@ TEST(Timeline, IsReachedAfterTheCapturesOfATaskAreDestroyed) {
   const OwnedStream worker = device->make_side_stream("worker");
   std::latch recorded{1};
   bool reached = true;
-  auto* const state = dynamic_cast<const CpuEvent*>(event.get().state());
+  auto* const state = dynamic_cast<const device::CpuEvent*>(event.get().state());
   ASSERT_NE(state, nullptr);
-  enqueue(worker.get(), [&recorded, probe = std::unique_ptr<Probe>{new Probe{state, &reached}}] {
-    recorded.wait();
-  });
+  device::enqueue(
+      worker.get(),
+      [&recorded, probe = std::unique_ptr<Probe>{new Probe{state, &reached}}] { recorded.wait(); });
   worker.get().record(event.get());
   recorded.count_down();
   worker.get().wait();

@@ -30,7 +30,7 @@ TEST(WorkerPool, EveryItemIsInOneChunkThatBeginsAtAGrain) {
     for (const std::int64_t items : {0, 1, 2, 7, 64, 1000}) {
       for (const std::int64_t grain : {1, 3, 64, 2000}) {
         std::vector<std::atomic<int>> owners(static_cast<std::size_t>(items));
-        parallel_for(machine.compute(), items, grain, [&](const Chunk& chunk) {
+        device::parallel_for(machine.compute(), items, grain, [&](const device::Chunk& chunk) {
           EXPECT_EQ(chunk.first % grain, 0);
           EXPECT_GE(chunk.worker, 0);
           EXPECT_LT(chunk.worker, threads);
@@ -49,7 +49,7 @@ TEST(WorkerPool, ChunksRunAtTheSameTimeUnderDifferentNumbers) {
   const Machine machine{3};
   std::barrier meeting{3};
   std::atomic<int> workers{0};
-  parallel_for(machine.compute(), 3, 1, [&](const Chunk& chunk) {
+  device::parallel_for(machine.compute(), 3, 1, [&](const device::Chunk& chunk) {
     workers |= 1 << chunk.worker;
     meeting.arrive_and_wait();
   });
@@ -60,7 +60,7 @@ TEST(WorkerPool, WorkersAreFewerThanTheChunks) {
   const Machine machine{8};
   for (int round = 0; round < 200; ++round) {
     std::barrier meeting{2};  // seven helpers compete for one chunk
-    parallel_for(machine.compute(), 2, 1, [&](const Chunk& chunk) {
+    device::parallel_for(machine.compute(), 2, 1, [&](const device::Chunk& chunk) {
       EXPECT_LT(chunk.worker, 2);
       meeting.arrive_and_wait();
     });
@@ -71,7 +71,7 @@ TEST(WorkerPool, WritesOfChunksAreVisibleWhenTheLoopReturns) {
   const Machine machine{4};
   std::vector<long> values(5000, 0);
   for (long round = 1; round <= 300; ++round) {
-    parallel_for(machine.compute(), 5000, 16, [&](const Chunk& chunk) {
+    device::parallel_for(machine.compute(), 5000, 16, [&](const device::Chunk& chunk) {
       for (std::int64_t i = chunk.first; i < chunk.last; ++i) {
         values[static_cast<std::size_t>(i)] += round;
       }
@@ -85,19 +85,19 @@ TEST(WorkerPool, TheFirstFailingChunkIsTheTasksError) {
   for (int round = 0; round < 50; ++round) {
     const OwnedStream stream = machine.device->make_compute_stream();
     const auto fails = [at = stream.get()] {
-      parallel_for(at, 16, 1, [](const Chunk& chunk) {
+      device::parallel_for(at, 16, 1, [](const device::Chunk& chunk) {
         if (chunk.first >= 5) { throw std::runtime_error(std::to_string(chunk.first)); }
       });
     };
     try {
-      enqueue(stream.get(), fails);
+      device::enqueue(stream.get(), fails);
       FAIL() << "the stream swallowed it";
     } catch (const std::runtime_error& error) { EXPECT_STREQ(error.what(), "5"); }
     EXPECT_THROW(stream.get().rethrow(), std::runtime_error);
   }
   // The pool itself still works.
   std::atomic<int> chunks{0};
-  parallel_for(machine.compute(), 16, 1, [&](const Chunk&) { ++chunks; });
+  device::parallel_for(machine.compute(), 16, 1, [&](const device::Chunk&) { ++chunks; });
   EXPECT_EQ(chunks, 16);
 }
 
@@ -109,8 +109,8 @@ TEST(WorkerPool, TheFirstChunksFailureIsThrownAndLaterChunksAreSkipped) {
     std::barrier meeting{3};
     std::atomic<int> begun{0};
     try {
-      enqueue(stream.get(), [&, at = stream.get()] {
-        parallel_for(at, 12, 1, [&](const Chunk& chunk) {
+      device::enqueue(stream.get(), [&, at = stream.get()] {
+        device::parallel_for(at, 12, 1, [&](const device::Chunk& chunk) {
           ++begun;
           if (chunk.first < 3) { meeting.arrive_and_wait(); }
           throw std::runtime_error(std::to_string(chunk.first));
@@ -125,9 +125,9 @@ TEST(WorkerPool, TheFirstChunksFailureIsThrownAndLaterChunksAreSkipped) {
 TEST(WorkerPool, ALoopInsideALoopRunsOnItsOwnThread) {
   const Machine machine{3};
   std::atomic<int> inner{0};
-  parallel_for(machine.compute(), 6, 1, [&](const Chunk&) {
+  device::parallel_for(machine.compute(), 6, 1, [&](const device::Chunk&) {
     const std::thread::id here = std::this_thread::get_id();
-    parallel_for(machine.compute(), 100, 1, [&](const Chunk& chunk) {
+    device::parallel_for(machine.compute(), 100, 1, [&](const device::Chunk& chunk) {
       EXPECT_EQ(std::this_thread::get_id(), here);
       EXPECT_EQ(chunk.size(), 100);  // no other thread may take a part
       inner += static_cast<int>(chunk.size());
@@ -139,24 +139,24 @@ TEST(WorkerPool, ALoopInsideALoopRunsOnItsOwnThread) {
 TEST(WorkerPool, ASideStreamHasItsOwnThreadUntilItBorrowsOthers) {
   const Machine machine{2};
   const OwnedStream side = machine.device->make_side_stream("side");
-  EXPECT_EQ(threads_of(side.get()), 1);
-  EXPECT_EQ(threads_of(machine.compute()), 2);
-  lend_threads(*machine.device, side.get());
-  EXPECT_EQ(threads_of(side.get()), 2);
+  EXPECT_EQ(device::threads_of(side.get()), 1);
+  EXPECT_EQ(device::threads_of(machine.compute()), 2);
+  device::lend_threads(*machine.device, side.get());
+  EXPECT_EQ(device::threads_of(side.get()), 2);
 }
 
 // Two streams may share threads. While one uses them, the other computes on its own thread only.
 TEST(WorkerPool, TwoStreamsAtOnceBothFinish) {
   const Machine machine{3};
   const OwnedStream side = machine.device->make_side_stream("side");
-  lend_threads(*machine.device, side.get());
+  device::lend_threads(*machine.device, side.get());
   std::atomic<long> sum{0};
   const auto add = [&sum](Stream stream) {
-    parallel_for(stream, 100, 1, [&](const Chunk& chunk) { sum += chunk.size(); });
+    device::parallel_for(stream, 100, 1, [&](const device::Chunk& chunk) { sum += chunk.size(); });
   };
   for (int round = 0; round < 200; ++round) {
-    enqueue(side.get(), [&add, at = side.get()] { add(at); });
-    enqueue(machine.compute(), [&add, at = machine.compute()] { add(at); });
+    device::enqueue(side.get(), [&add, at = side.get()] { add(at); });
+    device::enqueue(machine.compute(), [&add, at = machine.compute()] { add(at); });
   }
   side.get().wait();
   EXPECT_EQ(sum, 2 * 200 * 100);

@@ -28,7 +28,7 @@ constexpr std::size_t kBytes = kElems * sizeof(float);
 
 template <class Work>
 void on_compute(World& world, Work work) {
-  world.compute([&] { enqueue(world.compute_stream(), work); });
+  world.compute([&] { device::enqueue(world.compute_stream(), work); });
 }
 
 /// Forward: x(l+1) = x(l) * 0.5 + l. Backward: the sum of x(l) * (l + 1).
@@ -109,9 +109,10 @@ TEST(ActivationStore, CopiesRunOnAThreadOfTheirOwnWhileTheComputationGoesOn) {
               // The copy waits until the computation after it has run. In one queue both would
               // deadlock.
               std::atomic<bool> computed = false;
-              enqueue(HostPool{world}.copy_stream(CopyKind::activations), [&computed] {
-                while (!computed) { std::this_thread::yield(); }
-              });
+              device::enqueue(world::HostPool{world}.copy_stream(world::CopyKind::activations),
+                              [&computed] {
+                                while (!computed) { std::this_thread::yield(); }
+                              });
               auto* const x = static_cast<float*>(store.open(0));
               std::fill_n(x, kElems, 2.0F);
               store.save(0);
@@ -124,7 +125,7 @@ TEST(ActivationStore, CopiesRunOnAThreadOfTheirOwnWhileTheComputationGoesOn) {
               store.close(0);
               std::set<std::uint64_t> threads;
               int copies = 0;
-              HostPool{world}.copy_stream(CopyKind::activations).wait();
+              world::HostPool{world}.copy_stream(world::CopyKind::activations).wait();
               for (const trace::Record& record : world.recorder()->records()) {
                 if (record.kind != trace::Kind::copy) { continue; }
                 ++copies;

@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Streams, OnBothStreams,
 /// Adds to the first element, on the scope's stream.
 void add(const BackwardScope& scope, std::string_view name, float value) {
   float* const gradient = scope.grad(name);
-  enqueue(scope.stream(), [=] { gradient[0] += value; });
+  device::enqueue(scope.stream(), [=] { gradient[0] += value; });
 }
 
 void pass(ShardedModel& model, std::initializer_list<Unit> units, float gradient = 1.0F) {
@@ -195,7 +195,7 @@ TEST_P(OnBothStreams, AnUnzeroedUnitLeftOutOfAStepCountsAsZero) {
           (void)model.forward(a);
           const auto g = model.backward(a);
           float* const gradient = g.grad("w");
-          enqueue(g.stream(), [=] { gradient[0] = 3.0F; });
+          device::enqueue(g.stream(), [=] { gradient[0] = 3.0F; });
         } else {
           pass(model, {b});
         }

@@ -354,7 +354,7 @@ TEST(Evaluation, OnAStreamOfItsOwnItReadsWhatTheLastStepHasWritten) {
               for (std::size_t u = units.size(); u-- > 0;) {
                 const auto g = model.backward(units[u]);
                 float* const gradient = g.grad("w");
-                enqueue(g.stream(), [=] { gradient[299] += 1.0F; });
+                device::enqueue(g.stream(), [=] { gradient[299] += 1.0F; });
               }
               model.step();
               auto evaluation = model.evaluate();
@@ -364,7 +364,7 @@ TEST(Evaluation, OnAStreamOfItsOwnItReadsWhatTheLastStepHasWritten) {
                   const auto p = model.forward(units[u]);
                   const float* const w = p["w"];
                   float* const to = &seen[u];
-                  enqueue(p.stream(), [=] { *to = w[299]; });
+                  device::enqueue(p.stream(), [=] { *to = w[299]; });
                 }
                 evaluation.end_pass();
                 world.compute_stream().wait();

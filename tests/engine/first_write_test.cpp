@@ -36,7 +36,7 @@ std::vector<ParameterSpec> specs() {
 void write_all(const BackwardScope& scope, const char* name, std::int64_t elems, float seed) {
   const Write how = scope.write(name);
   float* const to = scope.grad(name);
-  enqueue(scope.stream(), [=] {
+  device::enqueue(scope.stream(), [=] {
     for (std::int64_t i = 0; i < elems; ++i) {
       const float value = std::sin(seed + static_cast<float>(i));
       to[i] = how == Write::add ? to[i] + value : value;
@@ -59,7 +59,7 @@ void micro_batch(ShardedModel& model, Unit unit, Unit tied, int number) {
   const auto scope = model.backward(unit);
   write_all(scope, "table", kElems, seed + 0.5F);
   float* const added = scope.grad("added");  // written by a kernel that can only add
-  enqueue(scope.stream(), [=] { added[number] += seed + 0.25F; });
+  device::enqueue(scope.stream(), [=] { added[number] += seed + 0.25F; });
   if (number == 1) { write_all(scope, "sometimes", 3, seed); }
 }
 
@@ -227,7 +227,7 @@ TEST(FirstWriteMisuse, OtherGradientsSayHowToBeWritten) {
       const auto scope = model.backward(unit);
       EXPECT_EQ(scope.write("w"), unit == zeroed ? Write::add : Write::overwrite);
       float* const w = scope.grad("w");
-      enqueue(scope.stream(), [=] { w[0] = w[1] = w[2] = 0.0F; });
+      device::enqueue(scope.stream(), [=] { w[0] = w[1] = w[2] = 0.0F; });
     }
   });
 }

@@ -118,7 +118,7 @@ std::vector<float> masters_of(Offload offload, int units) {
           for (auto unit = used.rbegin(); unit != used.rend(); ++unit) {
             const auto backward = model.backward(*unit);
             float* const gradient = backward.grad("w");
-            enqueue(backward.stream(), [=] { std::fill_n(gradient, 64, 1.0F); });
+            device::enqueue(backward.stream(), [=] { std::fill_n(gradient, 64, 1.0F); });
           }
           model.step();
         }

@@ -51,13 +51,13 @@ void pass(ShardedModel& model, Unit unit, GradientInit content) {
   {
     const auto scope = model.forward(unit);
     const float* const table = scope["table"];
-    enqueue(scope.stream(), [=] { EXPECT_TRUE(is_empty(table)); });
+    device::enqueue(scope.stream(), [=] { EXPECT_TRUE(is_empty(table)); });
   }
   const auto scope = model.backward(unit);
   float* const table = scope.grad("table");
   float* const bias = scope.grad("bias");
   const bool add = content == GradientInit::zeroed;
-  enqueue(scope.stream(), [=] {
+  device::enqueue(scope.stream(), [=] {
     if (add) { EXPECT_TRUE(is_empty(table)); }
     for (std::int64_t i = 0; i < kRoom; ++i) {
       const float value = i < kElems ? 0.5F : 0.0F;
@@ -133,7 +133,7 @@ TEST(RoomOfATie, IsItsOwners) {
     { const auto scope = model.forward(owner); }
     const auto scope = model.forward(head);
     const float* const w = scope["w"];
-    enqueue(scope.stream(), [=] {
+    device::enqueue(scope.stream(), [=] {
       EXPECT_EQ(w[kElems - 1], 15.0F);
       EXPECT_TRUE(is_empty(w));
     });

@@ -46,8 +46,8 @@ Outcome train(Hooks hooks, const ModelOptions& options, const WorldOptions& worl
         model.materialize(init::normal(3, 0.5F));
         model.optimize_with(AdamW{});
         const auto compute = [](const BackwardScope& g) {
-          enqueue(g.stream(), [from = static_cast<const float*>(g["w"]),
-                               to = static_cast<float*>(g.grad("w"))] {
+          device::enqueue(g.stream(), [from = static_cast<const float*>(g["w"]),
+                                       to = static_cast<float*>(g.grad("w"))] {
             for (int i = 0; i < 67; ++i) { to[i] += 3 * from[i]; }
           });
         };

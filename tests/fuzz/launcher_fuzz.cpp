@@ -22,10 +22,10 @@ std::map<std::string, std::string> variables_of(std::string_view text) {
   return variables;
 }
 
-void check(const FoundJob& found, const ReadVariable& read) {
+void check(const world::FoundJob& found, const world::ReadVariable& read) {
   holds(found.job.rank >= 0 && found.job.rank < found.job.size, "a process is one of its job");
   holds(found.job.on_machine.value_or(1) >= 1, "a process is on its machine");
-  const FoundPlace place = find_place(found, read);
+  const world::FoundPlace place = world::find_place(found, read);
   holds(place.place.meet.port > 0 && place.place.meet.port <= 65535, "a port is one");
   holds(!place.place.meet.host.empty(), "a host has a name");
 }
@@ -36,15 +36,15 @@ void check(const FoundJob& found, const ReadVariable& read) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;
   const auto variables = fuzz::variables_of(fuzz::text_of(data, size));
-  const ReadVariable read = [&](const char* name) -> std::optional<std::string> {
+  const world::ReadVariable read = [&](const char* name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional{found->second};
   };
   fuzz::refuses<ConfigError>([&] {
-    if (const auto found = find_job(read)) { fuzz::check(*found, read); }
+    if (const auto found = world::find_job(read)) { fuzz::check(*found, read); }
   });
   for (const auto& [name, value] : variables) {
-    fuzz::holds(first_host(value).size() <= value.size(), "the first host is of the list");
+    fuzz::holds(world::first_host(value).size() <= value.size(), "the first host is of the list");
   }
   return 0;
 }

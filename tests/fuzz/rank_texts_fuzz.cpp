@@ -32,8 +32,8 @@ void check_split(const std::vector<std::string>& texts) {
 }
 
 void check_cores(const std::string& text) {
-  const HostCores cores = decode_cores(text);
-  const HostCores again = decode_cores(encode(cores));
+  const world::HostCores cores = world::decode_cores(text);
+  const world::HostCores again = world::decode_cores(encode(cores));
   holds(again.machine == cores.machine && again.cores == cores.cores,
         "cores that were written read as they were");
 }

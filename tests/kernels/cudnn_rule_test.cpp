@@ -64,8 +64,8 @@ TEST(CudnnRule, TheWorkspaceCanBeSetAndHasRoomForOneHead) {
   constexpr std::size_t slack = 1U << 20U;
   for (const auto& [most, heads] : {std::pair{std::size_t{0}, 1}, std::pair{slack + head, 1},
                                     std::pair{slack + 3 * head, 3}, std::pair{head << 12U, 768}}) {
-    EXPECT_EQ(cudnn_heads(kGpt2, SumOrder::fixed, most), heads);
-    EXPECT_EQ(cudnn_workspace_bytes(kGpt2, DType::bf16, SumOrder::fixed, most),
+    EXPECT_EQ(cudnn_heads(kGpt2, device::SumOrder::fixed, most), heads);
+    EXPECT_EQ(cudnn_workspace_bytes(kGpt2, DType::bf16, device::SumOrder::fixed, most),
               slack + static_cast<std::size_t>(heads) * head);
   }
   EXPECT_TRUE(suits_cudnn(kGpt2, DType::bf16, 0));
@@ -85,8 +85,8 @@ TEST(CudnnRule, LongSequencesAreTakenAHeadAtATime) {
 
 // Per head: 1024 query gradients of 64 elements and 1024 sums, in fp32.
 TEST(CudnnRule, TakesMoreHeadsAtATimeInAnyOrder) {
-  EXPECT_EQ(cudnn_heads(kGpt2, SumOrder::any), 500);
-  EXPECT_EQ(cudnn_workspace_bytes(kGpt2, DType::bf16, SumOrder::any),
+  EXPECT_EQ(cudnn_heads(kGpt2, device::SumOrder::any), 500);
+  EXPECT_EQ(cudnn_workspace_bytes(kGpt2, DType::bf16, device::SumOrder::any),
             std::size_t{500} * 1024 * 65 * 4 + (1U << 20U));
 }
 
@@ -94,11 +94,11 @@ TEST(CudnnRule, TakesMoreHeadsAtATimeInAnyOrder) {
 TEST(CudnnRule, OddLengthsThatFitAtOnceOnlyInTheFixedOrderKeepIt) {
   constexpr AttentionShape some{.batch = 1, .seq = 127, .heads = 2000, .head_size = 128};
   constexpr AttentionShape many{.batch = 1, .seq = 127, .heads = 3000, .head_size = 128};
-  EXPECT_EQ(cudnn_order(some, SumOrder::any), SumOrder::any);
-  EXPECT_EQ(cudnn_order(some, SumOrder::fixed), SumOrder::fixed);
+  EXPECT_EQ(cudnn_order(some, device::SumOrder::any), device::SumOrder::any);
+  EXPECT_EQ(cudnn_order(some, device::SumOrder::fixed), device::SumOrder::fixed);
   ASSERT_TRUE(suits_cudnn(many, DType::bf16));
-  EXPECT_EQ(cudnn_order(many, SumOrder::any), SumOrder::fixed);
-  EXPECT_EQ(cudnn_workspace_bytes(many, DType::bf16, SumOrder::any),
+  EXPECT_EQ(cudnn_order(many, device::SumOrder::any), device::SumOrder::fixed);
+  EXPECT_EQ(cudnn_workspace_bytes(many, DType::bf16, device::SumOrder::any),
             cudnn_workspace_bytes(many, DType::bf16));
 }
 

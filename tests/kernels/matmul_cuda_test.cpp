@@ -99,7 +99,7 @@ class Recorded {
   Recorded(const MatMul& product, const ProductAlgorithm& algorithm, Stream stream)
       : stream_{stream}, before_{stream.state()->kernels()} {
     choices_.products[kind_of(product)] = {.algorithm = algorithm};
-    StreamKernels now = before_;
+    device::StreamKernels now = before_;
     now.products = &choices_;
     stream_.state()->compute_with(now);
   }
@@ -109,14 +109,14 @@ class Recorded {
 
  private:
   Stream stream_;
-  StreamKernels before_;
+  device::StreamKernels before_;
   ProductChoices choices_;
 };
 
 std::vector<ProductAlgorithm> offers_for(const MatMul& product, Stream stream) {
   std::vector<ProductAlgorithm> offers;
-  CudaModule::get().function<OfferProductAlgorithms>("tessera_cublaslt_offers")(product, 8, stream,
-                                                                                offers);
+  device::CudaModule::get().function<OfferProductAlgorithms>("tessera_cublaslt_offers")(
+      product, 8, stream, offers);
   return offers;
 }
 
@@ -243,7 +243,8 @@ TEST_P(MatMulOnCuda, ARecordedAlgorithmWithoutAnOrderOfSumsIsRefused) {
   DeviceValues c{bench(), 64, kFp32};
   const MatMul p{a, b, c, 8, 8, 8};
   ProductAlgorithm algorithm = offers_for(p, stream()).front();
-  CudaModule::get().function<void(std::uint64_t*)>("emulated_cublaslt_let_race")(algorithm.data());
+  device::CudaModule::get().function<void(std::uint64_t*)>("emulated_cublaslt_let_race")(
+      algorithm.data());
   const Recorded recorded{p, algorithm, stream()};
   EXPECT_THROW(table().matmul(p, stream()), ConfigError);
 }
@@ -252,15 +253,16 @@ TEST_P(MatMulOnCuda, ProductsThatAreRoundedThroughTheWorkspaceSpareMultiprocesso
   TESSERA_EMULATION_ONLY();
   const auto counts = [] {
     EmulatedCublasLtCounts now{};
-    CudaModule::get().function<void(EmulatedCublasLtCounts*)>("emulated_cublaslt_counts")(&now);
+    device::CudaModule::get().function<void(EmulatedCublasLtCounts*)>("emulated_cublaslt_counts")(
+        &now);
     return now;
   };
   DeviceValues a{bench(), Floats(64, 1.0F), kBf16}, b{bench(), Floats(64, 1.0F), kBf16};
   DeviceValues c{bench(), Floats(64, 1.0F), kBf16};
   MatMul p{a, b, c, 8, 8, 8};
   p.write = Write::add;
-  const StreamKernels all = stream().state()->kernels();
-  StreamKernels some = all;
+  const device::StreamKernels all = stream().state()->kernels();
+  device::StreamKernels some = all;
   some.multiprocessors = 3;
   const EmulatedCublasLtCounts before = counts();
   stream().state()->compute_with(some);

@@ -41,10 +41,10 @@ constexpr std::int64_t kElems[] = {0, 1, 8191, 8193, 100'003};
 
 TEST(Threads, ShareALoop) {
   const DeviceBench machine{make_cpu_device({.threads = 3})};
-  EXPECT_EQ(threads_of(machine.stream()), 3);
+  EXPECT_EQ(device::threads_of(machine.stream()), 3);
   const DeviceBench single{make_cpu_device({.threads = 1})};
-  EXPECT_EQ(threads_of(single.stream()), 1);
-  EXPECT_EQ(pool_of(single.stream()), nullptr);
+  EXPECT_EQ(device::threads_of(single.stream()), 1);
+  EXPECT_EQ(device::pool_of(single.stream()), nullptr);
 }
 
 TEST(Threads, ElementwiseKernels) {

@@ -144,8 +144,8 @@ class SmallWorkspace {
   SmallWorkspace& operator=(const SmallWorkspace&) = delete;
 
  private:
-  StreamState& state_;
-  StreamWorkspace before_;
+  device::StreamState& state_;
+  device::StreamWorkspace before_;
 };
 
 }  // namespace tessera::kernels

@@ -17,9 +17,6 @@ using test::SourceLine;
 /// Folders whose private headers declare in plain `tessera`, and why.
 const std::map<std::string, std::string> kExempt = {
     {"base", "helpers of every layer; most of it is public"},
-    {"data", "not moved yet"},
-    {"device", "not moved yet, except for tessera::cuda"},
-    {"world", "not moved yet"},
 };
 
 /// The folder of a private header ("comm" for "src/comm/a/b.hpp"); empty for other files.

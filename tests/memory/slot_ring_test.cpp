@@ -35,7 +35,7 @@ class SlotRings : public testing::Test {
   }
   static void write(Stream stream, const Slot& slot, float value) {
     auto* const data = static_cast<float*>(slot.data());
-    enqueue(stream, [data, value] { std::fill_n(data, kSlotFloats, value); });
+    device::enqueue(stream, [data, value] { std::fill_n(data, kSlotFloats, value); });
     stream.record(slot.produced());
   }
 
@@ -155,7 +155,7 @@ TEST_F(SlotRings, AWriteAfterTheReleaseIsNamedByCategoryAndUnit) {
   write(gather.get(), slot, 1.0F);
   slots.release(slot, gather.get());
   auto* const late = static_cast<float*>(slot.data());
-  enqueue(gather.get(), [late] { late[3] = 2.0F; });
+  device::enqueue(gather.get(), [late] { late[3] = 2.0F; });
   (void)slots.acquire("h.1", 1, gather.get());
   EXPECT_THAT([&] { gather.get().wait(); },
               ThrowsMessage<ContractError>(
@@ -198,7 +198,7 @@ TEST_F(SlotRings, TheNextWriterStartsAfterTheLastReaderHasFinished) {
   const auto* const data = static_cast<const float*>(slot.data());
   write(gather.get(), slot, 1.0F);
   reader.get().wait_for(slot.produced());
-  enqueue(reader.get(), [&] {
+  device::enqueue(reader.get(), [&] {
     before = data[0];
     open.wait();
     after = data[kSlotFloats - 1];
@@ -208,7 +208,7 @@ TEST_F(SlotRings, TheNextWriterStartsAfterTheLastReaderHasFinished) {
 
   Slot& again = slots.acquire("h.1", kSlotBytes, gather.get());
   bool overtaken = true;
-  enqueue(gather.get(), [&] { overtaken = !finished; });
+  device::enqueue(gather.get(), [&] { overtaken = !finished; });
   write(gather.get(), again, 2.0F);
   open.count_down();
   compute.get().wait_for(again.produced());
@@ -224,7 +224,7 @@ TEST_F(SlotRings, TheNextWriterStartsAfterTheLastProducerHasFinished) {
   SlotRing slots = ring(1);
   std::latch open{1};
   Slot& slot = slots.acquire("h.0", kSlotBytes, gather.get());
-  enqueue(gather.get(), [&] { open.wait(); });
+  device::enqueue(gather.get(), [&] { open.wait(); });
   write(gather.get(), slot, 1.0F);
   slots.release(slot, compute.get());
   Slot& again = slots.acquire("h.1", kSlotBytes, reader.get());
@@ -238,7 +238,7 @@ TEST_F(SlotRings, TheNextWriterStartsAfterTheLastProducerHasFinished) {
 TEST_F(SlotRings, AcquiringDoesNotBlockIfTheWriterHasAThread) {
   SlotRing slots = ring(1);
   std::latch open{1};
-  enqueue(reader.get(), [&] { open.wait(); });
+  device::enqueue(reader.get(), [&] { open.wait(); });
   Slot& slot = slots.acquire("h.0", 1, gather.get());
   slots.release(slot, reader.get());
   (void)slots.acquire("h.1", 1, gather.get());
@@ -272,14 +272,14 @@ TEST_F(SlotRings, PoisonFallsBetweenTheLastReaderAndTheNextWriter) {
   const auto* const data = static_cast<const float*>(slot.data());
   write(gather.get(), slot, 1.0F);
   reader.get().wait_for(slot.produced());
-  enqueue(reader.get(), [&] {
+  device::enqueue(reader.get(), [&] {
     open.wait();
     read = data[0];
   });
   slots.release(slot, reader.get());
   Slot& again = slots.acquire("h.1", kSlotBytes, gather.get());
   float found = 0;
-  enqueue(gather.get(), [&] { found = data[0]; });
+  device::enqueue(gather.get(), [&] { found = data[0]; });
   write(gather.get(), again, 2.0F);
   open.count_down();
   gather.get().wait();
@@ -300,7 +300,7 @@ TEST_F(SlotRings, WithoutPoisonTheContentsStay) {
 TEST_F(SlotRings, AReadersErrorReachesTheNextWriterAndFreesTheSlot) {
   SlotRing slots = ring(1);
   Slot& slot = slots.acquire("h.0", 1, gather.get());
-  enqueue(reader.get(), [] { throw std::runtime_error("kaput"); });
+  device::enqueue(reader.get(), [] { throw std::runtime_error("kaput"); });
   slots.release(slot, reader.get());
   EXPECT_THAT([&] { (void)slots.acquire("h.1", 1, compute.get()); },
               ThrowsMessage<std::runtime_error>("kaput"));

@@ -467,7 +467,8 @@ void split_within_a_graph(World& world) {
 void abort_within_a_split(World& world) {
   std::jthread aborts;
   if (world.rank() == kCulprit) {
-    auto* const splits = CudaModule::get().function<std::uint64_t()>("emulated_nccl_splits");
+    auto* const splits =
+        device::CudaModule::get().function<std::uint64_t()>("emulated_nccl_splits");
     aborts = std::jthread{[&world, splits](const std::stop_token& ended) {
       while (splits() == 0) {
         if (ended.stop_requested()) { return; }

@@ -29,7 +29,8 @@ const StartRanks kAsProcesses = [](int, const std::function<void(World&)>& body,
 class NcclOptionsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (CudaModule::get().function<void(EmulatedNcclCounts*)>("emulated_nccl_counts") == nullptr) {
+    if (device::CudaModule::get().function<void(EmulatedNcclCounts*)>("emulated_nccl_counts") ==
+        nullptr) {
       GTEST_SKIP() << "asks the double of NCCL";
     }
     before_ = all();
@@ -37,11 +38,12 @@ class NcclOptionsTest : public ::testing::Test {
 
   static EmulatedNcclCounts all() {
     EmulatedNcclCounts counts{};
-    CudaModule::get().function<void(EmulatedNcclCounts*)>("emulated_nccl_counts")(&counts);
+    device::CudaModule::get().function<void(EmulatedNcclCounts*)>("emulated_nccl_counts")(&counts);
     return counts;
   }
   static std::uint64_t calls(const char* call) {
-    return CudaModule::get().function<std::uint64_t(const char*)>("emulated_cuda_calls")(call);
+    return device::CudaModule::get().function<std::uint64_t(const char*)>("emulated_cuda_calls")(
+        call);
   }
   static WorldOptions on_cuda(const NcclOptions& nccl = {}) {
     WorldOptions options;

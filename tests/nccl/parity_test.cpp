@@ -91,7 +91,7 @@ TEST(NcclParity, RanksOfAMachineDivideItsCores) {
     run([&](World& world) { found = world.host_threads(); }, options);
     return found;
   };
-  const auto cores = static_cast<int>(own_cores().cores.size());
+  const auto cores = static_cast<int>(world::own_cores().cores.size());
   EXPECT_EQ(threads(), std::max(1, cores / this_job().size));
   const std::string own = "machine " + std::to_string(this_job().rank);
   ::setenv("TESSERA_MACHINE", own.c_str(), 1);

@@ -41,7 +41,9 @@ class NcclRegister : public ::testing::Test {
   }
 
   using Count = void(EmulatedNcclCounts* counts);
-  static Count* counting() { return CudaModule::get().function<Count>("emulated_nccl_counts"); }
+  static Count* counting() {
+    return device::CudaModule::get().function<Count>("emulated_nccl_counts");
+  }
   static EmulatedNcclCounts all() {
     EmulatedNcclCounts counts{};
     counting()(&counts);
@@ -326,8 +328,8 @@ TEST_F(NcclRegister, RoundsUpByASmallPartOfTheArena) {
 TEST_F(NcclRegister, ContinuesWithoutIfTheDriverDoesNotReportItsCost) {
   constexpr int kNotSupported = 801;
   using Fail = void(const char* call, int nth, int error);
-  CudaModule::get().function<Fail>("emulated_cuda_fail")("cudaGetDriverEntryPoint", 1,
-                                                         kNotSupported);
+  device::CudaModule::get().function<Fail>("emulated_cuda_fail")("cudaGetDriverEntryPoint", 1,
+                                                                 kNotSupported);
   EXPECT_THAT(with_an_arena(),
               HasSubstr("rank 0: the driver does not say how much of the device ncclMemAlloc"));
   expect_all_undone();

@@ -139,7 +139,7 @@ TEST(GPTGatherLogits, AGptOutlivesALogitsTransfer) {
     model.materialize(gpt->initializer(1));
     gpt->reserve(1);
     std::atomic<bool> gathered = false;
-    enqueue(world.gather_channel().stream, [&] {
+    device::enqueue(world.gather_channel().stream, [&] {
       std::this_thread::sleep_for(std::chrono::milliseconds{50});
       gathered = true;
     });

@@ -272,9 +272,9 @@ TEST_P(OwnLayers, KernelsComputeInTheHostPoolToo) {
         float* const values = buffer.floats();
         std::fill_n(values, 3, 2.0F);
         const std::string unit = "unit";
-        HostPool{world}.compute([=](Stream cpu) { kernels::scale(values, 1.5F, 3, cpu); }, "scale",
-                                unit);
-        HostPool{world}.compute_stream().wait();
+        world::HostPool{world}.compute([=](Stream cpu) { kernels::scale(values, 1.5F, 3, cpu); },
+                                       "scale", unit);
+        world::HostPool{world}.compute_stream().wait();
         EXPECT_EQ(std::vector(values, values + 3), (std::vector{3.0F, 3.0F, 3.0F}));
       },
       options());

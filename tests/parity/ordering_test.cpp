@@ -20,7 +20,7 @@ namespace {
 void hold_compute(World& world, const char* label) {
   trace::Recorder* const recorder = world.recorder();
   recorder->clear();
-  enqueue(world.compute_stream(), [recorder, label] {
+  device::enqueue(world.compute_stream(), [recorder, label] {
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds{20};
     while (std::chrono::steady_clock::now() < until) {
       for (const trace::Record& record : recorder->records()) {
@@ -44,7 +44,7 @@ TEST(Ordering, TheStepsScalarsAreReducedWhenTheyHaveBeenComputed) {
                   {
                     const auto g = model.backward(a);
                     float* const gradient = g.grad("w");
-                    enqueue(g.stream(), [=] { gradient[0] = static_cast<float>(step); });
+                    device::enqueue(g.stream(), [=] { gradient[0] = static_cast<float>(step); });
                   }
                   hold_compute(world, "step");
                   model.step();
@@ -76,7 +76,7 @@ TEST(Ordering, AUnitThatMostStepsLeaveOutAgreesUnderEveryStrategy) {
                     const auto g = model.backward(used);
                     float* const gradient = g.grad("w");
                     const float* const weight = g["w"];
-                    enqueue(g.stream(), [=] { gradient[0] += 1.0F + weight[0]; });
+                    device::enqueue(g.stream(), [=] { gradient[0] += 1.0F + weight[0]; });
                   }
                   model.step();
                 }

@@ -57,16 +57,17 @@ Outcome train(int ranks, const Case& c) {
           for (int micro = 0; micro < c.options.accumulate; ++micro) {
             for (const Unit unit : forward) {
               const auto p = model.forward(unit);
-              enqueue(p.stream(), [w = static_cast<const float*>(p["w"]), x] { *x = *x / 2 + *w; });
+              device::enqueue(p.stream(),
+                              [w = static_cast<const float*>(p["w"]), x] { *x = *x / 2 + *w; });
             }
-            enqueue(world.compute_stream(), [dx] { *dx = 1.0F; });
+            device::enqueue(world.compute_stream(), [dx] { *dx = 1.0F; });
             for (std::size_t i = forward.size(); i-- > 0;) {
               const auto g = model.backward(forward[i]);
-              enqueue(g.stream(),
-                      [to = static_cast<float*>(g.grad("w")), n = g["w"].shape().elems(), dx] {
-                        for (std::int64_t e = 0; e < n; ++e) { to[e] += *dx; }
-                        *dx /= 2;
-                      });
+              device::enqueue(g.stream(), [to = static_cast<float*>(g.grad("w")),
+                                           n = g["w"].shape().elems(), dx] {
+                for (std::int64_t e = 0; e < n; ++e) { to[e] += *dx; }
+                *dx /= 2;
+              });
             }
           }
           if (step == 0) { gradients = exported(model, StateTensor::gradients); }

@@ -70,11 +70,12 @@ std::map<std::string, std::vector<float>> train_enqueued(int ranks, const ModelO
           for (int micro = 0; micro < options.accumulate; ++micro) {
             for (const Unit unit : units) {
               const auto p = model.forward(unit);
-              enqueue(p.stream(), [w = use(p), x] { x[0] = 0.5F * x[0] + w.first[w.second - 1]; });
+              device::enqueue(p.stream(),
+                              [w = use(p), x] { x[0] = 0.5F * x[0] + w.first[w.second - 1]; });
             }
             for (std::size_t u = units.size(); u-- > 0;) {
               const auto g = model.backward(units[u]);
-              enqueue(g.stream(), [w = use(g), x, to = static_cast<float*>(g.grad("w"))] {
+              device::enqueue(g.stream(), [w = use(g), x, to = static_cast<float*>(g.grad("w"))] {
                 for (std::int64_t i = 0; i < w.second; ++i) { to[i] += 0.1F * x[0] + w.first[i]; }
               });
             }
@@ -84,7 +85,8 @@ std::map<std::string, std::vector<float>> train_enqueued(int ranks, const ModelO
           for (int pass = 0; pass < 2; ++pass) {
             for (const Unit unit : units) {
               const auto p = model.forward(unit);
-              enqueue(p.stream(), [w = use(p), x] { x[0] += 0.01F * w.first[w.second - 1]; });
+              device::enqueue(p.stream(),
+                              [w = use(p), x] { x[0] += 0.01F * w.first[w.second - 1]; });
             }
             evaluation.end_pass();
           }

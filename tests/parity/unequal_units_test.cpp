@@ -56,7 +56,7 @@ void train(World& world, const Network& net, const ModelOptions& options, Sharde
   float* const x = carried.data();
   std::vector<const void*> address(units.size(), nullptr);
   const auto work = [&](const Scope& scope, auto task) {
-    if (world.device().computes()) { enqueue(scope.stream(), std::move(task)); }
+    if (world.device().computes()) { device::enqueue(scope.stream(), std::move(task)); }
   };
   const auto values = [&](const Scope& scope, std::size_t u) {
     const auto* const at = static_cast<const float*>(scope["w"]);

@@ -88,8 +88,8 @@ Contest offloaded_adamw(World& world, std::int64_t parameters) {
   static const std::string unit = "unit";
   const auto state = std::make_shared<State>(parameters);
   Contest contest = beside_plain_loops(state, "on the host stream", [&world, state] {
-    HostPool{world}.compute([state](Stream cpu) { update(*state, cpu); }, "update", unit);
-    HostPool{world}.compute_stream().wait();
+    world::HostPool{world}.compute([state](Stream cpu) { update(*state, cpu); }, "update", unit);
+    world::HostPool{world}.compute_stream().wait();
   });
   const auto count = static_cast<double>(parameters);
   contest.limits.push_back(

@@ -39,12 +39,12 @@ enum class StreamPriority : std::uint8_t {
 /// Deletes a stream's state, whose type only the backends know.
 struct StreamDeleter {
   /// Deletes `state`: finishes, or after an error skips, the stream's work first.
-  void operator()(StreamState* state) const noexcept;
+  void operator()(device::StreamState* state) const noexcept;
 };
 /// Deletes an event's state, whose type only the backends know.
 struct EventDeleter {
   /// Deletes `state`.
-  void operator()(EventState* state) const noexcept;
+  void operator()(device::EventState* state) const noexcept;
 };
 
 /// Owns a stream. Move-only. Destroying it finishes (or, after an error, skips) what is enqueued.
@@ -53,12 +53,12 @@ class OwnedStream {
   /// Owns nothing; `get` returns an empty handle.
   OwnedStream() = default;
   /// Takes over `state`, for backends.
-  explicit OwnedStream(StreamState* state) noexcept : state_{state} {}
+  explicit OwnedStream(device::StreamState* state) noexcept : state_{state} {}
   /// Returns the handle of the stream, valid while this object lives.
   [[nodiscard]] Stream get() const noexcept { return Stream{state_.get()}; }
 
  private:
-  std::unique_ptr<StreamState, StreamDeleter> state_;
+  std::unique_ptr<device::StreamState, StreamDeleter> state_;
 };
 
 /// Owns an event. Move-only.
@@ -67,12 +67,12 @@ class OwnedEvent {
   /// Owns nothing; `get` returns an empty handle.
   OwnedEvent() = default;
   /// Takes over `state`, for backends.
-  explicit OwnedEvent(EventState* state) noexcept : state_{state} {}
+  explicit OwnedEvent(device::EventState* state) noexcept : state_{state} {}
   /// Returns the handle of the event, valid while this object lives.
   [[nodiscard]] Event get() const noexcept { return Event{state_.get()}; }
 
  private:
-  std::unique_ptr<EventState, EventDeleter> state_;
+  std::unique_ptr<device::EventState, EventDeleter> state_;
 };
 
 /// Work on several streams that is launched as one unit: a CUDA graph.

@@ -5,8 +5,10 @@
 
 namespace tessera {
 
+namespace device {
 class StreamState;
 class EventState;
+}  // namespace device
 
 /// A mark in a stream that other streams can wait for. It is a handle: trivially copyable, and
 /// owned by an OwnedEvent that must outlive its use.
@@ -15,7 +17,7 @@ class Event {
   /// An empty handle; using it throws ContractError.
   Event() = default;
   /// The handle of `state`, for backends.
-  explicit Event(EventState* state) noexcept : state_{state} {}
+  explicit Event(device::EventState* state) noexcept : state_{state} {}
 
   /// Blocks the calling thread until the work before the last recorded mark has finished. Returns
   /// at once if the event was never recorded. Throws the stream's error if that work, or work
@@ -27,12 +29,12 @@ class Event {
   [[nodiscard]] double seconds_since(Event earlier) const;
 
   /// Returns the backend's object behind the handle, for the library itself; null if it is empty.
-  [[nodiscard]] EventState* state() const noexcept { return state_; }
+  [[nodiscard]] device::EventState* state() const noexcept { return state_; }
   /// Returns whether the handle is not empty.
   [[nodiscard]] explicit operator bool() const noexcept { return state_ != nullptr; }
 
  private:
-  EventState* state_ = nullptr;
+  device::EventState* state_ = nullptr;
 };
 
 /// An in-order queue of work on a device. It is a handle: trivially copyable, and owned by an
@@ -51,7 +53,7 @@ class Stream {
   /// An empty handle; using it throws ContractError.
   Stream() = default;
   /// The handle of `state`, for backends.
-  explicit Stream(StreamState* state) noexcept : state_{state} {}
+  explicit Stream(device::StreamState* state) noexcept : state_{state} {}
 
   /// Places `event` after all work enqueued so far. Recording it again moves it.
   void record(Event event) const;
@@ -83,12 +85,12 @@ class Stream {
   /// work.
   [[nodiscard]] void* native() const noexcept;
   /// Returns the backend's object behind the handle, for the library itself; null if it is empty.
-  [[nodiscard]] StreamState* state() const noexcept { return state_; }
+  [[nodiscard]] device::StreamState* state() const noexcept { return state_; }
   /// Returns whether the handle is not empty.
   [[nodiscard]] explicit operator bool() const noexcept { return state_ != nullptr; }
 
  private:
-  StreamState* state_ = nullptr;
+  device::StreamState* state_ = nullptr;
 };
 
 }  // namespace tessera

@@ -19,6 +19,12 @@
 
 namespace tessera {
 
+namespace world {
+struct WorldAccess;
+class WorldFactory;
+struct WorldState;
+}  // namespace world
+
 /// Memory that a rank's process held when the rank's run began, as the system counts it; 0 if the
 /// system does not report it. The run's own accounts do not include it.
 struct ProcessStart {
@@ -143,14 +149,13 @@ class World {
   void quiesce() noexcept;
 
  private:
-  friend class WorldFactory;
-  friend struct WorldAccess;
-  struct State;
-  explicit World(std::unique_ptr<State> state);
+  friend class world::WorldFactory;
+  friend struct world::WorldAccess;
+  explicit World(std::unique_ptr<world::WorldState> state);
   [[nodiscard]] bool computes() const noexcept;
   void count(const trace::KernelWork& work);
 
-  std::unique_ptr<State> state_;
+  std::unique_ptr<world::WorldState> state_;
 };
 
 }  // namespace tessera

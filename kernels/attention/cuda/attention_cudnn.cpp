@@ -37,14 +37,14 @@ struct Piece {
   DType dtype;
   std::int64_t samples;
   std::int64_t heads;
-  AttentionShape shape;  // of the whole attention
-  SumOrder order;        // of the backward
+  AttentionShape shape;    // of the whole attention
+  device::SumOrder order;  // of the backward
 
   [[nodiscard]] std::int64_t hidden() const noexcept { return shape.heads * shape.head_size; }
   [[nodiscard]] auto key() const noexcept {
     return std::array{std::int64_t{pass == Pass::backward},
                       std::int64_t{dtype == DType::bf16},
-                      std::int64_t{order == SumOrder::fixed},
+                      std::int64_t{order == device::SumOrder::fixed},
                       samples,
                       heads,
                       shape.heads,
@@ -128,7 +128,7 @@ class GraphMaker {
         .set_diagonal_alignment(cudnn_frontend::DiagonalAlignment_t::TOP_LEFT)
         .set_diagonal_band_right_bound(0)
         .set_attn_scale(scale_of(piece_))
-        .set_deterministic_algorithm(piece_.order == SumOrder::fixed);
+        .set_deterministic_algorithm(piece_.order == device::SumOrder::fixed);
     graph::Tensor_attributes log_sum_exp;
     describe_log_sum_exp(log_sum_exp, piece_);
     auto [dq, dk, dv] =
@@ -164,10 +164,10 @@ struct Plan {
   bool has_run = false;
 };
 
-CudaLibrary cudnn_library() {
+device::CudaLibrary cudnn_library() {
   return {"cuDNN",
           static_cast<int>(cudnnGetVersion()),
-          file_of(reinterpret_cast<const void*>(&cudnnGetVersion)),
+          device::file_of(reinterpret_cast<const void*>(&cudnnGetVersion)),
           CUDNN_VERSION,
           tessera::cuda::configured_files().cudnn,
           kLeastVersion};
@@ -226,10 +226,10 @@ class Cudnn final : public tessera::cuda::StreamExtension {
 /// The most heads that fit at a time into a workspace of `bytes`: the count of cudnn_rule.hpp, or
 /// fewer if this version of cuDNN needs more memory per head.
 Piece largest_piece(Cudnn& cudnn, Pass pass, const AttentionShape& shape, DType dtype,
-                    std::size_t bytes, const StreamKernels& on) {
-  const SumOrder order = pass == Pass::forward
-                             ? SumOrder::fixed
-                             : cudnn_order(shape, on.attention_gradients, on.attention_bytes);
+                    std::size_t bytes, const device::StreamKernels& on) {
+  const device::SumOrder order =
+      pass == Pass::forward ? device::SumOrder::fixed
+                            : cudnn_order(shape, on.attention_gradients, on.attention_bytes);
   const std::int64_t heads =
       pass == Pass::forward ? shape.batch * shape.heads : cudnn_heads_in(shape, bytes, order);
   Piece piece{pass, dtype, 1, std::min(heads, shape.heads), shape, order};
@@ -287,12 +287,13 @@ struct Corner {
   }
 };
 
-const StreamKernels& kernels_on(Stream stream) {
+const device::StreamKernels& kernels_on(Stream stream) {
   return stream.state()->kernels();
 }
 
 /// What a plan counts for the stream.
-std::size_t planned_bytes(const AttentionShape& shape, DType dtype, const StreamKernels& on) {
+std::size_t planned_bytes(const AttentionShape& shape, DType dtype,
+                          const device::StreamKernels& on) {
   return cudnn_workspace_bytes(shape, dtype, on.attention_gradients, on.attention_bytes);
 }
 
@@ -311,11 +312,12 @@ bool cudnn_computes(const AttentionForward& args, Stream stream) {
 }
 
 bool cudnn_computes(const AttentionBackward& args, Stream stream) {
-  const StreamKernels& on = kernels_on(stream);
+  const device::StreamKernels& on = kernels_on(stream);
   return args.dropout == 0.0F && suits_cudnn(args.shape, args.qkv.dtype, on.attention_bytes) &&
          is_aligned({args.qkv.data, args.y.data, args.dy.data, args.dqkv.data, args.log_sum_exp,
                      args.workspace}) &&
-         (cudnn_order(args.shape, on.attention_gradients, on.attention_bytes) == SumOrder::any ||
+         (cudnn_order(args.shape, on.attention_gradients, on.attention_bytes) ==
+              device::SumOrder::any ||
           has_deterministic_cudnn(cudnnGetVersion(),
                                   major_of(tessera::cuda::cuda_stream(stream).ordinal())));
 }
@@ -323,7 +325,7 @@ bool cudnn_computes(const AttentionBackward& args, Stream stream) {
 void cudnn_attention_forward(const AttentionForward& args, Stream stream) {
   tessera::cuda::CudaStream& cuda = tessera::cuda::cuda_stream(stream);
   Cudnn& cudnn = cuda.extension<Cudnn>();
-  const StreamKernels& on = kernels_on(stream);
+  const device::StreamKernels& on = kernels_on(stream);
   const Piece largest = largest_piece(cudnn, Pass::forward, args.shape, args.qkv.dtype,
                                       planned_bytes(args.shape, args.qkv.dtype, on), on);
   for_pieces(largest, [&](const Piece& piece, std::int64_t sample, std::int64_t head) {
@@ -340,7 +342,7 @@ void cudnn_attention_forward(const AttentionForward& args, Stream stream) {
 void cudnn_attention_backward(const AttentionBackward& args, Stream stream) {
   tessera::cuda::CudaStream& cuda = tessera::cuda::cuda_stream(stream);
   Cudnn& cudnn = cuda.extension<Cudnn>();
-  const StreamKernels& on = kernels_on(stream);
+  const device::StreamKernels& on = kernels_on(stream);
   const std::size_t bytes = args.workspace_elems == 0
                                 ? planned_bytes(args.shape, args.qkv.dtype, on)
                                 : static_cast<std::size_t>(args.workspace_elems) * sizeof(float);
@@ -365,11 +367,11 @@ void cudnn_attention_backward(const AttentionBackward& args, Stream stream) {
 extern "C" {
 
 void tessera_cudnn_look(tessera::CudaMachine& machine) {
-  const std::string frontend = "frontend " + tessera::version_text(CUDNN_FRONTEND_VERSION);
+  const std::string frontend = "frontend " + tessera::device::version_text(CUDNN_FRONTEND_VERSION);
   machine.libraries.push_back(describe(tessera::kernels::cuda::cudnn_library(), frontend));
 }
 
 void tessera_cudnn_require() {
-  tessera::require_version(tessera::kernels::cuda::cudnn_library());
+  tessera::device::require_version(tessera::kernels::cuda::cudnn_library());
 }
 }

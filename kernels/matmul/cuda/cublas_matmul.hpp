@@ -28,14 +28,14 @@ namespace tessera::kernels::cuda {
 /// A product as it is passed to cuBLASLt. No size is zero.
 struct Gemm {
   MatMul product;  ///< is_one_call holds; `bias_gradient` is fp32 and overwritten
-  StreamWorkspace workspace;
+  device::StreamWorkspace workspace;
   const ProductChoices* choices = nullptr;  ///< null: the heuristic's first; the same in every call
   int multiprocessors = 0;                  ///< that it may use; 0: all
 };
 
 /// The workspace of products. Its size is the same on every stream of a rank, because the choice of
 /// an algorithm depends on it.
-[[nodiscard]] StreamWorkspace product_workspace(Stream stream);
+[[nodiscard]] device::StreamWorkspace product_workspace(Stream stream);
 
 /// `product`, for which is_one_call holds, with the stream's workspace and choices. Sums of columns
 /// go to the start of the workspace, where `Gemm::product.bias_gradient` points.

@@ -37,7 +37,7 @@ void round_into(Values c, const float* from, std::int64_t elems, Write write, St
 
 /// Computes rows [first, first + rows) of the product in fp32 at `at`, then rounds them into C.
 void multiply_rows(const MatMul& p, std::int64_t first, std::int64_t rows, float* at,
-                   StreamWorkspace workspace, Stream stream) {
+                   device::StreamWorkspace workspace, Stream stream) {
   Gemm gemm{p, workspace, nullptr, stream.state()->kernels().multiprocessors};
   gemm.product.a_stride = p.a_row_elems();
   gemm.product.m = rows;
@@ -57,9 +57,9 @@ void multiply_rows(const MatMul& p, std::int64_t first, std::int64_t rows, float
 /// For a C that cuBLASLt does not write, or rounds twice: half of the workspace holds rows of C in
 /// fp32, cuBLASLt uses the other half.
 void multiply_through_workspace(const MatMul& p, Stream stream) {
-  const StreamWorkspace whole = product_workspace(stream);
+  const device::StreamWorkspace whole = product_workspace(stream);
   const std::size_t half = whole.bytes / 2;
-  const StreamWorkspace rest{static_cast<std::byte*>(whole.data) + half, half};
+  const device::StreamWorkspace rest{static_cast<std::byte*>(whole.data) + half, half};
   std::int64_t rows = static_cast<std::int64_t>(half / sizeof(float)) / p.n;
   expects(rows > 0, "matmul: a row of C is too long to be rounded in the stream's workspace");
   if (rows > 64) { rows -= rows % 64; }  // pieces of A start at multiples of 16 bytes, as A does
@@ -130,15 +130,15 @@ void overwrite_with_zero(const MatMul& p, Stream stream) {
 
 }  // namespace
 
-StreamWorkspace product_workspace(Stream stream) {
+device::StreamWorkspace product_workspace(Stream stream) {
   constexpr std::size_t bytes = stream_workspace_bytes(DeviceKind::cuda);
-  const StreamWorkspace& whole = stream.state()->workspace();
+  const device::StreamWorkspace& whole = stream.state()->workspace();
   expects(whole.bytes >= bytes, "matmul: the stream's workspace is not as large as it must be");
   return {whole.data, bytes};
 }
 
 Gemm gemm_of(const MatMul& product, Stream stream) {
-  const StreamKernels& kernels = stream.state()->kernels();
+  const device::StreamKernels& kernels = stream.state()->kernels();
   Gemm gemm{product, product_workspace(stream), kernels.products, kernels.multiprocessors};
   if (!product.bias_gradient) { return gemm; }
   constexpr std::size_t alignment = 256;

@@ -31,7 +31,7 @@ class WorkspaceCut {
   [[nodiscard]] std::size_t left_bytes() const noexcept { return space_.bytes; }
 
  private:
-  StreamWorkspace space_;
+  device::StreamWorkspace space_;
 };
 
 }  // namespace tessera::kernels::cuda

@@ -73,7 +73,7 @@ void LocalCommunicator::do_submit(Batch batch, Stream stream) {
       .channel = channel_, .kind = MeetingKind::batch, .sequence = next_batch_, .rank = rank()};
   BatchTask task{ranks_, visit, std::move(batch), instruments_};
   ++next_batch_;  // batches match in the order of submission
-  enqueue(stream, std::move(task));
+  device::enqueue(stream, std::move(task));
 }
 
 std::vector<std::string> LocalCommunicator::do_exchange(std::string message) {

@@ -142,7 +142,7 @@ void MpiCommunicator::do_submit(Batch batch, Stream stream) {
   // Batches match in the order of submission.
   const std::uint64_t sequence = channel_->control->note_batch(channel_->batches(), code_);
   next_batch_ = sequence + 1;
-  enqueue(stream, BatchTask{channel_, sequence, hash, std::move(batch)});
+  device::enqueue(stream, BatchTask{channel_, sequence, hash, std::move(batch)});
 }
 
 std::vector<std::string> MpiCommunicator::do_exchange(std::string message) {

@@ -35,7 +35,7 @@ enum class Registration : std::uint8_t { buffer, window };
 void check(ncclResult_t result, ncclComm_t comm, std::string_view call);
 
 /// The NCCL library loaded in this process.
-[[nodiscard]] CudaLibrary loaded_library();
+[[nodiscard]] device::CudaLibrary loaded_library();
 /// Throws ConfigError if it is too old to split the communicator named `name` in errors.
 void check_can_split(const std::string& name);
 /// Throws ConfigError if `ctas` cannot be applied: the library is too old, or the environment sets

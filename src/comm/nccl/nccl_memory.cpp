@@ -72,7 +72,7 @@ std::string registration_problem() {
   if (ncclGetVersion(&version) != ncclSuccess || version < kFirstVersion ||
       &ncclMemAlloc == nullptr) {
     return fmt::format("NCCL {} cannot register them, 2.19 is the first that can",
-                       version_text(version));
+                       device::version_text(version));
   }
   return {};
 }

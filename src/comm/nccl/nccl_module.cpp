@@ -158,7 +158,7 @@ void tessera_cuda_join_nccl(const tessera::comm::NcclJoin& join,
   // room for both, ranks that had started different ones would wait for each other.
   // NOLINTNEXTLINE(concurrency-mt-unsafe): NCCL reads it only here
   (void)::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
-  tessera::require_version(loaded_library());
+  tessera::device::require_version(loaded_library());
   refuse_settings();
   check_options(join.options);
   tessera::cuda::use_device(join.ordinal);

@@ -2,7 +2,7 @@
 
 #include "device/cpu/cpu_stream.hpp"
 
-namespace tessera {
+namespace tessera::device {
 
 void CallerStream::enqueue(HostTask task) {
   timeline().rethrow();
@@ -30,4 +30,4 @@ void CallerStream::end_with_current_exception() noexcept {
   timeline().reach_next(std::current_exception());
 }
 
-}  // namespace tessera
+}  // namespace tessera::device

@@ -82,8 +82,9 @@ class CpuDevice final : public Device {
  public:
   explicit CpuDevice(const CpuDeviceOptions& options)
       : machine_bytes_{machine_bytes()},
-        pool_{options.threads > 1 ? std::make_unique<WorkerPool>(options.threads, options.pool_name)
-                                  : nullptr} {}
+        pool_{options.threads > 1
+                  ? std::make_unique<device::WorkerPool>(options.threads, options.pool_name)
+                  : nullptr} {}
 
   [[nodiscard]] DeviceKind kind() const noexcept override { return DeviceKind::cpu; }
   [[nodiscard]] std::string name() const override { return "cpu"; }
@@ -96,13 +97,13 @@ class CpuDevice final : public Device {
 
   [[nodiscard]] OwnedStream make_compute_stream() override;
   [[nodiscard]] OwnedStream make_side_stream(std::string_view name) override {
-    return OwnedStream{new WorkerStream{name}};
+    return OwnedStream{new device::WorkerStream{name}};
   }
   [[nodiscard]] OwnedEvent make_event() override {
-    return OwnedEvent{new CpuEvent{CpuEvent::Kind::plain}};
+    return OwnedEvent{new device::CpuEvent{device::CpuEvent::Kind::plain}};
   }
   [[nodiscard]] OwnedEvent make_timed_event() override {
-    return OwnedEvent{new CpuEvent{CpuEvent::Kind::timed}};
+    return OwnedEvent{new device::CpuEvent{device::CpuEvent::Kind::timed}};
   }
 
   void copy(void* to, const void* from, std::size_t bytes, Stream stream) override;
@@ -117,15 +118,15 @@ class CpuDevice final : public Device {
                     Stream stream) override;
 
   /// Null with one thread.
-  [[nodiscard]] WorkerPool* pool() noexcept { return pool_.get(); }
+  [[nodiscard]] device::WorkerPool* pool() noexcept { return pool_.get(); }
 
  private:
   std::size_t machine_bytes_;
-  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<device::WorkerPool> pool_;
 };
 
 OwnedStream CpuDevice::make_compute_stream() {
-  auto* const stream = new CallerStream;
+  auto* const stream = new device::CallerStream;
   stream->use(pool());
   return OwnedStream{stream};
 }
@@ -144,27 +145,29 @@ void* CpuDevice::allocate(std::size_t bytes) {
 }
 
 void CpuDevice::copy(void* to, const void* from, std::size_t bytes, Stream stream) {
-  enqueue(stream, [=] {
-    parallel_for(stream, static_cast<std::int64_t>(bytes), kByteGrain, [&](const Chunk& chunk) {
-      std::memcpy(static_cast<std::byte*>(to) + chunk.first,
-                  static_cast<const std::byte*>(from) + chunk.first,
-                  static_cast<std::size_t>(chunk.size()));
-    });
+  device::enqueue(stream, [=] {
+    device::parallel_for(stream, static_cast<std::int64_t>(bytes), kByteGrain,
+                         [&](const device::Chunk& chunk) {
+                           std::memcpy(static_cast<std::byte*>(to) + chunk.first,
+                                       static_cast<const std::byte*>(from) + chunk.first,
+                                       static_cast<std::size_t>(chunk.size()));
+                         });
   });
 }
 
 void CpuDevice::fill(void* data, unsigned char value, std::size_t bytes, Stream stream) {
-  enqueue(stream, [=] {
-    parallel_for(stream, static_cast<std::int64_t>(bytes), kByteGrain, [&](const Chunk& chunk) {
-      std::memset(static_cast<std::byte*>(data) + chunk.first, value,
-                  static_cast<std::size_t>(chunk.size()));
-    });
+  device::enqueue(stream, [=] {
+    device::parallel_for(stream, static_cast<std::int64_t>(bytes), kByteGrain,
+                         [&](const device::Chunk& chunk) {
+                           std::memset(static_cast<std::byte*>(data) + chunk.first, value,
+                                       static_cast<std::size_t>(chunk.size()));
+                         });
   });
 }
 
 void CpuDevice::check_filled(const void* data, unsigned char value, std::size_t bytes,
                              std::string fault, Stream stream) {
-  enqueue(stream, [=, fault = std::move(fault)] {
+  device::enqueue(stream, [=, fault = std::move(fault)] {
     const std::span all{static_cast<const unsigned char*>(data), bytes};
     if (std::ranges::any_of(all, [value](unsigned char byte) { return byte != value; })) {
       throw ContractError(fault);
@@ -180,14 +183,14 @@ std::unique_ptr<Device> make_cpu_device(const CpuDeviceOptions& options) {
     throw ConfigError(
         fmt::format("a device needs 1 to {} threads, but {} were given", most, options.threads));
   }
-  require_processor(processor_features());
-  (void)instructions();  // refuses a wrong TESSERA_CPU before any work
+  device::require_processor(device::processor_features());
+  (void)device::instructions();  // refuses a wrong TESSERA_CPU before any work
   return std::make_unique<CpuDevice>(options);
 }
 
-void lend_threads(Device& device, Stream stream) {
+void device::lend_threads(Device& device, Stream stream) {
   auto* const cpu = dynamic_cast<CpuDevice*>(&device);
-  auto* const state = dynamic_cast<CpuStream*>(stream.state());
+  auto* const state = dynamic_cast<device::CpuStream*>(stream.state());
   expects(cpu != nullptr && state != nullptr, "only a CPU device can lend threads to its streams");
   state->use(cpu->pool());
 }

@@ -9,7 +9,7 @@
 #include "device/stream_state.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::device {
 
 /// Holds a mark. Threads: any; the lock also makes work that a caller stream did before recording
 /// visible to the waiting thread.
@@ -55,4 +55,4 @@ class CpuEvent final : public EventState {
   Mark mark_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::device

@@ -5,7 +5,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/trace/recorder.hpp"
 
-namespace tessera {
+namespace tessera::device {
 namespace {
 
 CpuEvent& cpu_event(EventState& event) {
@@ -53,4 +53,4 @@ void CpuStream::wait_for(EventState& event) {
   wait_for_mark(std::move(mark));
 }
 
-}  // namespace tessera
+}  // namespace tessera::device

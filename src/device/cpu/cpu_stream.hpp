@@ -14,7 +14,7 @@
 #include "device/cpu/worker_pool.hpp"
 #include "device/stream_state.hpp"
 
-namespace tessera {
+namespace tessera::device {
 
 /// A stream of host tasks. Common to both kinds: events are marks on a timeline.
 class CpuStream : public StreamState {
@@ -89,4 +89,4 @@ class WorkerStream final : public CpuStream {
   std::thread thread_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::device

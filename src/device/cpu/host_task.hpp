@@ -8,7 +8,7 @@
 
 #include "tessera/device/stream.hpp"
 
-namespace tessera {
+namespace tessera::device {
 
 /// A callable `void()` stored in place: move-only and never on the heap, so that each step can
 /// enqueue work without allocating.
@@ -86,4 +86,4 @@ class HostTask {
 ///         running them). Throws ContractError if `stream` is not a CPU device's.
 void enqueue(Stream stream, HostTask task);
 
-}  // namespace tessera
+}  // namespace tessera::device

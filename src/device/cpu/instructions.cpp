@@ -10,7 +10,7 @@
 #include "tessera/base/shown.hpp"
 #include "tessera/device/product_library.hpp"
 
-namespace tessera {
+namespace tessera::device {
 namespace {
 
 constexpr const char* kVariable = "TESSERA_CPU";
@@ -115,16 +115,20 @@ bool uses_avx512() {
   return instructions().allows(InstructionSet::avx512) && has(InstructionSet::avx512);
 }
 
+}  // namespace tessera::device
+
+namespace tessera {
+
 std::string describe_instructions() {
-  const Instructions& used = instructions();
+  const device::Instructions& used = device::instructions();
   const char* set = "all that the processor has";
-  if (used.most == InstructionSet::avx2) { set = "AVX2"; }
-  if (used.most == InstructionSet::avx512) { set = "AVX-512"; }
-  if (used.most == InstructionSet::avx512_bf16) { set = "AVX-512 with AVX512-BF16"; }
-  const std::string text = environment(kVariable).value_or("");
+  if (used.most == device::InstructionSet::avx2) { set = "AVX2"; }
+  if (used.most == device::InstructionSet::avx512) { set = "AVX-512"; }
+  if (used.most == device::InstructionSet::avx512_bf16) { set = "AVX-512 with AVX512-BF16"; }
+  const std::string text = environment(device::kVariable).value_or("");
   return fmt::format("{}, choices of {} processors{}", set,
-                     used.choices == Choices::intel ? "Intel" : "AMD",
-                     text.empty() ? "" : fmt::format(" ({}={})", kVariable, text));
+                     used.choices == device::Choices::intel ? "Intel" : "AMD",
+                     text.empty() ? "" : fmt::format(" ({}={})", device::kVariable, text));
 }
 
 }  // namespace tessera

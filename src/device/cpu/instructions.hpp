@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::device {
 
 /// The instruction sets that products are computed with, each with those before it.
 enum class InstructionSet : std::uint8_t {
@@ -43,4 +43,4 @@ struct Instructions {
 /// Whether this process may use AVX-512 (F, BW, CD, DQ, VL).
 [[nodiscard]] bool uses_avx512();
 
-}  // namespace tessera
+}  // namespace tessera::device

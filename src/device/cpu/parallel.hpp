@@ -7,7 +7,7 @@
 #include "tessera/device/device.hpp"
 #include "tessera/device/stream.hpp"
 
-namespace tessera {
+namespace tessera::device {
 
 /// The number of threads that a loop on `stream` may use, including the stream's own: the device's
 /// on its compute stream, 1 on others. Throws ContractError if `stream` is not a CPU device's.
@@ -37,4 +37,4 @@ void parallel_for(Stream stream, std::int64_t items, std::int64_t grain, Body&& 
   pool->for_chunks(items, grain, call, const_cast<std::remove_const_t<Work>*>(&body));
 }
 
-}  // namespace tessera
+}  // namespace tessera::device

@@ -7,7 +7,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::device {
 namespace {
 
 #ifdef __AVX2__
@@ -61,4 +61,4 @@ void require_processor(std::span<const ProcessorFeature> features) {
       missing));
 }
 
-}  // namespace tessera
+}  // namespace tessera::device

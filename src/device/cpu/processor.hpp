@@ -2,7 +2,7 @@
 
 #include <span>
 
-namespace tessera {
+namespace tessera::device {
 
 /// An instruction set: whether this build uses it and whether the processor supports it.
 struct ProcessorFeature {
@@ -17,4 +17,4 @@ struct ProcessorFeature {
 /// Throws ConfigError naming what the processor lacks and how to rebuild.
 void require_processor(std::span<const ProcessorFeature> features);
 
-}  // namespace tessera
+}  // namespace tessera::device

@@ -7,7 +7,7 @@
 
 #include "device/cpu/host_task.hpp"
 
-namespace tessera {
+namespace tessera::device {
 
 /// First in, first out, in a ring that only grows: it allocates nothing once it has reached its
 /// largest size.
@@ -46,4 +46,4 @@ class TaskQueue {
   std::size_t size_ = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::device

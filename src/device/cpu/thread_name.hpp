@@ -6,7 +6,7 @@
 #include <string_view>
 #include <thread>
 
-namespace tessera {
+namespace tessera::device {
 
 /// Names `thread` for debuggers and `top`, within Linux's limit of 15 bytes.
 inline void name_thread(std::thread& thread, std::string_view name) {
@@ -14,4 +14,4 @@ inline void name_thread(std::thread& thread, std::string_view name) {
   pthread_setname_np(thread.native_handle(), std::string{name.substr(0, kMostBytes)}.c_str());
 }
 
-}  // namespace tessera
+}  // namespace tessera::device

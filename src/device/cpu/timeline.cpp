@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace tessera {
+namespace tessera::device {
 
 void Timeline::reach_next(std::exception_ptr error) noexcept {
   const std::lock_guard lock{mutex_};
@@ -62,4 +62,4 @@ void Timeline::rethrow(std::uint64_t ticket) const {
   if (failed_ <= ticket) { std::rethrow_exception(error_); }
 }
 
-}  // namespace tessera
+}  // namespace tessera::device

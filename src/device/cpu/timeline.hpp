@@ -7,7 +7,7 @@
 #include <memory>
 #include <mutex>
 
-namespace tessera {
+namespace tessera::device {
 
 /// Follows a stream's progress, including skipped tasks.
 class TimelineListener {
@@ -65,4 +65,4 @@ struct Mark {
   std::uint64_t ticket = 0;
 };
 
-}  // namespace tessera
+}  // namespace tessera::device

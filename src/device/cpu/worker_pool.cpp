@@ -13,7 +13,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/base/math.hpp"
 
-namespace tessera {
+namespace tessera::device {
 namespace {
 
 // More chunks than threads: a thread that is held up leaves chunks to the others.
@@ -186,4 +186,4 @@ void WorkerPool::work() noexcept {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::device

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace tessera {
+namespace tessera::device {
 
 /// Items [first, last) of a parallel loop, and the thread of the pool that has them: below
 /// `threads()`, below the number of chunks, and different for chunks that run at the same time.
@@ -70,4 +70,4 @@ class WorkerPool {
   std::vector<std::thread> helpers_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::device

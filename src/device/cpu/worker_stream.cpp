@@ -8,7 +8,7 @@
 #include "device/cpu/thread_name.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::device {
 namespace {
 
 std::exception_ptr run(HostTask& task) noexcept {
@@ -74,4 +74,4 @@ void WorkerStream::work() noexcept {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::device

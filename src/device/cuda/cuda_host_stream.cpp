@@ -34,24 +34,24 @@ void CudaHostStream::refuse_capture() const {
 }
 
 // The event is recorded on the gate, too: CUDA must see what orders the device's work.
-void CudaHostStream::record(EventState& event) {
+void CudaHostStream::record(device::EventState& event) {
   refuse_capture();
   CudaEvent& mark = cuda_event(event);
   expects(mark.kind_ == EventKind::plain,
           "a timed event is recorded on a stream of host work, for which no device knows a time; "
           "record it on a stream of the device");
   gate_.record(mark);
-  CpuEvent here{CpuEvent::Kind::plain};
+  device::CpuEvent here{device::CpuEvent::Kind::plain};
   worker_.record(here);
   mark.host_ = HostPoint{here.mark(), word_};
 }
 
-void CudaHostStream::wait_for(EventState& event) {
+void CudaHostStream::wait_for(device::EventState& event) {
   refuse_capture();
   CudaEvent& mark = cuda_event(event);
   if (mark.host_) {
     gate_.wait_for(mark);
-    CpuEvent there{CpuEvent::Kind::plain};
+    device::CpuEvent there{device::CpuEvent::Kind::plain};
     there.set(mark.host_->mark);
     return worker_.wait_for(there);
   }
@@ -73,7 +73,7 @@ void CudaHostStream::precede(CudaStream& later) {
 // Done by a host function, which takes no time: if the worker waited within CUDA instead, a thread
 // that frees memory, and so waits for the device, could block it.
 void CudaHostStream::tell_worker() {
-  CpuEvent next{CpuEvent::Kind::plain};
+  device::CpuEvent next{device::CpuEvent::Kind::plain};
   next.set({told_, asked_ + 1});
   worker_.wait_for(next);
   ++asked_;

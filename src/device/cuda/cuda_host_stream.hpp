@@ -21,7 +21,7 @@ namespace tessera::cuda {
 /// Errors:  as a stream's: after a task that throws, the others are skipped, and waits for them
 ///          end. If the device fails, a thread that waits here, or the stream's end, ends the
 ///          worker's waits.
-class CudaHostStream final : public StreamState {
+class CudaHostStream final : public device::StreamState {
  public:
   CudaHostStream(int ordinal, const std::shared_ptr<CaptureState>& capture,
                  std::shared_ptr<CudaClock> clock, std::string_view name);
@@ -29,8 +29,8 @@ class CudaHostStream final : public StreamState {
   CudaHostStream(const CudaHostStream&) = delete;
   CudaHostStream& operator=(const CudaHostStream&) = delete;
 
-  void record(EventState& event) override;
-  void wait_for(EventState& event) override;
+  void record(device::EventState& event) override;
+  void wait_for(device::EventState& event) override;
   void wait() override;
   void rethrow() override;
   void call(std::function<void()> work) override;
@@ -49,10 +49,10 @@ class CudaHostStream final : public StreamState {
   CudaStream gate_;
   std::shared_ptr<CudaHostWord> word_;
   // How often the device has told the worker to continue. The worker itself makes no CUDA calls.
-  std::shared_ptr<Timeline> told_ = std::make_shared<Timeline>();
+  std::shared_ptr<device::Timeline> told_ = std::make_shared<device::Timeline>();
   std::uint64_t asked_ = 0;
   CudaEvent mark_;
-  WorkerStream worker_;  // declared last, destroyed first
+  device::WorkerStream worker_;  // declared last, destroyed first
 };
 
 }  // namespace tessera::cuda

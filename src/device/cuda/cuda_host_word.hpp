@@ -15,7 +15,7 @@ namespace tessera::cuda {
 ///
 /// Errors:  the constructor throws ConfigError if the device cannot wait this way.
 /// Threads: any.
-class CudaHostWord final : public TimelineListener {
+class CudaHostWord final : public device::TimelineListener {
  public:
   /// Tries a wait on `idle`, a stream of the calling thread's device with no pending work.
   explicit CudaHostWord(cudaStream_t idle);
@@ -34,7 +34,7 @@ class CudaHostWord final : public TimelineListener {
 
 /// A point in a stream of host work.
 struct HostPoint {
-  Mark mark;
+  device::Mark mark;
   std::shared_ptr<const CudaHostWord> word;
 };
 

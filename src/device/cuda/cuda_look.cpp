@@ -19,10 +19,10 @@ namespace {
 
 constexpr int kLeastCublasLt = 120400;  // from the oldest CUDA that this can be built with
 
-CudaLibrary cublaslt() {
+device::CudaLibrary cublaslt() {
   return {"cuBLASLt",
           static_cast<int>(cublasLtGetVersion()),
-          file_of(reinterpret_cast<const void*>(&cublasLtGetVersion)),
+          device::file_of(reinterpret_cast<const void*>(&cublasLtGetVersion)),
           CUBLAS_VERSION,
           configured_files().cublaslt,
           kLeastCublasLt};
@@ -93,7 +93,9 @@ int device_count() {
 
 void require_code(int ordinal) {
   const cudaDeviceProp properties = properties_of(ordinal);
-  if (has_code_for(TESSERA_CUDA_COMPILED_FOR, properties.major, properties.minor)) { return; }
+  if (device::has_code_for(TESSERA_CUDA_COMPILED_FOR, properties.major, properties.minor)) {
+    return;
+  }
   throw ConfigError{
       fmt::format("this build has no code for CUDA device {}, {} of compute capability {}.{}, but "
                   "for {}: configure with -DTESSERA_CUDA_ARCHITECTURES={}{}-real and build again, "
@@ -115,6 +117,6 @@ void tessera_cuda_look(tessera::CudaMachine& machine) {
 }
 
 void tessera_cublaslt_require() {
-  tessera::require_version(tessera::cuda::cublaslt());
+  tessera::device::require_version(tessera::cuda::cublaslt());
 }
 }

@@ -9,7 +9,7 @@
 
 namespace tessera::cuda {
 
-CudaEvent& cuda_event(EventState& event) {
+CudaEvent& cuda_event(device::EventState& event) {
   auto* const cuda = dynamic_cast<CudaEvent*>(&event);
   expects(cuda != nullptr, "a CUDA stream takes only events of a CUDA device");
   return *cuda;
@@ -64,7 +64,7 @@ bool CudaEvent::is_reached() const {
   return host_->mark.timeline->passed(host_->mark.ticket);
 }
 
-double CudaEvent::seconds_since(const EventState& earlier) const {
+double CudaEvent::seconds_since(const device::EventState& earlier) const {
   const auto* const from = dynamic_cast<const CudaEvent*>(&earlier);
   expects(from != nullptr && from->kind_ == EventKind::timed && kind_ == EventKind::timed,
           "seconds_since needs two events of make_timed_event of a CUDA device");
@@ -116,7 +116,7 @@ cudaStream_t CudaStream::open() {
   return handle_.get();
 }
 
-void CudaStream::record(EventState& event) {
+void CudaStream::record(device::EventState& event) {
   CudaEvent& mark = cuda_event(event);
   expects(mark.kind_ == EventKind::plain || !capturing(),
           "a timed event is recorded during the capture of a graph, within which it has no time; "
@@ -128,7 +128,7 @@ void CudaStream::record(EventState& event) {
   if (mark.host_) { mark.host_.reset(); }  // others may be reading an event that never had one
 }
 
-void CudaStream::wait_for(EventState& event) {
+void CudaStream::wait_for(device::EventState& event) {
   CudaEvent& mark = cuda_event(event);
   const bool of_this_device = mark.capture_ == capture_;
   expects(of_this_device || (!capturing() && !mark.is_captured()),

@@ -19,12 +19,12 @@
 namespace tessera::cuda {
 
 /// A mark in a stream, in a graph (see CaptureState), or in a stream of host work.
-class CudaEvent final : public EventState {
+class CudaEvent final : public device::EventState {
  public:
   explicit CudaEvent(std::shared_ptr<CaptureState> capture, EventKind kind = EventKind::plain);
 
   void wait() override;
-  [[nodiscard]] double seconds_since(const EventState& earlier) const override;
+  [[nodiscard]] double seconds_since(const device::EventState& earlier) const override;
   /// Whether wait() would return at once. Not for an event of the graph being captured.
   [[nodiscard]] bool is_reached() const;
   /// Whether it stands for a point within the graph being captured.
@@ -92,14 +92,14 @@ class StreamEnd {
   std::exception_ptr error_;
 };
 
-class CudaStream final : public StreamState {
+class CudaStream final : public device::StreamState {
  public:
   CudaStream(int ordinal, std::shared_ptr<CaptureState> capture, std::shared_ptr<CudaClock> clock,
              StreamPriority priority = StreamPriority::usual);
   ~CudaStream() override;
 
-  void record(EventState& event) override;
-  void wait_for(EventState& event) override;
+  void record(device::EventState& event) override;
+  void wait_for(device::EventState& event) override;
   void wait() override;
   void rethrow() override;
   void call(std::function<void()> work) override;
@@ -151,6 +151,6 @@ class CudaStream final : public StreamState {
 /// Throws ContractError if `stream` is not a CUDA device's.
 [[nodiscard]] CudaStream& cuda_stream(Stream stream);
 /// Throws ContractError if `event` is not a CUDA device's.
-[[nodiscard]] CudaEvent& cuda_event(EventState& event);
+[[nodiscard]] CudaEvent& cuda_event(device::EventState& event);
 
 }  // namespace tessera::cuda

@@ -18,12 +18,14 @@ constexpr std::uintptr_t kFirstAddress = std::uintptr_t{1} << 62U;
 constexpr std::uintptr_t kLastAddress = kFirstAddress + (std::uintptr_t{1} << 61U);
 
 /// Stands for the mark of its last recording, if there is a log of marks.
-class MetaEvent final : public EventState {
+class MetaEvent final : public device::EventState {
  public:
   void wait() override {
     if (log_ != nullptr) { log_->host_wait(mark_); }
   }
-  [[nodiscard]] double seconds_since(const EventState& /*earlier*/) const override { return 0; }
+  [[nodiscard]] double seconds_since(const device::EventState& /*earlier*/) const override {
+    return 0;
+  }
   void set(trace::WorkLog& log, std::size_t mark) noexcept {
     log_ = &log;
     mark_ = mark;
@@ -36,14 +38,14 @@ class MetaEvent final : public EventState {
   std::size_t mark_ = 0;
 };
 
-class MetaStream final : public StreamState {
+class MetaStream final : public device::StreamState {
  public:
-  void record(EventState& event) override {
+  void record(device::EventState& event) override {
     if (trace::WorkLog* const log = work_log()) {
       of_meta(event).set(*log, log->record(log_number()));
     }
   }
-  void wait_for(EventState& event) override {
+  void wait_for(device::EventState& event) override {
     trace::WorkLog* const log = work_log();
     if (log != nullptr && of_meta(event).is_set()) {
       log->wait(log_number(), of_meta(event).mark());
@@ -59,7 +61,7 @@ class MetaStream final : public StreamState {
   [[nodiscard]] bool skips() const noexcept override { return true; }
 
  private:
-  static MetaEvent& of_meta(EventState& event) {
+  static MetaEvent& of_meta(device::EventState& event) {
     auto* const own = dynamic_cast<MetaEvent*>(&event);
     expects(own != nullptr,
             "a stream of a device that only counts takes only events of its own device");

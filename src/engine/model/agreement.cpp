@@ -58,8 +58,8 @@ void require_agreement(World& world, std::string_view what, const Lines& lines) 
   throw ContractError{fmt::format(
       "{} differs between ranks: entry {} is {} on {} and {} on {}; make every rank run the same "
       "program",
-      what, at + 1, shown.front(), WorldAccess::name_of(world, 0), *other,
-      WorldAccess::name_of(world, static_cast<int>(other - shown.begin())))};
+      what, at + 1, shown.front(), world::WorldAccess::name_of(world, 0), *other,
+      world::WorldAccess::name_of(world, static_cast<int>(other - shown.begin())))};
 }
 
 void require_agreement(World& world, std::string_view what, const std::string& text) {

@@ -74,7 +74,7 @@ void GradientNorms::add_squares(double* sums) const {
     terms.push_back(
         {part.gradient.values(), part.gradient.elems, &sums[part.number * columns + column]});
   }
-  if (!terms.empty()) { kernels_of(world_).squared_norm(terms, world_.compute_stream()); }
+  if (!terms.empty()) { world::kernels_of(world_).squared_norm(terms, world_.compute_stream()); }
 }
 
 // Reads the shard on the host: this norm is rare, and needs no kernel of its own.
@@ -176,7 +176,7 @@ std::string Scalings::describe() const {
 
 void scale_gradient(World& world, const LiveUnit& unit, std::size_t parameter, float factor) {
   for_each_run(unit, parameter, [&](View run) {
-    kernels_of(world).scale(run.values(), factor, run.elems, world.compute_stream());
+    world::kernels_of(world).scale(run.values(), factor, run.elems, world.compute_stream());
   });
 }
 

@@ -91,8 +91,8 @@ class FirstValues {
       if (part.elems == 0) { continue; }
       const auto fill = [&](View to, kernels::MasterPart what, std::int64_t from) {
         wanted.for_each_run({from, to.elems}, [&](auto first, auto at, auto count) {
-          kernels_of(world_).fill_normal(to.slice(at, count).values(), what, key, first, stddev,
-                                         count, world_.compute_stream());
+          world::kernels_of(world_).fill_normal(to.slice(at, count).values(), what, key, first,
+                                                stddev, count, world_.compute_stream());
         });
       };
       if (array.on_host) {

@@ -20,7 +20,7 @@ constexpr const char* kGives = "gives";
       "step: {} gives a loss, and {}{}; the reported loss is the mean over the ranks that compute "
       "with different data: give it on all of them (with `pipe`, on all of one place and on no "
       "other), or on none",
-      WorldAccess::name_of(world, gives), WorldAccess::name_of(world, other), what)};
+      world::WorldAccess::name_of(world, gives), world::WorldAccess::name_of(world, other), what)};
 }
 
 /// `gives`: by rank.

@@ -71,7 +71,7 @@ Model::Model(World& world, const ModelOptions& options)
       number_{next_number()},
       journal_{world},
       declaration_{options_, checked_ranks(options_, world.size()), world.rank()} {
-  WorldAccess::name_ranks(world_, options_.mesh);
+  world::WorldAccess::name_ranks(world_, options_.mesh);
 }
 
 // Peers may read this rank's buffers until its collectives have ended.
@@ -144,7 +144,7 @@ void Model::materialize(const Initializer& initial) {
   declaration_.decide();
   if (can_disagree(world_)) {
     require_agreement(world_, "the model",
-                      declaration_.describe() + WorldAccess::describe_kernels(world_));
+                      declaration_.describe() + world::WorldAccess::describe_kernels(world_));
   }
   group_.emplace(Sharding::make(world_, options_));
   declaration_.decide_owned(*group_, world_.rank());
@@ -152,8 +152,8 @@ void Model::materialize(const Initializer& initial) {
     world_.memory().note(tessera::describe(whole));
   }
   // A device that cannot wait for the host fails here, before anything is allocated.
-  if (options_.offload == Offload::optimizer) { (void)HostPool{world_}.compute_stream(); }
-  if (options_.offload == Offload::state) { (void)HostPool{world_}.host_copy_stream(); }
+  if (options_.offload == Offload::optimizer) { (void)world::HostPool{world_}.compute_stream(); }
+  if (options_.offload == Offload::state) { (void)world::HostPool{world_}.host_copy_stream(); }
   try {
     take_memory(initial);
   } catch (...) {
@@ -581,7 +581,7 @@ void Model::require_between_steps(const char* call) const {
   };
   if (!is_materialized()) { refuse("call materialize first"); }
   if (evaluating_) { refuse("the model is being evaluated; end the Evaluation first"); }
-  if (WorldAccess::in_graph(world_)) {
+  if (world::WorldAccess::in_graph(world_)) {
     refuse("a graph is being captured; call it after the capture");
   }
   if (training_ != nullptr && training_->begun() > 0) {

@@ -147,7 +147,7 @@ class Model {
   [[nodiscard]] Lifetime lifetime(std::size_t unit, std::size_t owner, Category category) const;
   [[nodiscard]] PassPlace pass_place();
 
-  WorldGuest guest_;  // declared before members that live in the world's memory
+  world::WorldGuest guest_;  // declared before members that live in the world's memory
   World& world_;
   ModelOptions options_;
   int uncaught_ = std::uncaught_exceptions();  // exceptions in flight when the model was made

@@ -80,7 +80,7 @@ void NonFiniteSearch::look(const Suspect& suspect, ConstView values) {
   const double number =
       staged_units_.empty() ? static_cast<double>(suspects_.size()) : number_in_stages(suspect);
   auto* const mine = static_cast<double*>(found_.data()) + world_.rank();
-  kernels_of(world_).find_non_finite(values, number, mine, world_.compute_stream());
+  world::kernels_of(world_).find_non_finite(values, number, mine, world_.compute_stream());
 }
 
 // Each stage looks in its own order. A micro-batch passes the units forward, each with its

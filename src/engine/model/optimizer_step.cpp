@@ -126,7 +126,7 @@ void OptimizerStep::add_norms(double* sums) {
                        &sums[first_norm_ + shards.first_shard + i]});
     }
   }
-  kernels_of(world_).squared_norm(terms, world_.compute_stream());
+  world::kernels_of(world_).squared_norm(terms, world_.compute_stream());
 }
 
 // Device norms are added to the host's: units whose gradients are on the host come first.
@@ -168,8 +168,8 @@ void OptimizerStep::update(const std::vector<std::size_t>& units) {
   auto* scalars = static_cast<kernels::StepScalars*>(scalars_.data());
   const Stream compute = world_.compute_stream();
   units_.updates().order_after_updates(compute);
-  kernels_of(world_).finish_step(scalars, static_cast<const double*>(sums_.data()), finish_,
-                                 compute);
+  world::kernels_of(world_).finish_step(scalars, static_cast<const double*>(sums_.data()), finish_,
+                                        compute);
   last_ = 1 - last_;
   Returned& returned = returned_[last_];
   returned.learning_rate = learning_rate_;

@@ -75,7 +75,7 @@ class OptimizerStep {
   /// The host memory that scalars are copied to.
   struct Returned {
     explicit Returned(Device& device) : scalars{device}, copied{device.make_event()} {}
-    HostBlock<kernels::StepScalars> scalars;
+    device::HostBlock<kernels::StepScalars> scalars;
     OwnedEvent copied;
     float learning_rate = 0.0F;
   };

@@ -136,7 +136,7 @@ void Step::require_loss_scale_known() const {
 }
 
 void Step::check_if_stuck() {
-  if (!stuck_check_due_ || WorldAccess::in_graph(world_)) { return; }
+  if (!stuck_check_due_ || world::WorldAccess::in_graph(world_)) { return; }
   stuck_check_due_ = false;
   const kernels::StepScalars& scalars = optimizer_.scalars();
   if (scalars.apply != 0) { return; }

@@ -12,7 +12,7 @@
 namespace tessera::engine {
 
 void require_no_graph(const World& world, const ModelOptions& options) {
-  if (WorldAccess::in_graph(world)) { validate_in_graph(options); }
+  if (world::WorldAccess::in_graph(world)) { validate_in_graph(options); }
 }
 
 // ---------------------------------------------------------------------------------------- scopes

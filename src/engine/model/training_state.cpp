@@ -204,9 +204,9 @@ TrainingState::TrainingState(ShardedModel& model, std::string call)
 // An update that still waits for the caller's event would outlive it.
 TrainingState::~TrainingState() {
   if (!copies_ || model_.world_ended()) { return; }
-  HostPool pool{model_.world()};
+  world::HostPool pool{model_.world()};
   const bool offloads = std::ranges::any_of(model_.plans(), &UnitPlan::state_on_host);
-  const Stream copies = pool.copy_stream(CopyKind::snapshots);
+  const Stream copies = pool.copy_stream(world::CopyKind::snapshots);
   for (const Stream stream : {copies, offloads ? pool.host_copy_stream() : copies}) {
     try {
       stream.wait();
@@ -309,17 +309,17 @@ void TrainingState::copy_out(std::size_t unit, std::span<void* const> to, Event 
           "copy_out: `to` needs one address for each piece of the unit");
   World& world = model_.world();
   const LiveUnit& live = model_.units()[unit];
-  HostPool pool{world};
+  world::HostPool pool{world};
   copies_ = true;
 
-  Stream last = pool.copy_stream(CopyKind::snapshots);
+  Stream last = pool.copy_stream(world::CopyKind::snapshots);
   world.compute_stream().record(mark_.get());
   last.wait_for(mark_.get());
   live.parameters().await_arrival(last);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].on_host) { continue; }
     const std::size_t bytes = bytes_of_piece(pieces[i]);
-    pool.copy_out(to[i], pieces[i].data, bytes, live.name(), CopyKind::snapshots);
+    pool.copy_out(to[i], pieces[i].data, bytes, live.name(), world::CopyKind::snapshots);
   }
   if (live.plan().state_on_host()) {
     last.record(mark_.get());

@@ -169,7 +169,7 @@ class TrainingState {
 
   /// Enqueues copies of this rank's share of `unit` to the host memory `to`, one address for each
   /// piece of share_of(unit). They run after all updates enqueued so far, on streams of their own
-  /// (CopyKind::snapshots, and another for the host pool). On CUDA, `to` must come from
+  /// (world::CopyKind::snapshots, and another for the host pool). On CUDA, `to` must come from
   /// World::allocate_host, or the call waits. Records `copied` after the copies. The unit's next
   /// update waits for `copied`, which the caller owns, keeps valid until then or until this object
   /// ends, and does not record again before. Any thread may wait for it.

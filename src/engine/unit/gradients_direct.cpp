@@ -29,7 +29,8 @@ void DirectGradients::keep_on_device() {
   for (std::size_t s = 0; s < plan().segments(); ++s) {
     const View to = resident(s);
     if (to.elems == 0) { continue; }
-    kernels_of(world()).accumulate(to.values(), updated(s).values(), to.elems, lane().stream());
+    world::kernels_of(world()).accumulate(to.values(), updated(s).values(), to.elems,
+                                          lane().stream());
   }
   late_slots_().release(*slot_, lane().stream());
   slot_ = nullptr;

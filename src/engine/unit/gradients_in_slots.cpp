@@ -42,7 +42,7 @@ void GradientsInSlots::keep_on_device() {
     if (to.elems == 0) { continue; }
     const View from = updated(s);
     if (started()) {
-      kernels_of(world()).accumulate(to.values(), from.values(), to.elems, lane().stream());
+      world::kernels_of(world()).accumulate(to.values(), from.values(), to.elems, lane().stream());
     } else {
       world().device().copy(to.data, from.data, to.bytes(), lane().stream());
     }
@@ -57,7 +57,7 @@ void GradientsInSlots::keep_on_host() {
       /*first=*/!started());
   if (reduced()) { host()->complete(); }
   start();
-  give_back(HostPool{world()}.copy_stream(CopyKind::states));
+  give_back(world::HostPool{world()}.copy_stream(world::CopyKind::states));
 }
 
 void GradientsInSlots::give_back(Stream last) {
@@ -78,14 +78,14 @@ void GradientsInSlots::take_export_slot() {
 
 // Copies into the slot, once everything has reached the host pool.
 void GradientsInSlots::bring_from_host() {
-  const Stream copies = HostPool{world()}.copy_stream(CopyKind::states);
+  const Stream copies = world::HostPool{world()}.copy_stream(world::CopyKind::states);
   lane().order_before(copies);
   host()->order_after_host(copies);
   for (std::size_t s = 0; s < plan().segments(); ++s) {
     const View from = host()->resident(s);
     if (from.elems == 0) { continue; }
-    HostPool{world()}.copy_in(updated(s).data, from.data, from.bytes(), plan().name,
-                              CopyKind::states);
+    world::HostPool{world()}.copy_in(updated(s).data, from.data, from.bytes(), plan().name,
+                                     world::CopyKind::states);
   }
   lane().order_after(copies);
 }

@@ -40,7 +40,7 @@ void HostGradients::copy(const ViewOf& gradients) {
   for (std::size_t s = 0; s < views_.size(); ++s) {
     const View to = views_[s];
     if (to.elems == 0) { continue; }
-    host_.copy_out(to.data, gradients(s).data, to.bytes(), plan_.name, CopyKind::states);
+    host_.copy_out(to.data, gradients(s).data, to.bytes(), plan_.name, world::CopyKind::states);
   }
   pool_.copies().record(copied_.get());
 }
@@ -55,7 +55,7 @@ void HostGradients::add(const ViewOf& gradients) {
   for (std::size_t s = 0; s < views_.size(); ++s) {
     const View to = views_[s];
     if (to.elems == 0) { continue; }
-    host_.copy_out(at, gradients(s).data, to.bytes(), plan_.name, CopyKind::states);
+    host_.copy_out(at, gradients(s).data, to.bytes(), plan_.name, world::CopyKind::states);
     sums.emplace_back(to, ConstValues{at, to.dtype});
     at += Arena::need(to.bytes());
   }

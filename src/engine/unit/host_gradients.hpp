@@ -53,7 +53,7 @@ class HostGradients {
   void copy(const ViewOf& gradients);
   void add(const ViewOf& gradients);
 
-  HostPool host_;
+  world::HostPool host_;
   const UnitPlan& plan_;
   HostGradientPool& pool_;
   std::vector<View> views_;      // by segment
@@ -102,10 +102,10 @@ class HostGradientPool {
   void plan_norms(const Options& options);
   void make_staging();
   [[nodiscard]] Staging& next_staging() noexcept;
-  [[nodiscard]] Stream copies() const { return host_.copy_stream(CopyKind::states); }
+  [[nodiscard]] Stream copies() const { return host_.copy_stream(world::CopyKind::states); }
 
   World& world_;
-  HostPool host_;
+  world::HostPool host_;
   std::vector<std::unique_ptr<HostGradients>> units_;  // null where the device updates
   Arena kept_;
   Arena staging_arena_;

@@ -52,14 +52,14 @@ StateRing::StateRing(World& world, std::size_t slot_bytes)
 void StateRing::pass(std::span<const ParkedArray> arrays, std::int64_t first, std::int64_t elems,
                      const std::string& unit,
                      const std::function<void(const BroughtPiece&, Stream)>& launch) {
-  HostPool pool{*world_};
-  const Stream in = pool.copy_stream(CopyKind::states_in);
-  const Stream out = pool.copy_stream(CopyKind::states);
+  world::HostPool pool{*world_};
+  const Stream in = pool.copy_stream(world::CopyKind::states_in);
+  const Stream out = pool.copy_stream(world::CopyKind::states);
   const Stream update = pool.update_stream();
   Slot& slot = ring_.acquire(unit, BroughtPiece::bytes_of(arrays, elems), in);
   const BroughtPiece piece{arrays, first, elems, slot.data()};
   piece.for_each([&](void* host, void* device, std::size_t bytes) {
-    pool.copy_in(device, host, bytes, unit, CopyKind::states_in);
+    pool.copy_in(device, host, bytes, unit, world::CopyKind::states_in);
   });
   in.record(slot.produced());
   update.wait_for(slot.produced());
@@ -67,7 +67,7 @@ void StateRing::pass(std::span<const ParkedArray> arrays, std::int64_t first, st
   update.record(updated_.get());
   out.wait_for(updated_.get());
   piece.for_each([&](void* host, void* device, std::size_t bytes) {
-    pool.copy_out(host, device, bytes, unit, CopyKind::states);
+    pool.copy_out(host, device, bytes, unit, world::CopyKind::states);
   });
   ring_.release(slot, out);
 }

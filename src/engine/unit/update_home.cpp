@@ -184,8 +184,8 @@ std::unique_ptr<UpdateHome> UpdatePool::make_home(std::size_t unit, ParameterHom
 void UpdatePool::update_together(const UpdateRule& rule, const UpdateRuns& together) {
   if (together.empty()) { return; }
   const Journal::Span span = journal_.begin_span();
-  launch_updates(kernels_of(world_), together, rule.optimizer, rule.learning_rate, rule.on_device,
-                 world_.compute_stream());
+  launch_updates(world::kernels_of(world_), together, rule.optimizer, rule.learning_rate,
+                 rule.on_device, world_.compute_stream());
   journal_.end_span("update", "all units", span);
 }
 
@@ -195,32 +195,32 @@ void UpdatePool::take_ring(std::size_t piece_bytes) {
 
 void UpdatePool::order_after_updates(Stream writer) {
   if (offload_ != Offload::state) { return; }
-  HostPool{world_}.update_stream().record(mark_.get());
+  world::HostPool{world_}.update_stream().record(mark_.get());
   writer.wait_for(mark_.get());
 }
 
 bool UpdatePool::begin_offloaded(Event scalars) {
   if (offload_ == Offload::none) { return false; }
-  HostPool pool{world_};
+  world::HostPool pool{world_};
   world_.compute_stream().record(readers_.get());
   if (offload_ == Offload::optimizer) {
-    pool.copy_stream(CopyKind::states).wait_for(readers_.get());
+    pool.copy_stream(world::CopyKind::states).wait_for(readers_.get());
     pool.compute_stream().wait_for(scalars);
     return true;
   }
   pool.update_stream().wait_for(readers_.get());
   // State is brought once the previous step's state is back, which may be during backward.
-  pool.copy_stream(CopyKind::states).record(mark_.get());
-  pool.copy_stream(CopyKind::states_in).wait_for(mark_.get());
+  pool.copy_stream(world::CopyKind::states).record(mark_.get());
+  pool.copy_stream(world::CopyKind::states_in).wait_for(mark_.get());
   return true;
 }
 
 void UpdatePool::wait() {
-  HostPool pool{world_};
+  world::HostPool pool{world_};
   if (offload_ == Offload::optimizer) { pool.compute_stream().wait(); }
   if (offload_ != Offload::state) { return; }
   pool.update_stream().wait();
-  pool.copy_stream(CopyKind::states).wait();
+  pool.copy_stream(world::CopyKind::states).wait();
 }
 
 }  // namespace tessera::engine

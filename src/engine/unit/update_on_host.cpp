@@ -85,13 +85,13 @@ Stream UpdateOnHost::state_writer() const {
 }
 
 void UpdateOnHost::send() {
-  const Stream copies = host_.copy_stream(CopyKind::states);
+  const Stream copies = host_.copy_stream(world::CopyKind::states);
   host_.compute_stream().record(updated_.get());
   copies.wait_for(updated_.get());
   for (const Segment& segment : segments_) {
     if (segment.parameter.elems == 0) { continue; }
     host_.copy_in(segment.parameter.data, segment.sent().data, segment.parameter.bytes(),
-                  plan().name, CopyKind::states);
+                  plan().name, world::CopyKind::states);
   }
   parameters_.arrive(copies);
 }

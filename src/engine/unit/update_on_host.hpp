@@ -36,7 +36,7 @@ class UpdateOnHost final : public UpdateHome {
   void send();
 
   World& world_;
-  HostPool host_;
+  world::HostPool host_;
   ParameterHome& parameters_;
   HostGradients& gradients_;
   std::vector<Segment> segments_;

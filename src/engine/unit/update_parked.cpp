@@ -105,8 +105,8 @@ void UpdateParked::update_segment(std::size_t segment, const UpdateRule& rule) {
     if (parts.empty()) { return; }
     UpdateRuns together;
     for (const UpdateRun& part : parts) { together.push_back(&part); }
-    launch_updates(kernels_of(world_), together, rule.optimizer, rule.learning_rate, rule.on_device,
-                   stream);
+    launch_updates(world::kernels_of(world_), together, rule.optimizer, rule.learning_rate,
+                   rule.on_device, stream);
   };
   const std::vector<ParkedArray> arrays = arrays_of(segment);
   const std::int64_t elems = plan().owned[segment].updates.elems;
@@ -121,7 +121,7 @@ void UpdateParked::update_segment(std::size_t segment, const UpdateRule& rule) {
 }
 
 Stream UpdateParked::state_writer() const {
-  return host_.copy_stream(CopyKind::states);
+  return host_.copy_stream(world::CopyKind::states);
 }
 
 }  // namespace tessera::engine

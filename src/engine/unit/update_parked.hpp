@@ -39,7 +39,7 @@ class UpdateParked final : public UpdateHome {
   void update_segment(std::size_t segment, const UpdateRule& rule);
 
   World& world_;
-  HostPool host_;
+  world::HostPool host_;
   ParameterHome& parameters_;
   const GradientHome& gradients_;
   StateRing& ring_;

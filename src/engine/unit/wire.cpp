@@ -16,7 +16,7 @@ void Wire::load(const ViewOf& gradients, Stream stream) {
   slot_ = &ring_.acquire(plan_.name, plan_.wire_bytes(), stream);
   for (std::size_t s = 0; s < plan_.segments(); ++s) {
     const View copy = plan_.wire_view(s, slot_->data());
-    if (copy.elems > 0) { kernels_of(world_).cast(copy, gradients(s), stream); }
+    if (copy.elems > 0) { world::kernels_of(world_).cast(copy, gradients(s), stream); }
   }
 }
 
@@ -26,8 +26,8 @@ void Wire::unload(const ViewOf& gradients, Stream stream) {
     const View copy = plan_.wire_view(s, slot_->data());
     const Range range = plan_.owned[s].updates;
     if (copy.elems == 0 || range.elems == 0) { continue; }
-    kernels_of(world_).cast(gradients(s).slice(range.first, range.elems),
-                            copy.slice(range.first, range.elems), stream);
+    world::kernels_of(world_).cast(gradients(s).slice(range.first, range.elems),
+                                   copy.slice(range.first, range.elems), stream);
   }
   ring_.release(*slot_, stream);
   slot_ = nullptr;
