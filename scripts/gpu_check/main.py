@@ -61,6 +61,8 @@ from parts import PARTS
 RUNS = {"build": builds.build, "test": builds.test, "kernels": kernels.run, "train": train.run, "memory": memory.run,
         "checkpoint": checkpoints.run, "nccl": jobs.nccl, "multi": jobs.multi, "predictions": planned.predictions,
         "plans": planned.plans, "sanitize": sanitizers.run}
+# What the programs are built from.
+SOURCES = ("bench", "cmake", "include", "kernels", "src", "tests", "tools")
 # The parts whose figures part plans reads.
 PLANNED_FROM = ("kernels", "train", "predictions")
 
@@ -176,12 +178,14 @@ class Call:
     def fingerprint(self, part):
         """A checksum of what a part's results depend on."""
         files = [self.tessera, self.module]
+        if part == "build" and not self.given_build:
+            files += [path for folder in SOURCES for path in sorted(Path(folder).rglob("*")) if path.is_file()]
         if part == "train":
             files.append(self.work / "products.json")
         if part == "plans":
             files += [self.work / "parts" / f"{name}.json" for name in PLANNED_FROM]
         sums = [hashlib.sha1(file.read_bytes()).hexdigest() for file in files if file.exists()]
-        return " ".join(sums)
+        return hashlib.sha1(" ".join(sums).encode()).hexdigest()
 
     def run_part(self, name):
         print(f"\n== {name} (about {PARTS[name].seconds} s)")

@@ -56,12 +56,14 @@ class Programs:
         """Runs a command into the file `log`, and prints its output if it is to be `shown`; returns its status, 124
         or 137 if it was ended after `seconds`."""
         limited = ["timeout", "--kill-after=10", str(seconds), *command]
-        with open(log, "wb") as file, subprocess.Popen(limited, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                                       stderr=subprocess.STDOUT) as process:
-            while block := process.stdout.read1(65536):
-                file.write(block)
-                file.flush()
-                if shown:
+        with open(log, "wb") as file, open(log, "rb") as output, subprocess.Popen(
+                limited, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT) as process:
+            ended = False
+            while not ended:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    ended = process.wait(0.1) is not None
+                block = output.read()
+                if shown and block:
                     sys.stdout.buffer.write(block)
                     sys.stdout.flush()
         return process.returncode if process.returncode >= 0 else 128 - process.returncode

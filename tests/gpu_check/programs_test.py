@@ -3,6 +3,7 @@
 
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -41,6 +42,11 @@ class Programs(unittest.TestCase):
         status, output = self.run_shell("echo before; sleep 20", 1)
         self.assertEqual((status, output), (run.NO_TIME, "before\n"))
         self.assertTrue(run.ran_out(status, 1, 1))
+
+    def test_are_not_waited_for_by_what_they_leave_behind(self):
+        began = time.monotonic()
+        self.assertEqual(self.run_shell("sleep 100 & echo left"), (0, "left\n"))
+        self.assertLess(time.monotonic() - began, 50)
 
     def test_killed_ones_have_not_run_out_of_time(self):
         status, _ = self.run_shell("kill -KILL $$")

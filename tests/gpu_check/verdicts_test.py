@@ -2,13 +2,17 @@
 """Tests what scripts/gpu_check.sh makes of results: verdicts, failures, batches, refusals, figures and the status, on a
 made-up machine (made_up.py)."""
 
+import os
 import re
 import shutil
 import tempfile
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 
-from made_up import ROOT, Check
+from made_up import ROOT, Check  # finds the script's modules
+
+import main
 
 
 class OnAMachine(unittest.TestCase):
@@ -237,6 +241,19 @@ class Calls(OnAMachine):
         self.ran("compare .*gpt2-large .*--strategies dp ", 0)  # it was done
         self.bar("not measured", "planned", "the same in [123] of 12 runs")
         self.bar("not measured", "unattributed", "in [123] of 12 runs")
+
+    def test_a_build_of_other_sources_is_not_done(self):
+        folder = Path(self.folder.name)
+        call = SimpleNamespace(given_build=False, tessera=folder / "tessera", module=folder / "module")
+        source = folder / "src" / "deep" / "a.cpp"
+        source.parent.mkdir(parents=True)
+        source.write_text("one")
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(folder)
+        first = main.Call.fingerprint(call, "build")
+        self.assertEqual(main.Call.fingerprint(call, "build"), first)
+        source.write_text("two")
+        self.assertNotEqual(main.Call.fingerprint(call, "build"), first)
 
     def test_no_time_at_all(self):
         self.call(4, "kernels", "memory", "nccl", part_seconds=4)
