@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/enumerator.hpp"
+#include "data/npy_header.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::data {
@@ -34,8 +35,9 @@ struct Container {
   std::string_view start;
   const char* name;
 };
+constexpr std::string_view kNpyMagic = "\x93NUMPY"sv;
 constexpr std::array kContainers = {
-    Container{"\x93NUMPY"sv, "a NumPy array (.npy)"},
+    Container{kNpyMagic, "a NumPy array (.npy)"},
     Container{"PK\x03\x04"sv, "a zip file (.zip, .npz, .pt)"},
     Container{"\x1F\x8B\x08"sv, "a gzip file"},
     Container{"\x28\xB5\x2F\xFD"sv, "a zstd file"},
@@ -155,6 +157,7 @@ TokenFileLayout layout_after(const Header& header, const DataFile& file, std::st
 }
 
 TokenFileLayout detected(const DataFile& file, const std::string& start) {
+  if (start.starts_with(kNpyMagic)) { return npy_layout(file); }
   if (start.size() >= 4) {
     for (const Header& header : kHeaders) {
       if (int32_at(start, 0) == header.magic) { return layout_after(header, file, start); }
@@ -163,8 +166,8 @@ TokenFileLayout detected(const DataFile& file, const std::string& start) {
   std::string container = container_of(start, file.size());
   if (container.empty() && is_text(start)) { container = "text"; }
   if (!container.empty()) {
-    ask_for_format(file, fmt::format("{}, not like tokens: write them as plain uint16 or uint32 "
-                                     "(numpy: array.astype('uint16').tofile(path)), or",
+    ask_for_format(file, fmt::format("{}, not like tokens: write them as .npy (numpy.save(path, "
+                                     "array)) or as plain uint16 or uint32, or",
                                      container));
   }
   const std::size_t width = apparent_bytes(start);

@@ -8,10 +8,13 @@
 
 namespace tessera::data {
 
-/// How the tokens of a file are stored.
+enum class Signed : std::uint8_t { no, yes };
+
+/// How the tokens of a file are stored, from `header_bytes` to its end.
 struct TokenFileLayout {
   std::int64_t header_bytes = 0;
   std::int64_t token_bytes = 2;
+  Signed has_sign = Signed::no;
 };
 
 /// Examines the start of a token file. For TokenFormat::detect it throws FormatError if a header

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <system_error>
@@ -18,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kFilesKeptOpen = 128;
+constexpr std::size_t kPieceBytes = 1 << 15;  // of a token file, read at once
 
 // Where `out.size()` values of `width` bytes are read to before they are widened in place: the end
 // of `out`'s own memory. Value i then lies at or after token i, so widening from the front only
@@ -80,24 +82,44 @@ class FileTokens final : public TokenSource {
     expects(first >= 0 && first <= size() && std::ssize(out) <= size() - first,
             "TokenSource: the tokens are outside the data");
     const auto width = static_cast<std::size_t>(layout_.token_bytes);
-    const std::span<std::byte> raw = raw_tail(out, width);
-    file_.read(layout_.header_bytes + layout_.token_bytes * first, raw);
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      std::uint32_t token = 0;
-      for (std::size_t b = 0; b < width; ++b) {
-        token |= std::to_integer<std::uint32_t>(raw[i * width + b]) << (8 * b);
+    std::array<std::byte, kPieceBytes> piece;
+    while (!out.empty()) {
+      const auto raw = std::span{piece}.first(width * std::min(out.size(), piece.size() / width));
+      file_.read(offset_of(first), raw);
+      for (std::size_t i = 0; i < raw.size() / width; ++i) {
+        out[i] = checked(raw.subspan(i * width, width), first + static_cast<std::int64_t>(i));
       }
-      out[i] = checked(token, first + static_cast<std::int64_t>(i));
+      out = out.subspan(raw.size() / width);
+      first += std::ssize(raw) / layout_.token_bytes;
     }
   }
 
  private:
-  [[nodiscard]] std::int32_t checked(std::uint32_t token, std::int64_t place) const {
-    if (token <= INT32_MAX) { return static_cast<std::int32_t>(token); }
-    throw FormatError(
-        fmt::format("{}: byte {}: token {} is beyond 2^31 - 1: no vocabulary is that "
-                    "large, so the tokens have another type than uint32",
-                    name(), layout_.header_bytes + layout_.token_bytes * place, token));
+  [[nodiscard]] std::int64_t offset_of(std::int64_t place) const {
+    return layout_.header_bytes + layout_.token_bytes * place;
+  }
+
+  [[nodiscard]] std::int32_t checked(std::span<const std::byte> raw, std::int64_t place) const {
+    std::uint64_t token = 0;
+    for (std::size_t b = 0; b < raw.size(); ++b) {
+      token |= std::to_integer<std::uint64_t>(raw[b]) << (8 * b);
+    }
+    const std::size_t bits = 8 * raw.size();
+    if (layout_.has_sign == data::Signed::yes && (token >> (bits - 1)) != 0) {
+      refuse(place, std::to_string(static_cast<std::int64_t>(token << (64 - bits)) >> (64 - bits)),
+             "is below 0: labels may have such numbers, tokens do not");
+    }
+    if (token > INT32_MAX) {
+      refuse(place, std::to_string(token),
+             "is beyond 2^31 - 1: no vocabulary is that large, so these are not tokens, or have "
+             "another type");
+    }
+    return static_cast<std::int32_t>(token);
+  }
+
+  [[noreturn]] void refuse(std::int64_t place, const std::string& token, const char* why) const {
+    throw FormatError(fmt::format("{}: byte {}: token {} at position {} {}", name(),
+                                  offset_of(place), token, place, why));
   }
 
   data::DataFile file_;

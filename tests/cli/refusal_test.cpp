@@ -408,6 +408,12 @@ TEST_F(Refusal, TokensOutsideTheVocabularyNamePlaceAndValue) {
   write_file(folder() / "tokens.bin", bytes);
   refused({"train", "--tokens", path("tokens.bin"), "--vocab", "50", "--seq", "16"},
           {"77", "1500"});
+  const std::string header = "{'descr': '<i2', 'fortran_order': False, 'shape': (2000,)}\n";
+  write_file(folder() / "tokens.npy", std::string{"\x93NUMPY\x01\0", 8} +
+                                          static_cast<char>(header.size()) + '\0' + header +
+                                          bytes.replace(2 * 1'600, 2, "\xFF\xFF"));
+  refused({"train", "--tokens", path("tokens.npy"), "--vocab", "100", "--seq", "16"},
+          {"tokens.npy", "token -1 at position 1600 is below 0"});
   write_file(folder() / "odd.bin", "abc");
   refused({"train", "--tokens", path("odd.bin"), "--seq", "16"}, {"odd.bin"});
 }

@@ -308,7 +308,14 @@ TEST_F(Train, TokensOfBytesAreTheBytes) {
   auto from_tokens = small("train", {"--steps", "3"});
   from_tokens[1] = "--tokens";
   from_tokens[2] = path("tokens.bin");
-  EXPECT_EQ(losses(logged(from_tokens)), losses(logged(small("train", {"--steps", "3"}))));
+  const auto from_bytes = losses(logged(small("train", {"--steps", "3"})));
+  EXPECT_EQ(losses(logged(from_tokens)), from_bytes);
+  std::string header = "{'descr': '<i2', 'fortran_order': False, 'shape': (20000,), }";
+  header.resize(117, ' ');
+  write_file(folder() / "tokens.npy",
+             std::string{"\x93NUMPY\x01\0\x76\0", 10} + header + "\n" + tokens);
+  from_tokens[2] = path("tokens.npy");
+  EXPECT_EQ(losses(logged(from_tokens)), from_bytes);
 }
 
 TEST_F(Train, AnotherSeedGivesAnotherRun) {

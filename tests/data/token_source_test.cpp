@@ -296,7 +296,7 @@ TEST(TokenFile, HasTheTypeThatIsAskedForWhateverItLooksLike) {
   const auto large =
       open_tokens(folder.write("large", as_uint32({5, 0x80000000})), TokenFormat::uint32);
   EXPECT_THAT(message_of<FormatError>([&] { (void)all_of(*large); }),
-              HasSubstr("byte 4: token 2147483648 is beyond"));
+              HasSubstr("byte 4: token 2147483648 at position 1 is beyond"));
 }
 
 // A run on the header or on half tokens would train on noise without a word.
@@ -307,8 +307,6 @@ TEST(TokenFile, ThatShowsAContainerTextOrWiderIntegersIsRefusedByName) {
   std::string wide;
   for (int i = 0; i < 40; ++i) { wide += as_uint32({77, 0}); }
   const std::vector<std::pair<std::string, const char*>> starts{
-      {"\x93NUMPY\x01\0v\0{'descr': '<i8', 'fortran_order': False, 'shape': (9,), }"s,
-       "a NumPy array"},
       {"PK\x03\x04\x14\0"s, "a zip file"},
       {"\x1F\x8B\x08\0"s, "a gzip file"},
       {"\x28\xB5\x2F\xFD"s, "a zstd file"},

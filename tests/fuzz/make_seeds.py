@@ -180,6 +180,17 @@ seed("token_file", "other_version", with_header(20240520, 2, 1, [1]))
 seed("token_file", "other_count", with_header(20240520, 1, 7, [1]))
 seed("token_file", "cut_header", i32(20240520, 1, 0))
 
+
+def npy(descr, shape, data, version=1):
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
+    return b"\x93NUMPY" + struct.pack("<BBH" if version == 1 else "<BBI", version, 0, len(text)) + text + data
+
+
+seed("token_file", "npy_int32", npy("<i4", "(3,)", i32(1, 2, 50256)))
+seed("token_file", "npy_negative", npy("<i8", "(2,)", struct.pack("<2q", 7, -1), version=2))
+seed("token_file", "npy_matrix", npy("<u2", "(2, 1)", struct.pack("<2H", 7, 1)))
+seed("token_file", "npy_floats", npy("<f4", "(1,)", struct.pack("<f", 7)))
+
 # ---- the control path
 HELLO, WELCOME, REFUSE, GROUP, TEXT, TEXTS, FAILURE, LOST, AT_END, ASK, ANSWER, ISSUED, EXPLAIN, \
     CODE, HELD, DIFFER = range(16)

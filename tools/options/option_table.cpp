@@ -365,7 +365,7 @@ std::vector<OptionRow> data_rows() {
       {"--data", "data", "PATH", "", "a file, or a folder of text files in name order, as bytes",
        kBoth, path<&Settings::data>()},
       {"--tokens", "data", "FILE", "",
-       "a file of tokens: plain uint16, or uint16 or uint32 after llm.c's header", kBoth,
+       "a file of tokens: plain uint16, llm.c's with its header (uint16 or uint32), or .npy", kBoth,
        path<&Settings::tokens>()},
       {"--token-format", "data", "F", "detect",
        "detect (refuses files that do not look like tokens), or uint16 or uint32 without a header",

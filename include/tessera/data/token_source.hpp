@@ -39,16 +39,17 @@ class TokenSource {
 /// How a file stores its tokens, little-endian.
 enum class TokenFormat : std::uint8_t {
   detect,  ///< After llm.c's header of 256 int32 (20240520, 1, count: uint16; 20240801, 7, count:
-           ///< uint32), else uint16 without a header. What shows something else is refused.
+           ///< uint32), or NumPy's (.npy: one dimension, integers of 2, 4 or 8 bytes), else uint16
+           ///< without a header. What shows something else is refused.
   uint16,  ///< uint16 from the first byte on, whatever the file looks like.
   uint32,  ///< uint32 from the first byte on, whatever the file looks like.
 };
 
 /// Opens a file of tokens. Throws ConfigError if there is nothing to read, and FormatError with
 /// path and offset if the size or the header does not fit. With TokenFormat::detect it throws
-/// ConfigError too if the first bytes show a container (NumPy, zip, gzip, zstd, safetensors,
-/// Parquet, Arrow, HDF5, pickle), text, or wider integers. Reading a token of 2^31 or more throws
-/// FormatError.
+/// ConfigError too if the first bytes show a container (zip, gzip, zstd, safetensors, Parquet,
+/// Arrow, HDF5, pickle), text, or wider integers without a header. Reading a token below 0, or of
+/// 2^31 or more, throws FormatError with its position and value.
 [[nodiscard]] std::shared_ptr<const TokenSource> open_tokens(
     const std::filesystem::path& path, TokenFormat token_format = TokenFormat::detect);
 
