@@ -21,6 +21,10 @@ constexpr std::int64_t kHeaderBytes = 256 * 4;
 constexpr std::int64_t kBytesExamined = 4096;
 constexpr std::size_t kLeastText = 32;    // bytes that show text
 constexpr std::size_t kLeastTokens = 32;  // tokens that show their width
+// Ids of 4 or 8 bytes from vocabularies up to 2^18 have upper halves below the first, and some
+// lower half of at least the second.
+constexpr std::uint64_t kUpperHalves = (1 << 18) >> 16;
+constexpr std::uint64_t kLeastLower = 64;
 
 /// A header of llm.c's: 256 int32, of which the first three are these and the number of tokens.
 struct Header {
@@ -112,18 +116,18 @@ std::string container_of(std::string_view start, std::int64_t file_bytes) {
 }
 
 /// The bytes of the integers that a raw file seems to hold: more than 2 if the upper halves of all
-/// of them are 0, but not their lower halves.
+/// of them are 0 but not their lower halves, or nearly so.
 std::size_t apparent_bytes(std::string_view start) {
   for (const std::size_t width : {std::size_t{8}, std::size_t{4}}) {
     const std::size_t count = start.size() / width;
     if (count < kLeastTokens) { continue; }
-    bool upper = false;
-    bool lower = false;
+    std::uint64_t upper = 0;  // largest
+    std::uint64_t lower = 0;
     for (std::size_t i = 0; i < count; ++i) {
-      lower = lower || little_endian(start.substr(i * width, 2)) != 0;
-      upper = upper || little_endian(start.substr(i * width + 2, width - 2)) != 0;
+      lower = std::max(lower, little_endian(start.substr(i * width, 2)));
+      upper = std::max(upper, little_endian(start.substr(i * width + 2, width - 2)));
     }
-    if (!upper && lower) { return width; }
+    if (upper == 0 ? lower > 0 : upper < kUpperHalves && lower >= kLeastLower) { return width; }
   }
   return 2;
 }
@@ -172,11 +176,12 @@ TokenFileLayout detected(const DataFile& file, const std::string& start) {
   }
   const std::size_t width = apparent_bytes(start);
   if (width == 2) { return {}; }
-  ask_for_format(file,
-                 fmt::format("integers of {} bytes, since the upper bytes of the first {} are "
-                             "all 0:{}",
-                             width, start.size() / width,
-                             width == 4 ? "" : " write them as uint16 or uint32, or"));
+  ask_for_format(
+      file,
+      fmt::format("integers of {} bytes, since the upper {} bytes of each of the first {} are "
+                  "below {}: write them as .npy (numpy.save(path, array)){}",
+                  width, width - 2, start.size() / width, kUpperHalves,
+                  width == 4 ? ", or" : " or as uint32, or"));
 }
 
 }  // namespace

@@ -340,12 +340,35 @@ TEST(TokenFile, ThatShowsAContainerTextOrWiderIntegersIsRefusedByName) {
   EXPECT_EQ(container_of_data(folder.path()), "");
 }
 
+// Ids of a vocabulary of 128 K have upper halves of 0 and 1, those of 256 K up to 3.
+TEST(TokenFile, OfIdsAboveSixteenBitsWithoutAHeaderIsRefused) {
+  const TemporaryFolder folder;
+  for (const std::uint32_t vocab : {131'072U, 262'144U}) {
+    std::vector<std::uint32_t> ids;
+    std::string wide;
+    for (std::uint32_t i = 0; i < 200; ++i) {
+      ids.push_back(i * 7919 % vocab);
+      wide += as_uint32({ids.back(), 0});
+    }
+    const auto path = folder.write("t.bin", as_uint32(ids));
+    EXPECT_THAT(message_of<ConfigError>([&] { (void)open_tokens(path); }),
+                AllOf(HasSubstr("integers of 4 bytes"), HasSubstr("`token_format`")));
+    EXPECT_NO_THROW(check_tokens(*open_tokens(path, TokenFormat::uint32), vocab));
+    const auto wide_path = folder.write("wide.bin", wide);
+    EXPECT_THAT(message_of<ConfigError>([&] { (void)open_tokens(wide_path); }),
+                HasSubstr("integers of 8 bytes"));
+  }
+}
+
 TEST(TokenFile, OfTokensIsReadWhateverItsFirstTokensAre) {
   const TemporaryFolder folder;
   std::vector<std::uint16_t> zeros(100, 0);
   std::vector<std::uint16_t> small;
   for (int i = 0; i < 100; ++i) { small.push_back(static_cast<std::uint16_t>(i % 3)); }
-  for (const auto& tokens : {zeros, small, std::vector<std::uint16_t>{8224}}) {
+  std::vector<std::uint16_t> rarely_large(200, 1);  // one odd token is above 3
+  rarely_large[100] = 5'000;
+  rarely_large[101] = 5;
+  for (const auto& tokens : {zeros, small, rarely_large, std::vector<std::uint16_t>{8224}}) {
     EXPECT_EQ(open_tokens(folder.write("t.bin", as_uint16(tokens)))->size(), std::ssize(tokens));
   }
 }
