@@ -178,6 +178,12 @@ if(TESSERA_PYTHON3)
     set_tests_properties(gpu_check.${what} PROPERTIES TIMEOUT 120 LABELS once)
   endforeach()
 endif()
+# The script that writes token files; without Python's package tokenizers only a part of it is tested.
+if(TESSERA_BUILD_TOOLS AND TESSERA_PYTHON3 AND NOT TESSERA_SANITIZE)
+  add_test(NAME prepare_tokens.script COMMAND ${TESSERA_PYTHON3} -B
+    ${CMAKE_CURRENT_SOURCE_DIR}/prepare_tokens/prepare_tokens_test.py $<TARGET_FILE:tessera_command>)
+  set_tests_properties(prepare_tokens.script PROPERTIES TIMEOUT 300 LABELS once SKIP_RETURN_CODE 77)
+endif()
 # Part build compiles every file that it installs.
 find_program(TESSERA_NINJA ninja)
 if(TESSERA_PYTHON3 AND TESSERA_NINJA AND TESSERA_HAS_CUDA AND NOT TESSERA_SANITIZE)

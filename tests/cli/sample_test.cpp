@@ -1,4 +1,6 @@
 // tessera sample, and the held-out loss of tessera train.
+#include <gmock/gmock.h>
+
 #include "cli/command.hpp"
 
 namespace tessera::test::sample_test {
@@ -84,6 +86,12 @@ TEST_F(Sample, TakesAPromptFromAFileOrAsNumbers) {
   const auto numbers = with({"--prompt-tokens", "97,32,116,105,108,101"});
   EXPECT_EQ(numbers.at("samples")[0].at("tokens"), text.at("samples")[0].at("tokens"));
   EXPECT_FALSE(numbers.at("samples")[0].contains("text"));
+  // scripts/prepare_tokens.py --decode reads these lines.
+  const auto printed = tessera(sampled(
+      {"--prompt-tokens", "97,32", "--count", "2", "--samples", "2", "--temperature", "0"}));
+  EXPECT_THAT(printed.out, testing::MatchesRegex("--- sample 1 of 2\n97,32,[0-9]+,[0-9]+\n"
+                                                 "--- sample 2 of 2\n97,32,[0-9]+,[0-9]+\n"
+                                                 "---\n.*\n"));
 }
 
 TEST_F(Sample, RefusesImpossibleOptionsWithAdvice) {

@@ -1,0 +1,434 @@
+#!/usr/bin/env python3
+"""Turns text into token files for `tessera train --tokens`, and token ids of `tessera sample` into text.
+
+  prepare_tokens.py --tokenizer tokenizer.json --output train.bin text.txt folder
+  prepare_tokens.py --tokenizer tokenizer.json --output train.bin --text-field text documents.jsonl
+  prepare_tokens.py --tokenizer tokenizer.json --output train.npy --prompt-field question \\
+      --answer-field answer --eval-output held-out.npy --eval-fraction 0.05 pairs.jsonl
+  prepare_tokens.py --tokenizer tokenizer.json --encode-prompt 'Once upon a time'
+  tessera sample ... | prepare_tokens.py --tokenizer tokenizer.json --decode
+
+A text file is one document, and so is a line of a JSON Lines file. Of a folder the text files are read in
+the byte order of their names: not hidden, empty, .dat or .u8 files, nor subfolders; with a field, those that
+end in .jsonl. After each document comes the separator. The tokenizer adds no tokens of its own, but special
+tokens that a text spells out are one token each.
+
+The output has llm.c's header, or is a NumPy array if its name ends in .npy; its tokens are uint16 if the
+vocabulary allows it, otherwise uint32. It is written under a temporary name, in pieces, and renamed when it
+is complete. It needs Python's package `tokenizers`. docs/tokens.md has more. The status is 2 if something
+is refused.
+"""
+
+import argparse
+import array
+import json
+import os
+import random
+import re
+import struct
+import sys
+from pathlib import Path
+
+# Characters of a text that are encoded as one. A text file of more is cut between two lines.
+PIECE = 1 << 16
+# Texts are encoded together, on all cores, once they have this many characters: some 60 MiB of memory in all.
+BATCH = 1 << 19
+
+# Separators of well-known tokenizers, the first that is there is taken.
+SEPARATORS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]")
+
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+LLMC_HEADERS = {2: (20240520, 1), 4: (20240801, 7)}  # magic and version by bytes of a token
+LLMC_MOST = 2**31 - 1
+NPY_HEADER_BYTES = 128
+
+
+class Refusal(Exception):
+    """What the user asked for cannot be; the text says why and what to do."""
+
+
+# ---- token files
+
+
+def llmc_header(width, count):
+    return struct.pack("<3i", *LLMC_HEADERS[width], count).ljust(1024, b"\0")
+
+
+def npy_header(width, count):
+    text = f"{{'descr': '<u{width}', 'fortran_order': False, 'shape': ({count},), }}"
+    start = b"\x93NUMPY\x01\x00" + struct.pack("<H", NPY_HEADER_BYTES - 10)
+    return start + text.encode().ljust(NPY_HEADER_BYTES - 11) + b"\n"
+
+
+class TokenFile:
+    """A token file that exists under its name only once `finish` has returned."""
+
+    def __init__(self, path, layout, width):
+        self.path, self.layout, self.width = path, layout, width
+        self.tokens = self.documents = 0
+        self.type = next(code for code in "HIL" if array.array(code).itemsize == width)
+        self.part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        self.file = open(self.part, "xb")
+        self.file.write(self.header())
+
+    def header(self):
+        return (npy_header if self.layout == "npy" else llmc_header)(self.width, self.tokens)
+
+    def add(self, ids):
+        self.tokens += len(ids)
+        if self.layout == "llmc" and self.tokens > LLMC_MOST:
+            raise Refusal(f"{self.path}: llm.c's header counts to {LLMC_MOST} tokens; give --format npy, or "
+                          "several outputs of fewer inputs each")
+        values = array.array(self.type, ids)
+        if sys.byteorder == "big":
+            values.byteswap()
+        self.file.write(values)
+
+    def finish(self, overwrite):
+        self.file.seek(0)
+        self.file.write(self.header())
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        refuse_existing(self.path, overwrite)  # it may have appeared by now
+        os.replace(self.part, self.path)
+
+    def discard(self):
+        self.file.close()
+        if self.part.exists():
+            self.part.unlink()
+
+
+def refuse_existing(path, overwrite):
+    if path.exists() and not overwrite:
+        raise Refusal(f"{path} exists; give another name, or --overwrite")
+
+
+# ---- documents
+
+
+def is_text_file(path):
+    hidden = path.name.startswith(".") or path.suffix in (".dat", ".u8")
+    return not hidden and path.is_file() and path.stat().st_size > 0
+
+
+def input_files(inputs, json_lines):
+    """The files to read, in order."""
+    files = []
+    for path in map(Path, inputs):
+        if not path.is_dir():
+            files.append(path)
+            continue
+        found = [each for each in sorted(path.iterdir(), key=lambda each: os.fsencode(each.name))
+                 if is_text_file(each) and (each.suffix == ".jsonl" or not json_lines)]
+        if not found:
+            raise Refusal(f"the folder {path} has no {'.jsonl' if json_lines else 'text'} files")
+        files += found
+    for path in files:
+        if not path.is_file():
+            raise Refusal(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")
+        if path.suffix == ".jsonl" and not json_lines:
+            raise Refusal(f"{path} has JSON lines: give --text-field NAME, or --prompt-field NAME and --answer-field "
+                          "NAME")
+    return files
+
+
+def cut_of(text):
+    """Where `text` may be cut so that its parts have the tokens of the whole: after a line that ends in one
+    newline only, since tokenizers join blanks. 0 if there is no such place."""
+    at = text.rfind("\n", 1, len(text) - 1)
+    while at > 0 and (text[at - 1].isspace() or text[at + 1].isspace()):
+        at = text.rfind("\n", 1, at)
+    return at + 1 if at > 0 else 0
+
+
+def pieces_of(file):
+    """The text of `file` in pieces of about PIECE characters, at most four times as many."""
+    text = ""
+    while True:
+        more = file.read(PIECE)
+        text += more
+        if not more:
+            break
+        cut = cut_of(text)
+        if cut == 0 and len(text) >= 4 * PIECE:
+            cut = max(text.rfind(" "), 0) or len(text)  # a blank belongs to the word after it
+        if cut > 0:
+            yield text[:cut]
+            text = text[cut:]
+    yield text
+
+
+def text_document(path):
+    with open(path, encoding="utf-8", newline="") as file:
+        try:
+            yield from pieces_of(file)
+        except UnicodeDecodeError as error:
+            raise Refusal(f"{path} is not UTF-8 ({error.reason}); convert it, for instance with iconv") from None
+
+
+def json_documents(path, fields):
+    """The values of `fields` of each line; blank lines are passed over."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise Refusal(f"{path}:{number}: is not JSON: {error}") from None
+            values = [record.get(field) if isinstance(record, dict) else None for field in fields]
+            for field, value in zip(fields, values):
+                if not isinstance(value, str):
+                    raise Refusal(f"{path}:{number}: has no text in the field '{field}'")
+                if LONE_SURROGATE.search(value):
+                    raise Refusal(f"{path}:{number}: the field '{field}' has half a surrogate pair, which is no text")
+            yield values
+
+
+def documents_of(files, fields):
+    """Each document as its texts, which are encoded one by one."""
+    for path in files:
+        if fields:
+            yield from json_documents(path, fields)
+        else:
+            yield text_document(path)
+
+
+# ---- the tokenizer
+
+
+def load_tokenizer(path):
+    try:
+        import tokenizers
+    except ImportError:
+        raise Refusal("Python's package `tokenizers` is not installed for this Python; run\n"
+                      f"  {sys.executable} -m pip install tokenizers") from None
+    if not Path(path).is_file():
+        raise Refusal(f"--tokenizer: there is no file {path}; give the tokenizer.json of a model")
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises Exception itself
+        raise Refusal(f"--tokenizer: {path} is not a tokenizer.json: {error}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def separator_of(tokenizer, name):
+    """The ids after each document."""
+    if name == "":
+        return []
+    if name is not None:
+        token = tokenizer.token_to_id(name)
+        if token is None:
+            raise Refusal(f"--separator: the tokenizer has no token '{name}'; {special_tokens(tokenizer)}")
+        return [token]
+    for known in SEPARATORS:
+        token = tokenizer.token_to_id(known)
+        if token is not None:
+            return [token]
+    raise Refusal("the tokenizer has no token that is known to end a text; give --separator TOKEN, or --separator '' "
+                  f"for none; {special_tokens(tokenizer)}")
+
+
+def special_tokens(tokenizer):
+    added = [token.content for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
+    return f"its special tokens are {' '.join(added[:20])}" if added else "it has no special tokens"
+
+
+class Batches:
+    """Encodes texts in batches, and writes their ids, and those between them, in the order of the calls."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+        self.pending = []  # a file, and a text or ids
+        self.characters = 0
+
+    def add_text(self, file, text):
+        self.pending.append((file, text))
+        self.characters += len(text)
+        if self.characters + 64 * len(self.pending) >= BATCH:  # empty ones take memory too
+            self.write()
+
+    def add_ids(self, file, ids):
+        self.pending.append((file, ids))
+
+    def write(self):
+        texts = [entry for _, entry in self.pending if isinstance(entry, str)]
+        encode = getattr(self.tokenizer, "encode_batch_fast", self.tokenizer.encode_batch)  # without offsets
+        encoded = iter(encode(texts, add_special_tokens=False))
+        for file, entry in self.pending:
+            file.add(next(encoded).ids if isinstance(entry, str) else entry)
+        self.pending, self.characters = [], 0
+
+
+# ---- what the script does
+
+
+def choose_layout(path, asked):
+    return asked or ("npy" if path.suffix == ".npy" else "llmc")
+
+
+def make_files(settings, width):
+    files = []
+    try:
+        for name in filter(None, (settings.output, settings.eval_output)):
+            files.append(TokenFile(Path(name), choose_layout(Path(name), settings.format), width))
+    except BaseException:
+        for file in files:
+            file.discard()
+        raise
+    return files
+
+
+def refuse_outputs(settings, inputs):
+    outputs = [Path(name) for name in (settings.output, settings.eval_output) if name]
+    for path in outputs:
+        refuse_existing(path, settings.overwrite)
+        if path.exists() and any(os.path.samefile(path, each) for each in inputs):
+            raise Refusal(f"{path} is an input and an output")
+    if len(outputs) == 2 and outputs[0].absolute() == outputs[1].absolute():
+        raise Refusal(f"--output and --eval-output are both {outputs[0]}")
+
+
+def write_documents(documents, files, settings, batches, separator):
+    """The last of `files` gets the fraction that is held out, if there are two."""
+    draw = random.Random(settings.seed)
+    for document in documents:
+        held_out = len(files) == 2 and draw.random() < settings.eval_fraction
+        file = files[-1] if held_out else files[0]
+        for text in document:
+            batches.add_text(file, text)
+        batches.add_ids(file, separator)
+        file.documents += 1
+    batches.write()
+
+
+def prepare(settings):
+    fields = settings.fields
+    inputs = input_files(settings.inputs, json_lines=bool(fields))
+    refuse_outputs(settings, inputs)
+    tokenizer = load_tokenizer(settings.tokenizer)
+    separator = separator_of(tokenizer, settings.separator)
+    vocabulary = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+    width = 2 if vocabulary <= 1 << 16 else 4
+    files = make_files(settings, width)
+    try:
+        write_documents(documents_of(inputs, fields), files, settings, Batches(tokenizer), separator)
+        for file in files:
+            if file.tokens == 0:
+                raise Refusal(f"{file.path} would have no tokens: {sum(each.documents for each in files)} documents "
+                              "were read; give more of them, another --eval-fraction or --seed, or files of their own "
+                              "for what is held out")
+        for file in files:
+            file.finish(settings.overwrite)
+    finally:
+        for file in files:
+            file.discard()
+    for file in files:
+        print(f"{file.path}: {file.tokens} tokens of {file.documents} documents, uint{8 * width}; train with "
+              f"--vocab {vocabulary} or more")
+
+
+def decoded(tokenizer, ids):
+    """The text of `ids`, and how many of them the tokenizer does not have: a model's vocabulary may be larger."""
+    text, known, unknown = "", [], 0
+    for token in ids:
+        if tokenizer.id_to_token(token) is not None:
+            known.append(token)
+            continue
+        text += tokenizer.decode(known, skip_special_tokens=False) + "\N{REPLACEMENT CHARACTER}"
+        known, unknown = [], unknown + 1
+    return text + tokenizer.decode(known, skip_special_tokens=False), unknown
+
+
+def decode(settings):
+    """Each line of ids is a text. Lines of `tessera sample` around them are printed as they are."""
+    tokenizer = load_tokenizer(settings.tokenizer)
+    unknown, ended = 0, False
+    for number, line in enumerate(sys.stdin, start=1):
+        ended = ended or line.rstrip("\n") == "---"
+        if ended or line.startswith("---") or not line.strip():
+            print(line, end="", flush=True)
+            continue
+        words = re.split(r"[\s,]+", line.strip())
+        for word in words:
+            if not re.fullmatch(r"[0-9]{1,10}", word) or int(word) >= 2**31:
+                raise Refusal(f"line {number}: '{word[:40]}' is not a token id; --decode reads numbers, as `tessera "
+                              "sample --prompt-tokens` prints them")
+        text, others = decoded(tokenizer, [int(word) for word in words])
+        print(text, flush=True)
+        unknown += others
+    if unknown > 0:
+        print(f"warning: {unknown} ids are not in the tokenizer, and are shown as \N{REPLACEMENT CHARACTER}",
+              file=sys.stderr)
+
+
+def encode_prompt(settings):
+    ids = load_tokenizer(settings.tokenizer).encode(settings.encode_prompt, add_special_tokens=False).ids
+    if not ids:
+        raise Refusal("--encode-prompt: the text has no tokens")
+    print(",".join(map(str, ids)))
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("inputs", nargs="*", metavar="PATH", help="text files, folders or JSON Lines files")
+    parser.add_argument("--tokenizer", required=True, metavar="FILE", help="the tokenizer.json of a model")
+    parser.add_argument("--output", metavar="FILE", help="the token file to write")
+    parser.add_argument("--eval-output", metavar="FILE", help="the token file of the documents that are held out")
+    parser.add_argument("--eval-fraction", type=float, metavar="F", help="of the documents, drawn one by one by --seed")
+    parser.add_argument("--seed", type=int, default=1, help="of the draw (default 1)")
+    parser.add_argument("--format", choices=("llmc", "npy"), help="default: npy for names with .npy, otherwise llmc")
+    parser.add_argument("--text-field", metavar="NAME", help="read JSON lines: the field with the text")
+    parser.add_argument("--prompt-field", metavar="NAME", help="read JSON lines: the field before the answer")
+    parser.add_argument("--answer-field", metavar="NAME", help="the field after the prompt, joined as it is")
+    parser.add_argument("--separator", metavar="TOKEN",
+                        help="the token after each document (default: the tokenizer's end of text; '': none)")
+    parser.add_argument("--overwrite", action="store_true", help="replace outputs that exist")
+    parser.add_argument("--encode-prompt", metavar="TEXT", help="print the ids of TEXT for --prompt-tokens")
+    parser.add_argument("--decode", action="store_true", help="print the text of the ids in the standard input")
+    return parser.parse_intermixed_args(arguments)
+
+
+def check(settings):
+    """Sets settings.fields, or throws Refusal."""
+    if (settings.prompt_field is None) != (settings.answer_field is None):
+        raise Refusal("--prompt-field and --answer-field go together; give both")
+    if settings.text_field is not None and settings.prompt_field is not None:
+        raise Refusal("--text-field and --prompt-field cannot be combined; give one")
+    settings.fields = [field for field in (settings.text_field, settings.prompt_field, settings.answer_field)
+                       if field is not None]
+    asked = (settings.output is not None) + (settings.encode_prompt is not None) + settings.decode
+    if asked != 1:
+        raise Refusal("give one of --output FILE, --encode-prompt TEXT and --decode")
+    if settings.output is None and settings.inputs:
+        raise Refusal("PATH has no effect without --output FILE")
+    if settings.output is not None and not settings.inputs:
+        raise Refusal("no PATH to read; give text files, folders or JSON Lines files")
+    if (settings.eval_output is None) != (settings.eval_fraction is None):
+        raise Refusal("--eval-output and --eval-fraction go together; give both")
+    if settings.eval_fraction is not None and not 0 < settings.eval_fraction < 1:
+        raise Refusal(f"--eval-fraction is {settings.eval_fraction}: it must be above 0 and below 1")
+
+
+def main(arguments):
+    settings = parse(arguments)
+    try:
+        check(settings)
+        if settings.decode:
+            decode(settings)
+        elif settings.encode_prompt is not None:
+            encode_prompt(settings)
+        else:
+            prepare(settings)
+    except (Refusal, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

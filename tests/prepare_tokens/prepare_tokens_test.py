@@ -1,0 +1,347 @@
+#!/usr/bin/env python3
+"""Tests scripts/prepare_tokens.py, and its files in `tessera`.
+
+  prepare_tokens_test.py COMMAND    the path of `tessera`
+
+Without Python's package `tokenizers` only what does not need it is tested; the status is then 77.
+"""
+
+import array
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "prepare_tokens.py"
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.dont_write_bytecode = True
+
+import prepare_tokens  # noqa: E402
+
+HAVE_TOKENIZERS = importlib.util.find_spec("tokenizers") is not None
+NEEDS_TOKENIZERS = "Python's package `tokenizers` is missing (python3 -m pip install tokenizers)"
+TEXT = "the tile of a mosaic is set beside the others\nand each of them is small\n\nyes, it is.\n"
+END = "<|endoftext|>"
+COMMAND = None
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="tessera-")
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return Path(self.folder.name) / name
+
+    def write(self, name, text):
+        self.path(name).parent.mkdir(parents=True, exist_ok=True)
+        self.path(name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        return self.path(name)
+
+    def names(self):
+        return sorted(each.name for each in Path(self.folder.name).iterdir())
+
+    def run_script(self, *arguments, given="", python=()):
+        return subprocess.run([sys.executable, *python, "-B", SCRIPT, *map(str, arguments)], input=given,
+                              capture_output=True, encoding="utf-8", check=False)
+
+    def refused(self, *arguments, words, python=(), given=""):
+        done = self.run_script(*arguments, python=python, given=given)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertRegex(done.stderr, "^(usage|error): ")
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+
+class WithoutTheTokenizer(Folder):
+    def test_a_missing_package_is_named_with_the_command_that_installs_it(self):
+        text = self.write("text.txt", TEXT)
+        # -S: without the folders that packages are installed to.
+        self.refused("--tokenizer", "t.json", "--output", self.path("o"), text, python=("-S",),
+                     words=["`tokenizers`", f"{sys.executable} -m pip install tokenizers"])
+
+    def test_options_that_do_not_go_together_are_refused(self):
+        text = self.write("text.txt", TEXT)
+        lines = self.write("d.jsonl", "{}\n")
+        self.write("empty/.hidden", "no")
+        out = ["--output", self.path("o.bin")]
+        for arguments, words in [
+                ([], ["--output FILE", "--encode-prompt", "--decode"]),
+                ([*out, "--decode", text], ["one of"]),
+                (["--decode", text], ["no effect"]),
+                (out, ["no PATH"]),
+                ([*out, "--eval-fraction", "0.5", text], ["--eval-output", "give both"]),
+                ([*out, "--eval-output", "e", "--eval-fraction", "1", text], ["--eval-fraction is 1.0"]),
+                ([*out, "--eval-output", "e", "--eval-fraction", "nan", text], ["--eval-fraction is nan"]),
+                ([*out, "--eval-output", self.path("o.bin"), "--eval-fraction", "0.1", text], ["are both"]),
+                ([*out, "--prompt-field", "a", lines], ["--answer-field"]),
+                ([*out, "--prompt-field", "a", "--answer-field", "b", "--text-field", "c", lines], ["combined"]),
+                ([*out, lines], ["d.jsonl", "--text-field"]),
+                ([*out, self.path("none")], ["none", "no such file"]),
+                ([*out, self.path("empty")], ["empty", "no text files"]),
+                (["--output", text, text], ["text.txt exists", "--overwrite"]),
+                (["--output", text, "--overwrite", text], ["an input and an output"])]:
+            with self.subTest(arguments=arguments):
+                self.refused("--tokenizer", "t.json", *arguments, words=words)
+        self.assertEqual(self.names(), ["d.jsonl", "empty", "text.txt"])
+
+    def test_a_long_text_is_cut_where_no_token_can_cross(self):
+        for text, cut in [("one\ntwo\nthree", 8), ("one\ntwo\n", 4), ("one\n\ntwo\nthree\n", 9), ("one\n two", 0),
+                          ("one \ntwo", 0), ("one\r\ntwo", 0), ("\none", 0), ("", 0), ("\n", 0), ("\n\n", 0)]:
+            self.assertEqual(prepare_tokens.cut_of(text), cut, repr(text))
+
+
+@unittest.skipUnless(HAVE_TOKENIZERS, NEEDS_TOKENIZERS)
+class WithATokenizer(Folder):
+    def setUp(self):
+        super().setUp()
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+        made = Tokenizer(models.BPE())
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        made.decoder = decoders.ByteLevel()
+        made.train_from_iterator([TEXT], trainers.BpeTrainer(
+            vocab_size=300, special_tokens=[END], show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+        made.enable_truncation(4)  # must not cut a document
+        made.enable_padding(length=64)
+        self.tokenizer = self.path("tokenizer.json")
+        made.save(str(self.tokenizer))
+        made.no_truncation()
+        made.no_padding()
+        self.made = made
+        self.end = made.token_to_id(END)
+
+    def ids(self, text):
+        return self.made.encode(text, add_special_tokens=False).ids
+
+    def prepare(self, *arguments):
+        done = self.run_script("--tokenizer", self.tokenizer, *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def tokens(self, path, typecode="H"):
+        """The ids of a token file, whose header must fit."""
+        data = path.read_bytes()
+        values = array.array(typecode)
+        if path.suffix == ".npy":
+            self.assertEqual(data[:10], b"\x93NUMPY\x01\x00\x76\x00")
+            fields = eval(data[10:128])  # as numpy writes it
+            self.assertEqual(set(fields), {"descr", "fortran_order", "shape"})
+            self.assertEqual(fields["descr"], f"<u{values.itemsize}")
+            data, count = data[128:], fields["shape"][0]
+        else:
+            header = array.array("i", data[:1024])
+            self.assertEqual(list(header[:2]), [20240520, 1] if values.itemsize == 2 else [20240801, 7])
+            self.assertEqual(list(header[3:]), [0] * 253)
+            data, count = data[1024:], header[2]
+        values.frombytes(data)
+        self.assertEqual(len(values), count)
+        return list(values)
+
+    def test_text_files_and_folders_are_documents_in_order(self):
+        one = self.write("one.txt", TEXT)
+        for name, text in [("b", "bee"), ("a", "a tile\r\n"), ("skipped.dat", "no"), (".h", "no"), ("empty", ""),
+                           ("sub/in", "no")]:
+            self.write("folder/" + name, text)
+        expected = [*self.ids(TEXT), self.end, *self.ids("a tile\r\n"), self.end, *self.ids("bee"), self.end]
+        for name in ("o.bin", "o.npy"):
+            said = self.prepare("--output", self.path(name), one, self.path("folder"))
+            self.assertEqual(self.tokens(self.path(name)), expected)
+            self.assertIn(f"{len(expected)} tokens of 3 documents, uint16; train with --vocab 300", said)
+        self.prepare(one, "--output", self.path("named"), "--format", "npy", self.path("folder/b"))
+        self.assertEqual(self.path("named").read_bytes()[:6], b"\x93NUMPY")
+        self.assertEqual([name for name in self.names() if "part" in name], [])
+
+    def test_fields_of_json_lines_are_documents(self):
+        pairs = [("the tile?", " yes"), ("", "it is \N{GREEK SMALL LETTER PI}."), ("of a mosaic", "")]
+        lines = "\n\n".join(json.dumps({"q": q, "a": a, "other": 1}) for q, a in pairs) + "\n"
+        path = self.write("in/pairs.jsonl", lines)
+        self.write("in/readme.txt", "no JSON")
+        out = self.path("o.bin")
+        self.prepare("--output", out, "--prompt-field", "q", "--answer-field", "a", path.parent)
+        self.assertEqual(self.tokens(out), sum(([*self.ids(q), *self.ids(a), self.end] for q, a in pairs), []))
+        self.prepare("--output", out, "--overwrite", "--text-field", "a", path)
+        self.assertEqual(self.tokens(out), sum(([*self.ids(a), self.end] for _, a in pairs), []))
+
+    def test_the_separator_is_found_or_named_or_left_out(self):
+        text = self.write("t.txt", "yes")
+        out = self.path("o.bin")
+        self.prepare("--output", out, "--separator", "", text)
+        self.assertEqual(self.tokens(out), self.ids("yes"))
+        self.prepare("--output", out, "--overwrite", "--separator", "a", text)
+        self.assertEqual(self.tokens(out), [*self.ids("yes"), self.made.token_to_id("a")])
+        self.refused("--tokenizer", self.tokenizer, "--output", self.path("n"), "--separator", "<none>", text,
+                     words=["no token '<none>'", f"special tokens are {END}"])
+        document = json.loads(self.tokenizer.read_text().replace(END, "<stop>"))
+        other = self.write("other.json", json.dumps(document))
+        self.refused("--tokenizer", other, "--output", self.path("n"), text,
+                     words=["--separator TOKEN", "special tokens are <stop>"])
+
+    def test_held_out_documents_are_drawn_by_the_seed(self):
+        path = self.write("d.jsonl", "".join(json.dumps({"t": str(i)}) + "\n" for i in range(400)))
+        def split(seed):
+            train, held = self.path("train.bin"), self.path("held.npy")
+            self.prepare("--output", train, "--eval-output", held, "--eval-fraction", "0.25", "--seed", seed,
+                         "--text-field", "t", "--overwrite", path)
+            return [self.made.decode(self.tokens(each), skip_special_tokens=False).split(END)[:-1]
+                    for each in (train, held)]
+        train, held = split(1)
+        self.assertEqual(sorted(map(int, train + held)), list(range(400)))
+        self.assertEqual([train, held], [sorted(train, key=int), sorted(held, key=int)])
+        self.assertTrue(70 <= len(held) <= 130, len(held))
+        self.assertEqual(split(1), [train, held])
+        self.assertNotEqual(split(2), [train, held])
+
+    def test_a_refused_input_leaves_no_file(self):
+        self.write("kept.bin", "kept")
+        before = self.names()
+        for name, content, fields, words in [
+                ("latin.txt", b"caf\xe9 au lait", [], ["latin.txt is not UTF-8"]),
+                ("one.txt", TEXT, ["--eval-output", self.path("e.bin"), "--eval-fraction", "0.0001"],
+                 ["e.bin would have no tokens", "1 documents", "--eval-fraction"]),
+                ("a.jsonl", '{"t": "x"}\nno\n', ["--text-field", "t"], ["a.jsonl:2: is not JSON"]),
+                ("b.jsonl", '{"t": 1}\n', ["--text-field", "t"], ["b.jsonl:1: has no text in the field 't'"]),
+                ("c.jsonl", '["t"]\n', ["--text-field", "t"], ["c.jsonl:1: has no text"]),
+                ("d.jsonl", '{"t": "\\ud800"}\n', ["--text-field", "t"], ["d.jsonl:1", "surrogate"]),
+                ("e.jsonl", b'{"t": "\xe9"}\n', ["--text-field", "t"], ["e.jsonl:1: is not JSON"])]:
+            with self.subTest(name=name):
+                path = self.write(name, content)
+                self.refused("--tokenizer", self.tokenizer, "--output", self.path("o.bin"), *fields, path, words=words)
+                path.unlink()
+                self.assertEqual(self.names(), before)
+        text = self.write("t.txt", TEXT)
+        self.refused("--tokenizer", self.tokenizer, "--output", self.path("kept.bin"), text, words=["kept.bin exists"])
+        self.assertEqual(self.path("kept.bin").read_text(), "kept")
+        for tokenizer, words in [(self.path("none"), ["--tokenizer", "none"]), (text, ["not a tokenizer.json"])]:
+            self.refused("--tokenizer", tokenizer, "--output", self.path("o.bin"), text, words=words)
+
+    def test_a_vocabulary_above_sixteen_bits_gives_uint32(self):
+        document = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+                    "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None, "decoder": None,
+                    "model": {"type": "WordLevel", "vocab": {f"w{i}": i for i in range(131072)}, "unk_token": "w0"}}
+        tokenizer = self.write("large.json", json.dumps(document))
+        text = self.write("t.txt", "w131071 w65536 w7 " * 20)
+        for name in ("o.bin", "o.npy"):
+            out = self.path(name)
+            done = self.run_script("--tokenizer", tokenizer, "--separator", "w1", "--output", out, text)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("uint32; train with --vocab 131072", done.stdout)
+            self.assertEqual(self.tokens(out, "I"), [131071, 65536, 7] * 20 + [1])
+            self.tessera("train", "--tokens", out, "--vocab", "131072", "--seq", "8", "--batch", "1", "--layers", "1",
+                         "--hidden", "8", "--heads", "1", "--steps", "2")
+
+    def test_pieces_of_a_long_text_have_the_tokens_of_the_whole(self):
+        text = TEXT * 50
+        before, prepare_tokens.PIECE = prepare_tokens.PIECE, 40
+        try:
+            pieces = list(prepare_tokens.text_document(self.write("t.txt", text)))
+            hard = list(prepare_tokens.text_document(self.write("u.txt", "word " * 100 + "x" * 500)))
+        finally:
+            prepare_tokens.PIECE = before
+        self.assertGreater(len(pieces), 20)
+        self.assertEqual("".join(pieces), text)
+        self.assertEqual(sum(map(self.ids, pieces), []), self.ids(text))
+        # Llama 3 splits words by this expression.
+        from tokenizers import Regex, pre_tokenizers
+        llama = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+                 r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+        self.made.pre_tokenizer = pre_tokenizers.Sequence([
+            pre_tokenizers.Split(Regex(llama), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        self.assertEqual(sum(map(self.ids, pieces), []), self.ids(text))
+        self.assertEqual("".join(hard), "word " * 100 + "x" * 500)
+        self.assertLessEqual(max(map(len, hard)), 5 * 40)
+
+    def test_memory_does_not_grow_with_the_text(self):
+        def peak_of(megabytes):
+            path = self.write("long.txt", TEXT * (megabytes * 2**20 // len(TEXT)))
+            program = ("import resource, sys; sys.path.insert(0, sys.argv.pop(1)); import prepare_tokens; "
+                       "assert prepare_tokens.main(sys.argv[1:]) == 0; "
+                       "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)")
+            done = subprocess.run([sys.executable, "-B", "-c", program, SCRIPT.parent, "--tokenizer", self.tokenizer,
+                                   "--overwrite", "--output", self.path("o.bin"), path], capture_output=True,
+                                  text=True, check=True)
+            return int(done.stdout.split()[-1])
+        self.assertLess(peak_of(12), peak_of(1) + 8 * 2**10)
+
+    def test_ids_and_text_are_each_other_s_way_back(self):
+        prompt = " it is \N{GREEK SMALL LETTER PI}\n" + END
+        ids = self.prepare("--encode-prompt", prompt).strip()
+        self.assertEqual(ids, ",".join(map(str, self.ids(prompt))))
+        self.assertTrue(ids.endswith(f",{self.end}"))
+        for line in (ids, ids.replace(",", " "), ids.replace(",", ", ")):
+            done = self.run_script("--tokenizer", self.tokenizer, "--decode", given=line + "\n")
+            self.assertEqual((done.stdout, done.stderr), (prompt + "\n", ""))
+        done = self.run_script("--tokenizer", self.tokenizer, "--decode", given=f"{self.end},301\n")
+        self.assertEqual(done.stdout, END + "\N{REPLACEMENT CHARACTER}\n")
+        self.assertIn("1 ids are not in the tokenizer", done.stderr)
+        for given in ("the\n", "1 -2\n", "1.5\n", "99999999999\n", "\N{SUPERSCRIPT TWO}\n"):
+            self.refused("--tokenizer", self.tokenizer, "--decode", given="7\n" + given,
+                         words=["line 2", "not a token id"])
+        self.refused("--tokenizer", self.tokenizer, "--encode-prompt", "", words=["no tokens"])
+
+    def tessera(self, *arguments):
+        done = subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, encoding="utf-8", check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_tessera_trains_on_the_files_and_its_samples_are_text_again(self):
+        text = self.write("text.txt", TEXT * 40)
+        model = ["--vocab", "300", "--seq", "16", "--layers", "1", "--hidden", "16", "--heads", "1"]
+        logs = []
+        for name in ("train.bin", "train.npy"):
+            weights = self.path(name + ".weights")
+            self.prepare("--output", self.path(name), text)
+            self.tessera("train", "--tokens", self.path(name), *model, "--batch", "4", "--steps", "30", "--lr", "0.02",
+                         "--log", self.path(name + ".log"), "--checkpoint", weights)
+            lines = self.path(name + ".log").read_text().splitlines()
+            logs.append([json.loads(line).get("loss") for line in lines])
+        self.assertEqual(logs[0], logs[1])
+        prompt = self.prepare("--encode-prompt", "the tile").strip()
+        sampled = self.tessera("sample", "--init", weights / "model.safetensors", *model, "--prompt-tokens",
+                               prompt, "--count", "8", "--samples", "2", "--temperature", "0")
+        done = self.run_script("--tokenizer", self.tokenizer, "--decode", given=sampled)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        numbers = re.findall(r"^[0-9,]+$", sampled, re.MULTILINE)
+        self.assertEqual(len(numbers), 2)
+        texts = [self.made.decode([int(token) for token in line.split(",")], skip_special_tokens=False)
+                 for line in numbers]
+        self.assertTrue(all(each.startswith("the tile") for each in texts), texts)
+        summary = sampled[sampled.index("\n---\n") + 1:]
+        self.assertEqual(done.stdout, f"--- sample 1 of 2\n{texts[0]}\n--- sample 2 of 2\n{texts[1]}\n{summary}")
+
+    def test_the_commands_of_the_page_run(self):
+        page = (ROOT / "docs/tokens.md").read_text(encoding="utf-8")
+        blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        self.assertEqual(len(blocks), 2)
+        self.write("text.txt", TEXT)
+        self.write("documents.jsonl", (json.dumps({"text": TEXT}) + "\n") * 3000)
+        self.write("pairs.jsonl", json.dumps({"prompt": "set", "answer": " beside"}) + "\n")
+        self.path("scripts").symlink_to(ROOT / "scripts")
+        self.path("bin").mkdir()
+        self.path("bin/tessera").symlink_to(COMMAND)
+        programs = f"{self.path('bin')}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        short = "\n".join(blocks).replace("--steps 1000", "--steps 1").replace("--count 100", "--count 2")
+        done = subprocess.run(["bash", "-euo", "pipefail", "-c", short], cwd=self.folder.name, capture_output=True,
+                              encoding="utf-8", env={**os.environ, "PATH": programs}, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("warning"), done.stderr.count("are not in the tokenizer"), done.stderr)
+        self.assertRegex(done.stdout, r"(?s)--- sample 1 of 2\nThe tile.*\n--- sample 2 of 2\nThe tile.*\n---\n.*"
+                                      "tokens/s")
+        self.assertEqual(self.tokens(self.path("pairs.npy")), [*self.ids("set"), *self.ids(" beside"), self.end])
+
+
+if __name__ == "__main__":
+    COMMAND = os.path.abspath(sys.argv.pop(1))
+    tested = unittest.main(exit=False).result
+    if not tested.wasSuccessful():
+        sys.exit(1)
+    if not HAVE_TOKENIZERS:
+        print(f"skipped: {NEEDS_TOKENIZERS}")
+        sys.exit(77)
