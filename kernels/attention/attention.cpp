@@ -10,6 +10,10 @@ void check_shape(const Arguments& check, const AttentionShape& shape) {
                {"shape.seq", shape.seq},
                {"shape.heads", shape.heads},
                {"shape.head_size", shape.head_size}});
+  check.sizes({{"shape.kv_heads", shape.kv_heads}});
+  check.sizes({{"shape.window", shape.window}});
+  check.divisor({"shape.kv_heads", shape.kv_heads}, {"shape.heads", shape.heads});
+  check.factor("shape.scale", shape.scale);
 }
 
 /// Checks the arguments that both directions share, other than the arrays.
@@ -28,6 +32,9 @@ void check_rest(const Arguments& check, const Args& args, Stream stream) {
 std::int64_t elems_of(const AttentionShape& shape) {
   return shape.batch * shape.seq * shape.heads * shape.head_size;
 }
+std::int64_t packed_elems_of(const AttentionShape& shape) {
+  return shape.batch * shape.seq * packed_of(shape);
+}
 
 }  // namespace
 
@@ -35,7 +42,7 @@ void attention_forward(const AttentionForward& args, Stream stream) {
   const Arguments check{"attention_forward"};
   check_shape(check, args.shape);
   const std::int64_t elems = elems_of(args.shape);
-  check.of_one_dtype({{"qkv", args.qkv, 3 * elems}, {"y", args.y, elems}});
+  check.of_one_dtype({{"qkv", args.qkv, packed_elems_of(args.shape)}, {"y", args.y, elems}});
   check_rest(check, args, stream);
   check.table(stream).attention_forward(args, stream);
 }
@@ -44,10 +51,10 @@ void attention_backward(const AttentionBackward& args, Stream stream) {
   const Arguments check{"attention_backward"};
   check_shape(check, args.shape);
   const std::int64_t elems = elems_of(args.shape);
-  check.of_one_dtype({{"qkv", args.qkv, 3 * elems},
+  check.of_one_dtype({{"qkv", args.qkv, packed_elems_of(args.shape)},
                       {"y", args.y, elems},
                       {"dy", args.dy, elems},
-                      {"dqkv", args.dqkv, 3 * elems}});
+                      {"dqkv", args.dqkv, packed_elems_of(args.shape)}});
   check_rest(check, args, stream);
   if (args.workspace_elems != 0) {
     check.at_least({"workspace_elems", args.workspace_elems}, "attention_workspace_elems",

@@ -3,8 +3,9 @@
 #include "kernels/attention/cuda/attention_cudnn.hpp"
 
 // Three kernels: the mean of each row's gradients of probabilities; then the gradients of q, one
-// block per tile of query rows; then those of k and v, one block per tile of keys. The last two
-// recompute the probabilities. One thread sums each element, in order.
+// block per tile of query rows; then those of k and v, one block per tile of keys, for all query
+// heads of a key head. The last two recompute the probabilities. One thread sums each element, in
+// order.
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -23,7 +24,7 @@ __global__ void means_kernel(Means args) {
   for (std::int64_t row = first_index() / warp_elems; row < heads.count * heads.seq;
        row += index_stride() / warp_elems) {
     const Head head{heads, row / heads.seq};
-    const std::int64_t at = head.at(row % heads.seq, 0, 1);
+    const std::int64_t at = head.at(row % heads.seq, Matrix::y);
     float sum = 0.0F;
     for (std::int64_t d = threadIdx.x % kWarp; d < heads.size; d += kWarp) {
       sum = fmaf(load_one(args.y.data, args.y.dtype, at + d),
@@ -51,19 +52,19 @@ struct Looks {
 
 /// Multiplies a tile of query rows by a tile of keys. `a` and `b` are scratch, written only after
 /// all threads have arrived.
-template <int Chunks>
+template <Kind Which, int Chunks>
 __device__ Looks looks_of(const Backward& args, const TiledHead& head, std::int64_t queries,
                           std::int64_t keys, Tile& a, Tile& b) {
   const Heads& heads = args.heads;
   Looks looks;
   const auto load_scores = [&](int chunk) {
-    load_transposed(a, head.tile(args.qkv, queries, chunk, 0, 3));
-    load_transposed(b, head.tile(args.qkv, keys, chunk, 1, 3));
+    load_transposed(a, head.tile(args.qkv, queries, chunk, Matrix::q));
+    load_transposed(b, head.tile(args.qkv, keys, chunk, Matrix::k));
   };
   multiply_rows<Chunks>(head, a, b, load_scores, looks.p);
   const auto load_gradients = [&](int chunk) {
-    load_transposed(a, head.tile(args.dy, queries, chunk, 0, 1));
-    load_transposed(b, head.tile(args.qkv, keys, chunk, 2, 3));
+    load_transposed(a, head.tile(args.dy, queries, chunk, Matrix::y));
+    load_transposed(b, head.tile(args.qkv, keys, chunk, Matrix::v));
   };
   multiply_rows<Chunks>(head, a, b, load_gradients, looks.dscores);
 #pragma unroll
@@ -71,13 +72,14 @@ __device__ Looks looks_of(const Backward& args, const TiledHead& head, std::int6
     const std::int64_t t = queries * kTileSide + part_row() + i;
     const std::int64_t first = keys * kTileSide + part_column();
     const bool inside = t < heads.seq;
+    const int first_seen = head.first_seen<Which>(t, first);
     const float log_sum_exp = inside ? args.log_sum_exp[head.row(t)] : 0.0F;
     const float mean = inside ? args.means[head.row(t)] : 0.0F;
     float factors[kSide] = {1.0F, 1.0F, 1.0F, 1.0F};
     if (heads.mask.on) { head.mask(t, first, factors); }
 #pragma unroll
     for (int j = 0; j < kSide; ++j) {
-      const bool visible = inside && first + j <= t;
+      const bool visible = inside && first + j <= t && (Which == Kind::plain || j >= first_seen);
       const float p = expf(fmaf(looks.p[i][j], heads.scale, -log_sum_exp));
       const float dp = looks.dscores[i][j] * factors[j];
       looks.p[i][j] = visible ? p * factors[j] : 0.0F;
@@ -102,7 +104,7 @@ __device__ void multiply_columns(const TiledHead& head, const Tile& a, Tile& b, 
   }
 }
 
-template <int Chunks>
+template <Kind Which, int Chunks>
 __global__ void __launch_bounds__(kTileThreads, Chunks <= 2 ? 2 : 1) query_kernel(Backward args) {
   __shared__ Tile a;
   __shared__ Tile b;
@@ -111,46 +113,55 @@ __global__ void __launch_bounds__(kTileThreads, Chunks <= 2 ? 2 : 1) query_kerne
   // Start with the tiles that have the most keys, so that no long tile runs last.
   const std::int64_t queries = heads.tiles(kTileSide) - 1 - blockIdx.x / heads.count;
   float dq[Chunks][kSide][kSide] = {};
-  for (std::int64_t keys = 0; keys <= queries; ++keys) {
-    const Looks looks = looks_of<Chunks>(args, head, queries, keys, a, b);
+  const std::int64_t first_keys = head.first_tile<Which>(queries * kTileSide);
+  for (std::int64_t keys = first_keys; keys <= queries; ++keys) {
+    const Looks looks = looks_of<Which, Chunks>(args, head, queries, keys, a, b);
     __syncthreads();
     store_parts_transposed(a, looks.dscores);
     multiply_columns<Order::exchanged>(
-        head, a, b, [&](int chunk) { return head.tile(args.qkv, keys, chunk, 1, 3); },
+        head, a, b, [&](int chunk) { return head.tile(args.qkv, keys, chunk, Matrix::k); },
         head.rows(keys), dq);
   }
 #pragma unroll
   for (int chunk = 0; chunk < Chunks; ++chunk) {
-    head.store(args.dqkv, queries, chunk, 0, 3, dq[chunk]);
+    head.store(args.dqkv, queries, chunk, Matrix::q, dq[chunk]);
   }
 }
 
-template <int Chunks>
+template <Kind Which, int Chunks>
 __global__ void __launch_bounds__(kTileThreads, Chunks == 1 ? 2 : 1) key_kernel(Backward args) {
   __shared__ Tile a;
   __shared__ Tile b;
   const Heads& heads = args.heads;
-  const TiledHead head{{heads, blockIdx.x % heads.count}};
-  const std::int64_t keys = blockIdx.x / heads.count;  // the most queries attend to the first keys
+  const std::int64_t key_heads = Which == Kind::plain ? heads.count : heads.key_count();
+  const std::int64_t group = Which == Kind::plain ? 1 : heads.group;
+  const std::int64_t first_head = blockIdx.x % key_heads * group;
+  const std::int64_t keys = blockIdx.x / key_heads;  // the most queries attend to the first keys
   float dk[Chunks][kSide][kSide] = {};
   float dv[Chunks][kSide][kSide] = {};
-  for (std::int64_t queries = keys; queries < heads.tiles(kTileSide); ++queries) {
-    const Looks looks = looks_of<Chunks>(args, head, queries, keys, a, b);
-    __syncthreads();
-    store_parts(a, looks.p);
-    multiply_columns<Order::plain>(
-        head, a, b, [&](int chunk) { return head.tile(args.dy, queries, chunk, 0, 1); },
-        head.rows(queries), dv);
-    __syncthreads();
-    store_parts(a, looks.dscores);
-    multiply_columns<Order::plain>(
-        head, a, b, [&](int chunk) { return head.tile(args.qkv, queries, chunk, 0, 3); },
-        head.rows(queries), dk);
+  for (std::int64_t of_group = 0; of_group < group; ++of_group) {
+    const TiledHead head{{heads, first_head + of_group}};
+    for (std::int64_t queries = keys; queries < heads.tiles(kTileSide); ++queries) {
+      // Later queries see none of these keys either.
+      if (head.first_tile<Which>(queries * kTileSide) > keys) { break; }
+      const Looks looks = looks_of<Which, Chunks>(args, head, queries, keys, a, b);
+      __syncthreads();
+      store_parts(a, looks.p);
+      multiply_columns<Order::plain>(
+          head, a, b, [&](int chunk) { return head.tile(args.dy, queries, chunk, Matrix::y); },
+          head.rows(queries), dv);
+      __syncthreads();
+      store_parts(a, looks.dscores);
+      multiply_columns<Order::plain>(
+          head, a, b, [&](int chunk) { return head.tile(args.qkv, queries, chunk, Matrix::q); },
+          head.rows(queries), dk);
+    }
   }
+  const TiledHead head{{heads, first_head}};
 #pragma unroll
   for (int chunk = 0; chunk < Chunks; ++chunk) {
-    head.store(args.dqkv, keys, chunk, 1, 3, dk[chunk]);
-    head.store(args.dqkv, keys, chunk, 2, 3, dv[chunk]);
+    head.store(args.dqkv, keys, chunk, Matrix::k, dk[chunk]);
+    head.store(args.dqkv, keys, chunk, Matrix::v, dv[chunk]);
   }
 }
 
@@ -169,16 +180,18 @@ void attention_backward(const AttentionBackward& args, Stream stream) {
   expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_backward: dropout is in [0, 1)");
   if (cudnn_computes(args, stream)) { return cudnn_attention_backward(args, stream); }
   if (cores_compute(args.shape, args.qkv.dtype)) { return cores_attention_backward(args, stream); }
-  with_chunks(args.shape.head_size, [&]<int Chunks>(std::integral_constant<int, Chunks>) {
+  with_chunks(kind_of(args), args.shape.head_size, [&]<Kind Which, int Chunks>() {
     const Backward backward{args.qkv,       args.log_sum_exp,
                             args.dy,        args.dqkv,
                             args.workspace, heads_of(args, {args.qkv, args.y, args.dy, args.dqkv})};
     const Heads& heads = backward.heads;
-    const Grid tiles{static_cast<unsigned>(heads.tiles(kTileSide) * heads.count), kTileThreads};
+    const auto tiles_of = [&](std::int64_t count) {
+      return Grid{static_cast<unsigned>(heads.tiles(kTileSide) * count), kTileThreads};
+    };
     const cudaStream_t handle = cuda_stream(stream).open();
     attention_means(args, heads, args.workspace, handle);
-    launch(query_kernel<Chunks>, tiles, handle, backward);
-    launch(key_kernel<Chunks>, tiles, handle, backward);
+    launch(query_kernel<Which, Chunks>, tiles_of(heads.count), handle, backward);
+    launch(key_kernel<Which, Chunks>, tiles_of(heads.key_count()), handle, backward);
   });
 }
 

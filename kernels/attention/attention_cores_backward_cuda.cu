@@ -1,9 +1,9 @@
 #include "kernels/attention/attention_cores_cuda.cuh"
 
 // First the gradients of q, one block per group of query rows, then those of k and v, one block per
-// group of keys. Both recompute the probabilities, and one warp sums each element, in order. A
-// single kernel would compute a third less, but its blocks would have to add to dq one after
-// another.
+// group of keys, for all query heads of a key head. Both recompute the probabilities, and one warp
+// sums each element, in order. A single kernel would compute a third less, but its blocks would
+// have to add to dq one after another.
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -28,10 +28,10 @@ struct RowSums {
   }
 };
 
-template <class T, int Size>
+template <Kind Which, class T, int Size>
 struct QueryWarp {
   static constexpr int kSets = Cores<Size>::kSets;
-  static constexpr int kKeys = KeySteps<Size>::kKeys;
+  static constexpr int kKeys = KeySteps<Which, Size>::kKeys;
   static constexpr int kKeysAtOnce = Size == 64 ? 16 : 32;
   static constexpr int kTiles = kKeysAtOnce / 8;
   using Products = float[kSets][kTiles][4];
@@ -40,13 +40,19 @@ struct QueryWarp {
   HeadWords words;
   int first_row;  ///< of the warp
   float scale;    ///< of scores, for exponentials to base 2
+  [[no_unique_address]] FirstSeen<Which, 2 * kSets> seen;
   RowSums sums[kSets][2];
   Left<kSets> q[Size / 16];
   Left<kSets> dy[Size / 16];
   float dq[kSets][Size / 8][4] = {};
 
   __device__ QueryWarp(const Backward& args, const Head& of, int first)
-      : head{of}, words{of}, first_row{first}, scale{of.all.scale * kLog2E} {
+      : head{of},
+        words{of},
+        first_row{first},
+        scale{of.all.scale * kLog2E},
+        seen{of, first, first + Cores<Size>::kWarpRows,
+             [this](int i) { return query(i / 2, i % 2); }} {
 #pragma unroll
     for (int s = 0; s < kSets; ++s) {
 #pragma unroll
@@ -70,6 +76,7 @@ struct QueryWarp {
 #pragma unroll
       for (int more = 0; more < 32; more += kKeysAtOnce) {
         if (first + at + more >= first_row + Cores<Size>::kWarpRows) { return; }
+        if (!seen.any_before(first + at + more + kKeysAtOnce)) { continue; }
         add_some(k + skipped, v + skipped, more, first + at + more);
       }
     }
@@ -94,7 +101,7 @@ struct QueryWarp {
 
   /// Replaces dp by the gradient of the scores p before scaling.
   __device__ void differentiate(Products& p, Products& dp, int first) const {
-    const bool all_seen = first + kKeysAtOnce - 1 <= first_row;
+    const bool all_seen = first + kKeysAtOnce - 1 <= first_row && seen.all_from(first);
     const float factor = words.factor();
 #pragma unroll
     for (int s = 0; s < kSets; ++s) {
@@ -112,7 +119,9 @@ struct QueryWarp {
             float& slope = dp[s][2 * j + i / 2][2 * half + i % 2];
             const float gain = dropped[i] ? -mean : fmaf(slope, factor, -mean);
             slope = fast_exp2(fmaf(score, scale, -log_sum_exp)) * gain;
-            if (!all_seen && key + i > query(s, half)) { slope = 0.0F; }
+            if (!all_seen && (key + i > query(s, half) || !seen.sees(2 * s + half, key + i))) {
+              slope = 0.0F;
+            }
           }
         }
       }
@@ -126,25 +135,25 @@ struct QueryWarp {
       for (int half = 0; half < 2; ++half) {
         const int t = query(s, half);
         if (t >= head.all.seq) { continue; }
-        store_row<T, Size>(args.dqkv, head, t, 0, 3, dq[s], half, head.all.scale);
+        store_row<T, Size>(args.dqkv, head, t, Matrix::q, dq[s], half, head.all.scale);
       }
     }
   }
 };
 
-template <class T, int Size>
+template <Kind Which, class T, int Size>
 __global__ void __launch_bounds__(kCoresThreads, 2) query_kernel(Backward args) {
-  using Warp = QueryWarp<T, Size>;
-  __shared__ Stage<> ring[KeySteps<Size>::kStages];
+  using Warp = QueryWarp<Which, T, Size>;
+  __shared__ Stage<> ring[KeySteps<Which, Size>::kStages];
   const Heads& heads = args.heads;
   const Head head{heads, blockIdx.x % heads.count};
   // Start with the tiles that have the most keys, so that no long tile runs last.
   const std::int64_t tile = heads.tiles(Cores<Size>::kRows) - 1 - blockIdx.x / heads.count;
   const int first_row = static_cast<int>(tile) * Cores<Size>::kRows;
   const int end = min(first_row + Cores<Size>::kRows, static_cast<int>(heads.seq));
-  const KeySteps<Size> steps{ring, head, args.qkv, end};
-  load_rows<Size, Cores<Size>::kRows>(ring[1].at, rows_of(head, args.qkv, 0, 3), first_row);
-  load_rows<Size, Cores<Size>::kRows>(ring[2].at, rows_of(head, args.dy, 0, 1), first_row);
+  const KeySteps<Which, Size> steps{ring, head, args.qkv, first_row, end};
+  load_rows<Size, Cores<Size>::kRows>(ring[1].at, rows_of(head, args.qkv, Matrix::q), first_row);
+  load_rows<Size, Cores<Size>::kRows>(ring[2].at, rows_of(head, args.dy, Matrix::y), first_row);
   close_copies();
   steps.load(0);
   Warp warp{args, head, first_row + cores_warp() * Cores<Size>::kWarpRows};
@@ -159,7 +168,7 @@ __global__ void __launch_bounds__(kCoresThreads, 2) query_kernel(Backward args) 
 }
 
 /// Here keys are the rows of products and queries the columns.
-template <class T, int Size>
+template <Kind Which, class T, int Size>
 struct KeyWarp {
   static constexpr int kSets = Cores<Size>::kSets;
   static constexpr int kQueries = kCoresStageBytes / 4 / Cores<Size>::kRowBytes;
@@ -167,7 +176,10 @@ struct KeyWarp {
   static constexpr int kTiles = kQueriesAtOnce / 8;
   using Products = float[kSets][kTiles][4];
 
-  const Head& head;
+  using Seen = FirstSeen<Which, 2 * kTiles>;
+
+  const Heads& all;
+  std::int64_t index;  ///< of the query head
   HeadWords words;
   int first_key;  ///< of the warp
   float scale;    ///< of scores, for exponentials to base 2
@@ -175,7 +187,14 @@ struct KeyWarp {
   float dv[kSets][Size / 8][4] = {};
 
   __device__ KeyWarp(const Head& of, int first)
-      : head{of}, words{of}, first_key{first}, scale{of.all.scale * kLog2E} {}
+      : all{of.all}, index{of.index}, words{of}, first_key{first}, scale{all.scale * kLog2E} {}
+
+  __device__ Head head() const { return {all, index}; }
+  /// Continues with another query head of the same key head.
+  __device__ void take(const Head& of) {
+    index = of.index;
+    words.take(of);
+  }
 
   /// A lane holds neighbouring keys: four with two sets, else two.
   __device__ static int key_within(int set, int half, int row) {
@@ -196,7 +215,7 @@ struct KeyWarp {
 #pragma unroll
     for (int at = 0; at < kQueries; at += kQueriesAtOnce) {
       const int row = first + at;
-      if (row + kQueriesAtOnce > first_key && row < head.all.seq) {
+      if (row + kQueriesAtOnce > first_key && row < all.seq) {
         add_some(args, k, v, q, dy, at, row);
       }
     }
@@ -204,11 +223,14 @@ struct KeyWarp {
 
   __device__ void add_some(const Backward& args, SharedAddress k, SharedAddress v, SharedAddress q,
                            SharedAddress dy, int at, int first) {
+    const Seen seen{head(), first, first + kQueriesAtOnce,
+                    [first](int i) { return query(first, i / 2, i % 2); }};
+    if (!seen.any_before(first_key + Cores<Size>::kWarpRows)) { return; }
     RowSums sums[kTiles][2];
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) { sums[n][e] = RowSums::of(args, head, query(first, n, e)); }
+      for (int e = 0; e < 2; ++e) { sums[n][e] = RowSums::of(args, head(), query(first, n, e)); }
     }
     const Place<Size> left = keys();
     const Place<Size> columns = columns_in_order<Size>();
@@ -219,7 +241,7 @@ struct KeyWarp {
                            [&](int i) { return load_left<Size>(k, left, 2, 2 * i); });
     multiply_rows<T, Size>(dp, dy, columns, at,
                            [&](int i) { return load_left<Size>(v, left, 2, 2 * i); });
-    differentiate(p, dp, sums, first);
+    differentiate(p, dp, sums, seen, first);
 #pragma unroll
     for (int j = 0; j < kTiles / 2; ++j) {
       add_product<T, Size>(dv, narrow<T>(p, j), dy, rows, at + 16 * j);
@@ -234,8 +256,9 @@ struct KeyWarp {
   /// Replaces the scores p by the probabilities that were not dropped, and their gradients dp by
   /// those of the scores before scaling.
   __device__ void differentiate(Products& p, Products& dp, const RowSums (&sums)[kTiles][2],
-                                int first) const {
-    const bool all_seen = first_key + Cores<Size>::kWarpRows - 1 <= first;
+                                const Seen& seen, int first) const {
+    const bool all_seen =
+        first_key + Cores<Size>::kWarpRows - 1 <= first && seen.all_from(first_key);
     const float factor = words.factor();
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
@@ -248,8 +271,9 @@ struct KeyWarp {
         for (int i = 0; i < 2 * kSets; ++i) {
           float& score = p[i / 2][n][2 * (i % 2) + e];
           float& slope = dp[i / 2][n][2 * (i % 2) + e];
-          const bool seen = all_seen || key(i / 2, i % 2) <= query(first, n, e);
-          const float look = seen ? fast_exp2(fmaf(score, scale, -log_sum_exp)) : 0.0F;
+          const int of = key(i / 2, i % 2);
+          const bool looks = all_seen || (of <= query(first, n, e) && seen.sees(2 * n + e, of));
+          const float look = looks ? fast_exp2(fmaf(score, scale, -log_sum_exp)) : 0.0F;
           const bool off = dropped[e][i];
           slope = look * (off ? -mean : fmaf(slope, factor, -mean));
           score = off ? 0.0F : look;
@@ -290,47 +314,60 @@ struct KeyWarp {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int t = key(s, half);
-        if (t >= head.all.seq) { continue; }
-        store_row<T, Size>(args.dqkv, head, t, 1, 3, dk[s], half, head.all.scale);
-        store_row<T, Size>(args.dqkv, head, t, 2, 3, dv[s], half, words.factor());
+        if (t >= all.seq) { continue; }
+        store_row<T, Size>(args.dqkv, head(), t, Matrix::k, dk[s], half, all.scale);
+        store_row<T, Size>(args.dqkv, head(), t, Matrix::v, dv[s], half, words.factor());
       }
     }
   }
 };
 
-template <class T, int Size>
+template <Kind Which, class T, int Size>
 __global__ void __launch_bounds__(kCoresThreads, 2) key_kernel(Backward args) {
-  using Warp = KeyWarp<T, Size>;
+  using Warp = KeyWarp<Which, T, Size>;
   constexpr int kRows = Cores<Size>::kRows;
   constexpr int kStageBytes = kCoresStageBytes / 2;
   __shared__ Stage<> keys[2];
   __shared__ Stage<kStageBytes> ring[2];
   const Heads& heads = args.heads;
-  const Head head{heads, blockIdx.x % heads.count};
+  const std::int64_t key_heads = Which == Kind::plain ? heads.count : heads.key_count();
+  const std::int64_t group = Which == Kind::plain ? 1 : heads.group;
+  const Head first_head{heads, blockIdx.x % key_heads * group};
   // The most queries attend to the first keys.
-  const int first_key = static_cast<int>(blockIdx.x / heads.count) * kRows;
-  const HeadRows q = rows_of(head, args.qkv, 0, 3);
-  const HeadRows dy = rows_of(head, args.dy, 0, 1);
-  const auto load = [&](int first) {
-    std::byte* const stage = ring[first / Warp::kQueries % 2].at;
-    if (first < heads.seq) {
-      load_rows<Size, Warp::kQueries>(stage, q, first);
-      load_rows<Size, Warp::kQueries>(stage + kStageBytes / 2, dy, first);
+  const int first_key = static_cast<int>(blockIdx.x / key_heads) * kRows;
+  load_rows<Size, kRows>(keys[0].at, rows_of(first_head, args.qkv, Matrix::k), first_key);
+  load_rows<Size, kRows>(keys[1].at, rows_of(first_head, args.qkv, Matrix::v), first_key);
+  Warp warp{first_head, first_key + cores_warp() * Cores<Size>::kWarpRows};
+  for (std::int64_t of_group = 0; of_group < group; ++of_group) {
+    const Head head{heads, first_head.index + of_group};
+    if (of_group > 0) {
+      warp.take(head);
+      __syncthreads();  // all threads have read the tiles of the last head
     }
-    close_copies();
-  };
-
-  load_rows<Size, kRows>(keys[0].at, rows_of(head, args.qkv, 1, 3), first_key);
-  load_rows<Size, kRows>(keys[1].at, rows_of(head, args.qkv, 2, 3), first_key);
-  load(first_key);
-  Warp warp{head, first_key + cores_warp() * Cores<Size>::kWarpRows};
-  for (int first = first_key; first < heads.seq; first += Warp::kQueries) {
-    wait_for_copies<0>();
-    __syncthreads();  // all threads have read the tiles that the next load overwrites
-    load(first + Warp::kQueries);
-    const SharedAddress stage = shared_address(ring[first / Warp::kQueries % 2].at);
-    warp.add(args, shared_address(keys[0].at), shared_address(keys[1].at), stage,
-             stage + kStageBytes / 2, first);
+    const HeadRows q = rows_of(head, args.qkv, Matrix::q);
+    const HeadRows dy = rows_of(head, args.dy, Matrix::y);
+    // If a query sees none of the block's keys, neither do later ones.
+    const auto sees_some = [&](int first) {
+      return first < heads.seq &&
+             (Which == Kind::plain || head.first_key(first) < first_key + kRows);
+    };
+    const auto load = [&](int first) {
+      std::byte* const stage = ring[first / Warp::kQueries % 2].at;
+      if (sees_some(first)) {
+        load_rows<Size, Warp::kQueries>(stage, q, first);
+        load_rows<Size, Warp::kQueries>(stage + kStageBytes / 2, dy, first);
+      }
+      close_copies();
+    };
+    load(first_key);
+    for (int first = first_key; sees_some(first); first += Warp::kQueries) {
+      wait_for_copies<0>();
+      __syncthreads();  // all threads have read the tiles that the next load overwrites
+      load(first + Warp::kQueries);
+      const SharedAddress stage = shared_address(ring[first / Warp::kQueries % 2].at);
+      warp.add(args, shared_address(keys[0].at), shared_address(keys[1].at), stage,
+               stage + kStageBytes / 2, first);
+    }
   }
   warp.store(args);
 }
@@ -344,12 +381,15 @@ void cores_attention_backward(const AttentionBackward& args, Stream stream) {
   const Heads& heads = backward.heads;
   const cudaStream_t handle = cuda_stream(stream).open();
   attention_means(args, heads, args.workspace, handle);
-  with_cores(args.qkv.dtype, args.shape.head_size, [&]<class T, int Size>() {
-    const Grid grid{static_cast<unsigned>(heads.tiles(Cores<Size>::kRows) * heads.count),
-                    kCoresThreads};
-    launch(query_kernel<T, Size>, grid, handle, backward);
-    launch(key_kernel<T, Size>, grid, handle, backward);
-  });
+  with_cores(kind_of(args), args.qkv.dtype, args.shape.head_size,
+             [&]<Kind Which, class T, int Size>() {
+               const auto grid_of = [&](std::int64_t count) {
+                 return Grid{static_cast<unsigned>(heads.tiles(Cores<Size>::kRows) * count),
+                             kCoresThreads};
+               };
+               launch(query_kernel<Which, T, Size>, grid_of(heads.count), handle, backward);
+               launch(key_kernel<Which, T, Size>, grid_of(heads.key_count()), handle, backward);
+             });
 }
 
 }  // namespace tessera::kernels::cuda

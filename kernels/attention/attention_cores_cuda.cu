@@ -24,10 +24,10 @@ __device__ float row_sum(float x) {
   return x + __shfl_xor_sync(0xFFFFFFFF, x, 2);
 }
 
-template <class T, int Size>
+template <Kind Which, class T, int Size>
 struct ForwardWarp {
   static constexpr int kSets = Cores<Size>::kSets;
-  static constexpr int kKeys = KeySteps<Size>::kKeys;
+  static constexpr int kKeys = KeySteps<Which, Size>::kKeys;
   static constexpr int kKeysAtOnce = 32;
   static constexpr int kTiles = kKeysAtOnce / 8;
 
@@ -35,13 +35,19 @@ struct ForwardWarp {
   HeadWords words;
   int first_row;  ///< of the warp
   float scale;    ///< of scores, for exponentials to base 2
+  [[no_unique_address]] FirstSeen<Which, 2 * kSets> seen;
   Left<kSets> q[Size / 16];
   float y[kSets][Size / 8][4] = {};
   float max[kSets][2];       ///< of the scores
   float sum[kSets][2] = {};  ///< of the exponentials in the lane's columns, relative to max
 
   __device__ ForwardWarp(const Head& of, int first)
-      : head{of}, words{of}, first_row{first}, scale{of.all.scale * kLog2E} {
+      : head{of},
+        words{of},
+        first_row{first},
+        scale{of.all.scale * kLog2E},
+        seen{of, first, first + Cores<Size>::kWarpRows,
+             [this](int i) { return row(i / 2, i % 2); }} {
 #pragma unroll
     for (int s = 0; s < kSets; ++s) { max[s][0] = max[s][1] = -INFINITY; }
   }
@@ -56,6 +62,7 @@ struct ForwardWarp {
 #pragma unroll 1
     for (int at = 0; at < kKeys; at += kKeysAtOnce) {
       if (first + at >= first_row + Cores<Size>::kWarpRows) { break; }
+      if (!seen.any_before(first + at + kKeysAtOnce)) { continue; }
       const SharedAddress skipped = SharedAddress{Cores<Size>::kRowBytes} * at;
       add_some(k + skipped, v + skipped, first + at);
     }
@@ -65,7 +72,7 @@ struct ForwardWarp {
     float scores[kSets][kTiles][4];
     multiply_rows<T, Size>(scores, k, keys_as_columns<Size>(), 0,
                            [this](int i) -> const Left<kSets>& { return q[i]; });
-    if (first + kKeysAtOnce - 1 > first_row) { hide_later(scores, first); }
+    if (first + kKeysAtOnce - 1 > first_row || !seen.all_from(first)) { hide(scores, first); }
     exponentiate(scores);
     if (words.on()) { drop(scores, first); }
     const Place<Size> place = keys_as_rows<Size>();
@@ -75,8 +82,8 @@ struct ForwardWarp {
     }
   }
 
-  /// Hides the keys that come after a row's own position.
-  __device__ void hide_later(float (&scores)[kSets][kTiles][4], int first) const {
+  /// Hides the keys that a row does not see.
+  __device__ void hide(float (&scores)[kSets][kTiles][4], int first) const {
 #pragma unroll
     for (int s = 0; s < kSets; ++s) {
 #pragma unroll
@@ -84,7 +91,9 @@ struct ForwardWarp {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int key = first + 16 * (n / 2) + 4 * lane_pair() + 2 * (n % 2) + i % 2;
-          if (key > row(s, i / 2)) { scores[s][n][i] = -INFINITY; }
+          if (key > row(s, i / 2) || !seen.sees(2 * s + i / 2, key)) {
+            scores[s][n][i] = -INFINITY;
+          }
         }
       }
     }
@@ -106,6 +115,8 @@ struct ForwardWarp {
         most = row_max(most);
         max[s][half] = most;
         changes = changes || most != before;
+        // A row may see none of the keys so far.
+        if (Which == Kind::any && most == -INFINITY) { most = 0.0F; }
         correction[s][half] = fast_exp2((before - most) * scale);
         const float shift = -most * scale;
         float more = 0.0F;
@@ -165,24 +176,24 @@ struct ForwardWarp {
           args.log_sum_exp[head.row(t)] = fmaf(max[s][half], head.all.scale, logf(all));
         }
         const float factor = words.factor() / all;
-        store_row<T, Size>(args.y, head, t, 0, 1, y[s], half, factor);
+        store_row<T, Size>(args.y, head, t, Matrix::y, y[s], half, factor);
       }
     }
   }
 };
 
-template <class T, int Size>
+template <Kind Which, class T, int Size>
 __global__ void __launch_bounds__(kCoresThreads, 2) forward_kernel(Forward args) {
-  using Warp = ForwardWarp<T, Size>;
-  __shared__ Stage<> ring[KeySteps<Size>::kStages];
+  using Warp = ForwardWarp<Which, T, Size>;
+  __shared__ Stage<> ring[KeySteps<Which, Size>::kStages];
   const Heads& heads = args.heads;
   const Head head{heads, blockIdx.x % heads.count};
   // Start with the tiles that have the most keys, so that no long tile runs last.
   const std::int64_t tile = heads.tiles(Cores<Size>::kRows) - 1 - blockIdx.x / heads.count;
   const int first_row = static_cast<int>(tile) * Cores<Size>::kRows;
   const int end = min(first_row + Cores<Size>::kRows, static_cast<int>(heads.seq));
-  const KeySteps<Size> steps{ring, head, args.qkv, end};
-  load_rows<Size, Cores<Size>::kRows>(ring[2].at, rows_of(head, args.qkv, 0, 3), first_row);
+  const KeySteps<Which, Size> steps{ring, head, args.qkv, first_row, end};
+  load_rows<Size, Cores<Size>::kRows>(ring[2].at, rows_of(head, args.qkv, Matrix::q), first_row);
   close_copies();
   steps.load(0);
   steps.load(1);
@@ -199,11 +210,13 @@ __global__ void __launch_bounds__(kCoresThreads, 2) forward_kernel(Forward args)
 void cores_attention_forward(const AttentionForward& args, Stream stream) {
   const Forward forward{args.qkv, args.y, args.log_sum_exp, heads_of(args, {args.qkv, args.y})};
   const Heads& heads = forward.heads;
-  with_cores(args.qkv.dtype, args.shape.head_size, [&]<class T, int Size>() {
-    launch(forward_kernel<T, Size>,
-           {static_cast<unsigned>(heads.tiles(Cores<Size>::kRows) * heads.count), kCoresThreads},
-           cuda_stream(stream).open(), forward);
-  });
+  with_cores(
+      kind_of(args), args.qkv.dtype, args.shape.head_size, [&]<Kind Which, class T, int Size>() {
+        launch(
+            forward_kernel<Which, T, Size>,
+            {static_cast<unsigned>(heads.tiles(Cores<Size>::kRows) * heads.count), kCoresThreads},
+            cuda_stream(stream).open(), forward);
+      });
 }
 
 }  // namespace tessera::kernels::cuda

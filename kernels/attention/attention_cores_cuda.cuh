@@ -124,10 +124,9 @@ struct HeadRows {
   int columns;
   Access access;
 };
-__device__ inline HeadRows rows_of(const Head& head, ConstValues array, int part, int parts) {
-  return {static_cast<const std::uint16_t*>(array.data) + head.at(0, part, parts),
-          parts * head.all.hidden, static_cast<int>(head.all.seq), static_cast<int>(head.all.size),
-          head.all.access};
+__device__ inline HeadRows rows_of(const Head& head, ConstValues array, Matrix matrix) {
+  return {static_cast<const std::uint16_t*>(array.data) + head.at(0, matrix), head.stride(matrix),
+          static_cast<int>(head.all.seq), static_cast<int>(head.all.size), head.all.access};
 }
 
 /// tile[r] = row first + r for r < Rows, with zeros beyond the matrix. If rows consist of whole
@@ -162,21 +161,29 @@ __device__ void load_rows(std::byte* tile, const HeadRows& from, int first) {
 
 /// The keys that a block's queries attend to, in steps. K and V are loaded into a ring of stages,
 /// two steps ahead.
-template <int Size>
+template <Kind Which, int Size>
 class KeySteps {
  public:
   static constexpr int kStages = 3;
   static constexpr int kKeys = kCoresStageBytes / 2 / Cores<Size>::kRowBytes;  ///< per step
 
-  __device__ KeySteps(Stage<> (&ring)[kStages], const Head& head, ConstValues qkv, int end)
-      : ring_{ring}, k_{rows_of(head, qkv, 1, 3)}, v_{rows_of(head, qkv, 2, 3)}, end_{end} {}
+  /// The keys from the first that row `first_row` sees, or from somewhat before, to `end`.
+  __device__ KeySteps(Stage<> (&ring)[kStages], const Head& head, ConstValues qkv, int first_row,
+                      int end)
+      : ring_{ring},
+        k_{rows_of(head, qkv, Matrix::k)},
+        v_{rows_of(head, qkv, Matrix::v)},
+        first_{Which == Kind::plain ? 0 : static_cast<int>(head.first_key(first_row)) / kKeys},
+        end_{end} {}
 
-  /// Starts to load a step as a group of copies; beyond the last step the group is empty.
+  /// Starts to load a step, counted from the first, as a group of copies; beyond the last step the
+  /// group is empty.
   __device__ void load(int step) const {
     std::byte* const stage = ring_[step % kStages].at;
-    if (step * kKeys < end_) {
-      load_rows<Size, kKeys>(stage, k_, step * kKeys);
-      load_rows<Size, kKeys>(stage + kCoresStageBytes / 2, v_, step * kKeys);
+    const int first = key(step);
+    if (first < end_) {
+      load_rows<Size, kKeys>(stage, k_, first);
+      load_rows<Size, kKeys>(stage + kCoresStageBytes / 2, v_, first);
     }
     close_copies();
   }
@@ -185,19 +192,25 @@ class KeySteps {
   /// groups of copies issued before.
   template <class Work>
   __device__ void run(Work work) const {
-    for (int step = 0; step * kKeys < end_; ++step) {
+    for (int step = 0; key(step) < end_; ++step) {
       wait_for_copies<1>();
       __syncthreads();  // all threads have read the stage that the next load overwrites
       load(step + 2);
       const SharedAddress stage = shared_address(ring_[step % kStages].at);
-      work(stage, stage + kCoresStageBytes / 2, step * kKeys);
+      work(stage, stage + kCoresStageBytes / 2, key(step));
     }
   }
 
  private:
+  /// The first key of a step.
+  [[nodiscard]] __device__ int key(int step) const {
+    return (Which == Kind::plain ? step : first_ + step) * kKeys;
+  }
+
   Stage<> (&ring_)[kStages];
   HeadRows k_;
   HeadRows v_;
+  int first_;  ///< step, counted from the first key
   int end_;
 };
 
@@ -296,9 +309,9 @@ __device__ void add_product(float (&to)[Sets][Size / 8][4], const Left<Sets>& le
 /// Stores row `half` of a lane's two rows of a set of products, times `factor`, as row t of a
 /// head's matrix.
 template <class T, int Size>
-__device__ void store_row(Values array, const Head& head, int t, int part, int parts,
+__device__ void store_row(Values array, const Head& head, int t, Matrix matrix,
                           const float (&products)[Size / 8][4], int half, float factor) {
-  auto* const to = static_cast<std::uint16_t*>(array.data) + head.at(t, part, parts);
+  auto* const to = static_cast<std::uint16_t*>(array.data) + head.at(t, matrix);
 #pragma unroll
   for (int n = 0; n < Size / 8; ++n) {
     const int column = 8 * n + 2 * lane_pair();
@@ -322,6 +335,11 @@ class HeadWords {
         first_row_{static_cast<std::uint64_t>(head.masked_row(0))},
         groups_{static_cast<std::uint32_t>((head.all.seq + 3) / 4)} {}
 
+  /// Continues with another head of the same sample.
+  __device__ void take(const Head& head) {
+    first_row_ = static_cast<std::uint64_t>(head.masked_row(0));
+  }
+
   [[nodiscard]] __device__ bool on() const { return mask_.on; }
   [[nodiscard]] __device__ float factor() const { return mask_.on ? mask_.factor : 1.0F; }
   /// Sets whether each of four keys from `first` on, a multiple of four, is dropped for row t.
@@ -340,6 +358,45 @@ class HeadWords {
   std::uint32_t groups_;
 };
 
+/// The first keys that rows of a warp see. In plain attention that is the first of all, and takes
+/// no registers.
+template <Kind Which, int Rows>
+class FirstSeen {
+ public:
+  /// Rows `row(0)` to `row(Rows - 1)` of the calling lane, of the warp's rows from `first_row` to
+  /// before `end`.
+  template <class Row>
+  __device__ FirstSeen(const Head& head, int first_row, int end, Row row) {
+    const int last = static_cast<int>(head.all.seq) - 1;
+    least_ = static_cast<int>(head.first_key(min(first_row, last)));
+    most_ = static_cast<int>(head.first_key(min(end - 1, last)));
+#pragma unroll
+    for (int i = 0; i < Rows; ++i) { at_[i] = static_cast<int>(head.first_key(min(row(i), last))); }
+  }
+
+  /// Whether some row sees a key before `end`.
+  [[nodiscard]] __device__ bool any_before(int end) const { return least_ < end; }
+  /// Whether all rows see the keys from `first` to themselves.
+  [[nodiscard]] __device__ bool all_from(int first) const { return most_ <= first; }
+  /// Whether row i sees `key`, if it is not later than the row.
+  [[nodiscard]] __device__ bool sees(int i, int key) const { return at_[i] <= key; }
+
+ private:
+  int least_;
+  int most_;
+  int at_[Rows];
+};
+template <int Rows>
+class FirstSeen<Kind::plain, Rows> {
+ public:
+  template <class Row>
+  __device__ FirstSeen(const Head&, int, int, Row) {}
+
+  [[nodiscard]] __device__ bool any_before(int) const { return true; }
+  [[nodiscard]] __device__ bool all_from(int) const { return true; }
+  [[nodiscard]] __device__ bool sees(int, int) const { return true; }
+};
+
 /// log2(e): exponentials are computed to base 2.
 inline constexpr float kLog2E = 1.44269504F;
 
@@ -354,15 +411,20 @@ __device__ void load_own(Left<Cores<Size>::kSets> (&to)[Size / 16], const std::b
   }
 }
 
-/// Calls body.template operator()<T, Size>() with CUDA's type for `dtype`, and room for a head of
-/// `size`.
+/// Calls body.template operator()<kind, T, Size>() with CUDA's type for `dtype`, and room for a
+/// head of `size`.
 template <class Body>
-void with_cores(DType dtype, std::int64_t size, Body body) {
-  const auto with_size = [&]<class T>(std::type_identity<T>) {
-    size <= 64 ? body.template operator()<T, 64>() : body.template operator()<T, 128>();
+void with_cores(Kind kind, DType dtype, std::int64_t size, Body body) {
+  const auto with_size = [&]<Kind Which, class T>(std::type_identity<T>) {
+    size <= 64 ? body.template operator()<Which, T, 64>()
+               : body.template operator()<Which, T, 128>();
   };
-  dtype == DType::bf16 ? with_size(std::type_identity<__nv_bfloat16>{})
-                       : with_size(std::type_identity<__half>{});
+  const auto with_kind = [&]<class T>(std::type_identity<T> type) {
+    kind == Kind::plain ? with_size.template operator()<Kind::plain>(type)
+                        : with_size.template operator()<Kind::any>(type);
+  };
+  dtype == DType::bf16 ? with_kind(std::type_identity<__nv_bfloat16>{})
+                       : with_kind(std::type_identity<__half>{});
 }
 
 }  // namespace tessera::kernels::cuda

@@ -15,65 +15,70 @@ namespace {
 
 constexpr std::int64_t kTile = 64;  // query rows that are processed together
 
-/// AttentionForward and AttentionBackward of one head, with all arrays in fp32.
-struct Forward {
-  const float* qkv;
-  float* y;
-  float* log_sum_exp;
-  AttentionShape shape;
+/// One query head of one sequence, with all arrays in fp32: row t of `q` is the query of token t.
+struct Head {
+  std::int64_t seq;
+  std::int64_t size;
+  float scale;
+  SeenKeys seen;
   HeadMask mask;
+  Strided<const float> q;
+  Strided<const float> k;
+  Strided<const float> v;
+};
+struct Forward {
+  Head head;
+  Strided<float> y;
+  float* log_sum_exp;
 };
 struct Backward {
-  const float* qkv;
-  const float* y;
+  Head head;
+  Strided<const float> y;
   const float* log_sum_exp;
-  const float* dy;
-  float* dqkv;
-  AttentionShape shape;
-  HeadMask mask;
+  Strided<const float> dy;
+  Strided<float> dq;
+  Strided<float> dk;  ///< added to
+  Strided<float> dv;  ///< added to
 };
 
-/// One head of one sequence: the offsets of its rows, and the tile of query rows [first, first +
-/// rows), which attends to the keys [0, keys).
+template <class T>
+Strided<T> from_row(Strided<T> matrix, std::int64_t row) {
+  return {matrix.data + row * matrix.stride, matrix.stride};
+}
+
+/// The query rows [first, first + rows) of a head, which attend to some of the keys [from, from +
+/// keys).
 struct Tile {
-  std::int64_t qkv;  ///< offset of the head's q; k and v lie `hidden` and 2 * `hidden` further
-  std::int64_t y;    ///< offset of the head in y and dy
-  std::int64_t lse;  ///< offset of the head's rows in log_sum_exp
-  std::int64_t hidden;
-  std::int64_t size;  ///< of the head
+  const Head& head;
   std::int64_t first;
   std::int64_t rows;
+  std::int64_t from;  ///< a multiple of kPhiloxWords
   std::int64_t keys;
   std::int64_t stride;  ///< of a tile's rows in the workspace
-  float scale;
 
-  [[nodiscard]] std::int64_t qkv_stride() const { return 3 * hidden; }
-  [[nodiscard]] std::int64_t q() const { return qkv + first * qkv_stride(); }
-  [[nodiscard]] std::int64_t k() const { return qkv + hidden; }
-  [[nodiscard]] std::int64_t v() const { return qkv + 2 * hidden; }
-  [[nodiscard]] std::int64_t out() const { return y + first * hidden; }
-  /// Keys that row r of the tile may attend to.
-  [[nodiscard]] std::int64_t visible(std::int64_t r) const { return first + r + 1; }
+  [[nodiscard]] Strided<const float> q() const { return from_row(head.q, first); }
+  [[nodiscard]] Strided<const float> k() const { return from_row(head.k, from); }
+  [[nodiscard]] Strided<const float> v() const { return from_row(head.v, from); }
+  /// Row r of the tile attends to the keys from + [hidden(r), visible(r)).
+  [[nodiscard]] std::int64_t hidden(std::int64_t r) const {
+    return head.seen.first(first + r) - from;
+  }
+  [[nodiscard]] std::int64_t visible(std::int64_t r) const { return first + r + 1 - from; }
 };
 
-std::int64_t tile_stride(const AttentionShape& shape) {
-  return round_up(shape.seq, kLanes);
+std::int64_t tile_stride(std::int64_t seq) {
+  return round_up(seq, kLanes);
 }
 
 /// Elements of one thread's tiles.
-std::int64_t tile_elems(const AttentionShape& shape) {
-  return 2 * std::min(kTile, shape.seq) * tile_stride(shape);
+std::int64_t tile_elems(std::int64_t seq) {
+  return 2 * std::min(kTile, seq) * tile_stride(seq);
 }
 
 /// Workspace of one thread: its tiles, and for 16-bit dtypes one head of qkv, dqkv, y and dy.
 std::int64_t thread_workspace_elems(const AttentionShape& shape, DType dtype) {
   const std::int64_t heads = dtype == DType::fp32 ? 0 : 8 * shape.seq * shape.head_size;
-  return tile_elems(shape) + heads;
-}
-
-/// Heads of all sequences.
-std::int64_t heads_of(const AttentionShape& shape) {
-  return shape.batch * shape.heads;
+  return tile_elems(shape.seq) + heads;
 }
 
 /// Number of heads that is worth a thread.
@@ -82,28 +87,26 @@ std::int64_t head_grain(const AttentionShape& shape) {
   return ceil_div(least_work, std::max<std::int64_t>(1, shape.seq * shape.seq * shape.head_size));
 }
 
-/// Calls body(tile) for every tile of head `head` of all sequences, in order.
+/// Calls body(tile) for every tile of a head, in order.
 template <class Body>
-void for_each_tile(const AttentionShape& shape, std::int64_t head, Body body) {
-  const std::int64_t hidden = shape.heads * shape.head_size;
-  const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_size)));
-  const std::int64_t row = head / shape.heads * shape.seq;
-  const std::int64_t column = head % shape.heads * shape.head_size;
-  for (std::int64_t first = 0; first < shape.seq; first += kTile) {
-    const std::int64_t rows = std::min(kTile, shape.seq - first);
-    body(Tile{row * 3 * hidden + column, row * hidden + column, head * shape.seq, hidden,
-              shape.head_size, first, rows, first + rows, tile_stride(shape), scale});
+void for_each_tile(const Head& head, Body body) {
+  for (std::int64_t first = 0; first < head.seq; first += kTile) {
+    const std::int64_t rows = std::min(kTile, head.seq - first);
+    const std::int64_t from = head.seen.first(first) / kPhiloxWords * kPhiloxWords;
+    body(Tile{head, first, rows, from, first + rows - from, tile_stride(head.seq)});
   }
 }
 
-/// Calls body(head, workspace) for every head, on all threads of the stream: heads are independent.
+/// Calls body(sample, head, workspace) for `heads` independent heads of every sample, on all
+/// threads of the stream.
 template <class Body>
-void for_each_head(const AttentionShape& shape, DType dtype, float* workspace, Stream stream,
-                   Body body) {
-  device::parallel_for(stream, heads_of(shape), head_grain(shape), [&](const device::Chunk& chunk) {
-    float* const own = workspace + chunk.worker * thread_workspace_elems(shape, dtype);
-    for (std::int64_t head = chunk.first; head < chunk.last; ++head) { body(head, own); }
-  });
+void for_each_head(const AttentionShape& shape, std::int64_t heads, DType dtype, float* workspace,
+                   Stream stream, Body body) {
+  device::parallel_for(
+      stream, shape.batch * heads, head_grain(shape), [&](const device::Chunk& chunk) {
+        float* const own = workspace + chunk.worker * thread_workspace_elems(shape, dtype);
+        for (std::int64_t i = chunk.first; i < chunk.last; ++i) { body(i / heads, i % heads, own); }
+      });
 }
 
 void fill_matrix(Strided<float> matrix, std::int64_t rows, std::int64_t columns) {
@@ -119,45 +122,52 @@ void product(Strided<const float> a, Strided<const float> b, Transpose transpose
   add_matmul({a, Transpose::no, b, transpose_b, c, m, n, k});
 }
 
-/// scores[r, s] = q[first + r] . k[s], unscaled, for all keys of the tile.
-void scores_of(const Tile& tile, const float* qkv, float* scores) {
-  product({qkv + tile.q(), tile.qkv_stride()}, {qkv + tile.k(), tile.qkv_stride()}, Transpose::yes,
-          {scores, tile.stride}, tile.rows, tile.keys, tile.size);
+/// scores[r, s] = q[first + r] . k[from + s], unscaled, for all keys of the tile.
+void scores_of(const Tile& tile, float* scores) {
+  product(tile.q(), tile.k(), Transpose::yes, {scores, tile.stride}, tile.rows, tile.keys,
+          tile.head.size);
 }
 
-/// Sets the dropped probabilities of a row to zero.
-void drop_row(const HeadMask& mask, std::int64_t query, float* row, std::int64_t visible) {
-  mask.for_keys(query, visible, [row](std::int64_t first, std::int64_t elems, const auto& kept) {
-    for_lanes(elems, [&](std::int64_t i, auto lanes) {
-      float* const p = row + first + i;
-      lanes.write(p, kept(i) ? lanes.read(p) : Vec{});
-    });
-  });
+/// Zeroes what row r of a tile does not attend to.
+void hide(const Tile& tile, std::int64_t r, float* row) {
+  std::fill(row, row + tile.hidden(r), 0.0F);
+  std::fill(row + tile.visible(r), row + tile.keys, 0.0F);
+}
+
+/// Sets the dropped probabilities of row r of a tile to zero.
+void drop_row(const Tile& tile, std::int64_t r, float* row) {
+  tile.head.mask.for_keys(tile.first + r, tile.from, tile.visible(r),
+                          [row](std::int64_t first, std::int64_t elems, const auto& kept) {
+                            for_lanes(elems, [&](std::int64_t i, auto lanes) {
+                              float* const p = row + first + i;
+                              lanes.write(p, kept(i) ? lanes.read(p) : Vec{});
+                            });
+                          });
 }
 
 void forward_tile(const Forward& args, const Tile& tile, float* scores) {
+  const Head& head = tile.head;
   float inverse_sum[kTile];
-  scores_of(tile, args.qkv, scores);
+  scores_of(tile, scores);
   for (std::int64_t r = 0; r < tile.rows; ++r) {
-    float* row = scores + r * tile.stride;
-    const std::int64_t visible = tile.visible(r);
-    const float max = row_max(row, visible) * tile.scale;
-    const double sum = exp_row(row, row, visible, tile.scale, max);
-    std::fill(row + visible, row + tile.keys, 0.0F);
+    float* const row = scores + r * tile.stride;
+    float* const seen = row + tile.hidden(r);
+    const std::int64_t count = tile.visible(r) - tile.hidden(r);
+    const float max = row_max(seen, count) * head.scale;
+    const double sum = exp_row(seen, seen, count, head.scale, max);
+    hide(tile, r, row);
     inverse_sum[r] = static_cast<float>(1.0 / sum);
-    if (args.mask.on()) {
-      drop_row(args.mask, tile.first + r, row, visible);
-      inverse_sum[r] *= args.mask.factor();
+    if (head.mask.on()) {
+      drop_row(tile, r, row);
+      inverse_sum[r] *= head.mask.factor();
     }
-    args.log_sum_exp[tile.lse + tile.first + r] =
-        static_cast<float>(std::log(sum) + static_cast<double>(max));
+    args.log_sum_exp[tile.first + r] = static_cast<float>(std::log(sum) + static_cast<double>(max));
   }
   // Divide the few columns of y by the sum rather than the many of the probabilities.
-  float* y = args.y + tile.out();
-  product({scores, tile.stride}, {args.qkv + tile.v(), tile.qkv_stride()}, Transpose::no,
-          {y, tile.hidden}, tile.rows, tile.size, tile.keys);
+  const Strided<float> y = from_row(args.y, tile.first);
+  product({scores, tile.stride}, tile.v(), Transpose::no, y, tile.rows, head.size, tile.keys);
   for (std::int64_t r = 0; r < tile.rows; ++r) {
-    scale_row(y + r * tile.hidden, tile.size, inverse_sum[r]);
+    scale_row(y.data + r * y.stride, head.size, inverse_sum[r]);
   }
 }
 
@@ -180,156 +190,235 @@ void probabilities_and_gradient(float* p, float* dp, std::int64_t elems, float l
   });
 }
 
-/// The same for a row with dropped probabilities: their dp counts as zero, and p becomes the
-/// probabilities that y was computed with. The mean, computed from y, includes the dropped ones.
-void dropped_probabilities_and_gradient(const HeadMask& mask, std::int64_t query, float* p,
-                                        float* dp, std::int64_t visible, float log_sum_exp,
-                                        float mean, float scale) {
+/// The same for row r of a tile with dropped probabilities: their dp counts as zero, and p becomes
+/// the probabilities that y was computed with. The mean, computed from y, includes the dropped
+/// ones.
+void dropped_probabilities_and_gradient(const Tile& tile, std::int64_t r, float* p, float* dp,
+                                        float log_sum_exp, float mean) {
+  const HeadMask& mask = tile.head.mask;
   const float factor = mask.factor();
-  mask.for_keys(query, visible, [&](std::int64_t first, std::int64_t elems, const auto& kept) {
-    float* const some_p = p + first;
-    float* const some_dp = dp + first;
-    for_lanes(elems, [&](std::int64_t i, auto lanes) {
-      lanes.write(some_dp + i, kept(i) ? lanes.read(some_dp + i) * factor : Vec{});
-    });
-    probabilities_and_gradient(some_p, some_dp, elems, log_sum_exp, mean, scale);
-    for_lanes(elems, [&](std::int64_t i, auto lanes) {
-      lanes.write(some_p + i, kept(i) ? lanes.read(some_p + i) * factor : Vec{});
-    });
-  });
-}
-
-/// Zeroes the gradients of keys and values, which accumulate over several tiles.
-void zero_key_and_value_gradients(const Backward& args, std::int64_t head) {
-  const AttentionShape& shape = args.shape;
-  const std::int64_t hidden = shape.heads * shape.head_size;
-  float* const keys = args.dqkv + head / shape.heads * shape.seq * 3 * hidden + hidden +
-                      head % shape.heads * shape.head_size;
-  fill_matrix({keys, 3 * hidden}, shape.seq, shape.head_size);
-  fill_matrix({keys + hidden, 3 * hidden}, shape.seq, shape.head_size);
+  const float scale = tile.head.scale;
+  mask.for_keys(tile.first + r, tile.from, tile.visible(r),
+                [&](std::int64_t first, std::int64_t elems, const auto& kept) {
+                  float* const some_p = p + first;
+                  float* const some_dp = dp + first;
+                  for_lanes(elems, [&](std::int64_t i, auto lanes) {
+                    lanes.write(some_dp + i, kept(i) ? lanes.read(some_dp + i) * factor : Vec{});
+                  });
+                  probabilities_and_gradient(some_p, some_dp, elems, log_sum_exp, mean, scale);
+                  for_lanes(elems, [&](std::int64_t i, auto lanes) {
+                    lanes.write(some_p + i, kept(i) ? lanes.read(some_p + i) * factor : Vec{});
+                  });
+                });
 }
 
 void backward_tile(const Backward& args, const Tile& tile, float* workspace) {
-  float* p = workspace;
-  float* dp = workspace + std::min(kTile, args.shape.seq) * tile.stride;
-  const Strided<const float> dy{args.dy + tile.out(), tile.hidden};
-  const Strided<const float> q{args.qkv + tile.q(), tile.qkv_stride()};
-  const Strided<const float> k{args.qkv + tile.k(), tile.qkv_stride()};
-  const Strided<const float> v{args.qkv + tile.v(), tile.qkv_stride()};
+  const Head& head = tile.head;
+  const Strided<float> p{workspace, tile.stride};
+  const Strided<float> dp{workspace + std::min(kTile, head.seq) * tile.stride, tile.stride};
+  const Strided<const float> y = from_row(args.y, tile.first);
+  const Strided<const float> dy = from_row(args.dy, tile.first);
 
-  scores_of(tile, args.qkv, p);
-  product(dy, v, Transpose::yes, {dp, tile.stride}, tile.rows, tile.keys, tile.size);
+  scores_of(tile, p.data);
+  product(dy, tile.v(), Transpose::yes, dp, tile.rows, tile.keys, head.size);
   for (std::int64_t r = 0; r < tile.rows; ++r) {
-    const std::int64_t visible = tile.visible(r);
-    float* row = p + r * tile.stride;
-    float* drow = dp + r * tile.stride;
-    const float mean =
-        row_dot(args.y + tile.out() + r * tile.hidden, dy.data + r * dy.stride, tile.size);
-    const float log_sum_exp = args.log_sum_exp[tile.lse + tile.first + r];
-    if (args.mask.on()) {
-      dropped_probabilities_and_gradient(args.mask, tile.first + r, row, drow, visible, log_sum_exp,
-                                         mean, tile.scale);
+    float* const row = p.data + r * p.stride;
+    float* const drow = dp.data + r * dp.stride;
+    const float mean = row_dot(y.data + r * y.stride, dy.data + r * dy.stride, head.size);
+    const float log_sum_exp = args.log_sum_exp[tile.first + r];
+    if (head.mask.on()) {
+      dropped_probabilities_and_gradient(tile, r, row, drow, log_sum_exp, mean);
     } else {
-      probabilities_and_gradient(row, drow, visible, log_sum_exp, mean, tile.scale);
+      const std::int64_t hidden = tile.hidden(r);
+      probabilities_and_gradient(row + hidden, drow + hidden, tile.visible(r) - hidden, log_sum_exp,
+                                 mean, head.scale);
     }
-    std::fill(row + visible, row + tile.keys, 0.0F);
-    std::fill(drow + visible, drow + tile.keys, 0.0F);
+    hide(tile, r, row);
+    hide(tile, r, drow);
   }
-  product({dp, tile.stride}, k, Transpose::no, {args.dqkv + tile.q(), tile.qkv_stride()}, tile.rows,
-          tile.size, tile.keys);
-  add_matmul({{dp, tile.stride},
-              Transpose::yes,
-              q,
-              Transpose::no,
-              {args.dqkv + tile.k(), tile.qkv_stride()},
-              tile.keys,
-              tile.size,
-              tile.rows});
-  add_matmul({{p, tile.stride},
-              Transpose::yes,
-              dy,
-              Transpose::no,
-              {args.dqkv + tile.v(), tile.qkv_stride()},
-              tile.keys,
-              tile.size,
-              tile.rows});
+  const Strided<const float> const_p{p.data, p.stride};
+  const Strided<const float> const_dp{dp.data, dp.stride};
+  product(const_dp, tile.k(), Transpose::no, from_row(args.dq, tile.first), tile.rows, head.size,
+          tile.keys);
+  add_matmul({const_dp, Transpose::yes, tile.q(), Transpose::no, from_row(args.dk, tile.from),
+              tile.keys, head.size, tile.rows});
+  add_matmul({const_p, Transpose::yes, dy, Transpose::no, from_row(args.dv, tile.from), tile.keys,
+              head.size, tile.rows});
 }
 
-void forward_head(const Forward& args, std::int64_t head, float* tiles) {
-  for_each_tile(args.shape, head, [&](const Tile& tile) { forward_tile(args, tile, tiles); });
+void forward_head(const Forward& args, float* tiles) {
+  for_each_tile(args.head, [&](const Tile& tile) { forward_tile(args, tile, tiles); });
 }
 
-void backward_head(const Backward& args, std::int64_t head, float* tiles) {
-  zero_key_and_value_gradients(args, head);
-  for_each_tile(args.shape, head, [&](const Tile& tile) { backward_tile(args, tile, tiles); });
+void backward_head(const Backward& args, float* tiles) {
+  for_each_tile(args.head, [&](const Tile& tile) { backward_tile(args, tile, tiles); });
 }
 
+/// Where the matrices of a query head of a sample begin in the arrays, whose rows are `packed` or
+/// `narrow` elements apart.
+struct Place {
+  std::int64_t packed;
+  std::int64_t narrow;
+  std::int64_t q;
+  std::int64_t k;
+  std::int64_t v;
+  std::int64_t y;
+  std::int64_t statistics;  ///< in log_sum_exp
+
+  Place(const AttentionShape& shape, std::int64_t sample, std::int64_t head)
+      : packed{packed_of(shape)},
+        narrow{shape.heads * shape.head_size},
+        q{sample * shape.seq * packed + head * shape.head_size},
+        k{sample * shape.seq * packed + narrow + head / group_of(shape) * shape.head_size},
+        v{k + kv_heads_of(shape) * shape.head_size},
+        y{sample * shape.seq * narrow + head * shape.head_size},
+        statistics{(sample * shape.heads + head) * shape.seq} {}
+};
+
+/// A query head whose matrices are given.
 template <class Args>
-HeadMask mask_of(const Args& args, std::int64_t head) {
-  return {args.shape, args.dropout, args.key, args.first_head, head};
+Head head_of(const Args& args, std::int64_t sample, std::int64_t head, Strided<const float> q,
+             Strided<const float> k, Strided<const float> v) {
+  const AttentionShape& shape = args.shape;
+  return {shape.seq,
+          shape.head_size,
+          static_cast<float>(scale_of(shape)),
+          seen_keys(args, sample),
+          {shape, args.dropout, args.key, args.first_head, sample * shape.heads + head},
+          q,
+          k,
+          v};
 }
 
-// A 16-bit head is widened into the workspace and computed as if it were the only one.
-
-AttentionShape one_head(const AttentionShape& shape) {
-  return {.batch = 1, .seq = shape.seq, .heads = 1, .head_size = shape.head_size};
+/// Calls body(head) for the query heads of a key head, in order.
+template <class Body>
+void for_each_in_group(const AttentionShape& shape, std::int64_t kv_head, Body body) {
+  const std::int64_t group = group_of(shape);
+  for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) { body(head); }
 }
 
-/// Copies `parts` matrices [seq, head_size] that lie side by side, each of one head of `heads`,
-/// from rows of `parts * heads * head_size` to rows of `parts * head_size` or back.
+void forward_fp32(const AttentionForward& args, std::int64_t sample, std::int64_t head,
+                  float* tiles) {
+  const Place at{args.shape, sample, head};
+  const auto* const qkv = args.qkv.as<float>();
+  forward_head({head_of(args, sample, head, {qkv + at.q, at.packed}, {qkv + at.k, at.packed},
+                        {qkv + at.v, at.packed}),
+                {args.y.as<float>() + at.y, at.narrow},
+                args.log_sum_exp + at.statistics},
+               tiles);
+}
+
+void backward_fp32(const AttentionBackward& args, std::int64_t sample, std::int64_t kv_head,
+                   float* tiles) {
+  const AttentionShape& shape = args.shape;
+  const auto* const qkv = args.qkv.as<float>();
+  auto* const dqkv = args.dqkv.as<float>();
+  const Place first{shape, sample, kv_head * group_of(shape)};
+  fill_matrix({dqkv + first.k, first.packed}, shape.seq, shape.head_size);
+  fill_matrix({dqkv + first.v, first.packed}, shape.seq, shape.head_size);
+  for_each_in_group(shape, kv_head, [&](std::int64_t head) {
+    const Place at{shape, sample, head};
+    backward_head({head_of(args, sample, head, {qkv + at.q, at.packed}, {qkv + at.k, at.packed},
+                           {qkv + at.v, at.packed}),
+                   {args.y.as<float>() + at.y, at.narrow},
+                   args.log_sum_exp + at.statistics,
+                   {args.dy.as<float>() + at.y, at.narrow},
+                   {dqkv + at.q, at.packed},
+                   {dqkv + at.k, at.packed},
+                   {dqkv + at.v, at.packed}},
+                  tiles);
+  });
+}
+
+// The matrices of a 16-bit head are widened into the workspace.
+
+/// to = from, a matrix [seq, head_size].
 template <class To, class From>
-void copy_head(To* to, std::int64_t to_heads, const From* from, std::int64_t from_heads,
-               std::int64_t parts, const AttentionShape& shape) {
-  const std::int64_t size = shape.head_size;
-  for (std::int64_t row = 0; row < shape.seq * parts; ++row) {
-    To* const out = to + row * to_heads * size;
-    const From* const in = from + row * from_heads * size;
-    for_lanes(size, [=](std::int64_t i, auto lanes) { lanes.write(out + i, lanes.read(in + i)); });
+void copy_matrix(Strided<To> to, Strided<From> from, const AttentionShape& shape) {
+  for (std::int64_t row = 0; row < shape.seq; ++row) {
+    To* const out = to.data + row * to.stride;
+    const From* const in = from.data + row * from.stride;
+    for_lanes(shape.head_size,
+              [=](std::int64_t i, auto lanes) { lanes.write(out + i, lanes.read(in + i)); });
   }
 }
 
-/// Where head `head` begins in a tensor of `parts` matrices side by side.
-std::int64_t head_offset(const AttentionShape& shape, std::int64_t head, std::int64_t parts) {
-  const std::int64_t first_row = head / shape.heads * shape.seq;
-  return (first_row * parts * shape.heads + head % shape.heads) * shape.head_size;
+/// Matrices [seq, head_size] in a thread's workspace, after its tiles.
+class Matrices {
+ public:
+  Matrices(const AttentionShape& shape, float* workspace)
+      : first_{workspace + tile_elems(shape.seq)}, seq_{shape.seq}, size_{shape.head_size} {}
+
+  [[nodiscard]] Strided<float> operator[](std::int64_t i) const {
+    return {first_ + i * seq_ * size_, size_};
+  }
+  [[nodiscard]] Strided<const float> input(std::int64_t i) const {
+    return {first_ + i * seq_ * size_, size_};
+  }
+
+ private:
+  float* first_;
+  std::int64_t seq_;
+  std::int64_t size_;
+};
+
+template <class Half>
+void forward_widened(const AttentionForward& args, std::int64_t sample, std::int64_t head,
+                     float* workspace) {
+  const AttentionShape& shape = args.shape;
+  const Place at{shape, sample, head};
+  const Matrices wide{shape, workspace};
+  const Half* const qkv = args.qkv.as<Half>();
+  const auto widen = [&](std::int64_t to, std::int64_t from) {
+    copy_matrix(wide[to], Strided<const Half>{qkv + from, at.packed}, shape);
+  };
+  widen(0, at.q);
+  widen(1, at.k);
+  widen(2, at.v);
+  forward_head({head_of(args, sample, head, wide.input(0), wide.input(1), wide.input(2)), wide[3],
+                args.log_sum_exp + at.statistics},
+               workspace);
+  copy_matrix(Strided<Half>{args.y.as<Half>() + at.y, at.narrow}, wide.input(3), shape);
 }
 
 template <class Half>
-void forward_widened(const AttentionForward& args, std::int64_t head, float* workspace) {
+void backward_widened(const AttentionBackward& args, std::int64_t sample, std::int64_t kv_head,
+                      float* workspace) {
   const AttentionShape& shape = args.shape;
-  const std::int64_t elems = shape.seq * shape.head_size;
-  float* const qkv = workspace + tile_elems(shape);
-  float* const y = qkv + 3 * elems;
-  copy_head(qkv, 1, args.qkv.as<Half>() + head_offset(shape, head, 3), shape.heads, 3, shape);
-  forward_head({qkv, y, args.log_sum_exp + head * shape.seq, one_head(shape), mask_of(args, head)},
-               0, workspace);
-  copy_head(args.y.as<Half>() + head_offset(shape, head, 1), shape.heads, y, 1, 1, shape);
-}
-
-template <class Half>
-void backward_widened(const AttentionBackward& args, std::int64_t head, float* workspace) {
-  const AttentionShape& shape = args.shape;
-  const std::int64_t elems = shape.seq * shape.head_size;
-  float* const qkv = workspace + tile_elems(shape);
-  float* const dqkv = qkv + 3 * elems;
-  float* const y = dqkv + 3 * elems;
-  float* const dy = y + elems;
-  const std::int64_t narrow = head_offset(shape, head, 1);
-  const std::int64_t wide = head_offset(shape, head, 3);
-  copy_head(qkv, 1, args.qkv.as<Half>() + wide, shape.heads, 3, shape);
-  copy_head(y, 1, args.y.as<Half>() + narrow, shape.heads, 1, shape);
-  copy_head(dy, 1, args.dy.as<Half>() + narrow, shape.heads, 1, shape);
-  backward_head(
-      {qkv, y, args.log_sum_exp + head * shape.seq, dy, dqkv, one_head(shape), mask_of(args, head)},
-      0, workspace);
-  copy_head(args.dqkv.as<Half>() + wide, shape.heads, dqkv, 1, 3, shape);
+  const Place first{shape, sample, kv_head * group_of(shape)};
+  const Matrices wide{shape, workspace};
+  const auto widen = [&](std::int64_t to, const Half* from, std::int64_t stride) {
+    copy_matrix(wide[to], Strided<const Half>{from, stride}, shape);
+  };
+  const auto narrow = [&](std::int64_t to, std::int64_t from) {
+    copy_matrix(Strided<Half>{args.dqkv.as<Half>() + to, first.packed}, wide.input(from), shape);
+  };
+  const Half* const qkv = args.qkv.as<Half>();
+  enum : std::int64_t { q, k, v, dq, dk, dv, y, dy };
+  widen(k, qkv + first.k, first.packed);
+  widen(v, qkv + first.v, first.packed);
+  fill_matrix(wide[dk], shape.seq, shape.head_size);
+  fill_matrix(wide[dv], shape.seq, shape.head_size);
+  for_each_in_group(shape, kv_head, [&](std::int64_t head) {
+    const Place at{shape, sample, head};
+    widen(q, qkv + at.q, at.packed);
+    widen(y, args.y.as<Half>() + at.y, at.narrow);
+    widen(dy, args.dy.as<Half>() + at.y, at.narrow);
+    backward_head(
+        {head_of(args, sample, head, wide.input(q), wide.input(k), wide.input(v)), wide.input(y),
+         args.log_sum_exp + at.statistics, wide.input(dy), wide[dq], wide[dk], wide[dv]},
+        workspace);
+    narrow(at.q, dq);
+  });
+  narrow(first.k, dk);
+  narrow(first.v, dv);
 }
 
 }  // namespace
 
 std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
                                        const device::StreamKernels& on) {
-  const std::int64_t used = std::min<std::int64_t>(on.threads, heads_of(shape));
+  const std::int64_t used = std::min<std::int64_t>(on.threads, shape.batch * shape.heads);
   return std::max<std::int64_t>(used, 1) * thread_workspace_elems(shape, dtype);
 }
 
@@ -339,16 +428,14 @@ void attention_forward(const AttentionForward& args, Stream stream) {
   expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_forward: dropout is in [0, 1)");
   device::enqueue(stream, [=] {
     with_type(dtype, [&]<class T>(std::type_identity<T>) {
-      const auto work = [&](std::int64_t head, float* workspace) {
+      const auto work = [&](std::int64_t sample, std::int64_t head, float* workspace) {
         if constexpr (std::is_same_v<T, float>) {
-          forward_head({args.qkv.as<float>(), args.y.as<float>(), args.log_sum_exp, args.shape,
-                        mask_of(args, head)},
-                       head, workspace);
+          forward_fp32(args, sample, head, workspace);
         } else {
-          forward_widened<T>(args, head, workspace);
+          forward_widened<T>(args, sample, head, workspace);
         }
       };
-      for_each_head(args.shape, dtype, args.workspace, stream, work);
+      for_each_head(args.shape, args.shape.heads, dtype, args.workspace, stream, work);
     });
   });
 }
@@ -360,17 +447,14 @@ void attention_backward(const AttentionBackward& args, Stream stream) {
   expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_backward: dropout is in [0, 1)");
   device::enqueue(stream, [=] {
     with_type(dtype, [&]<class T>(std::type_identity<T>) {
-      const auto work = [&](std::int64_t head, float* workspace) {
+      const auto work = [&](std::int64_t sample, std::int64_t kv_head, float* workspace) {
         if constexpr (std::is_same_v<T, float>) {
-          backward_head(
-              {args.qkv.as<float>(), args.y.as<float>(), args.log_sum_exp, args.dy.as<float>(),
-               args.dqkv.as<float>(), args.shape, mask_of(args, head)},
-              head, workspace);
+          backward_fp32(args, sample, kv_head, workspace);
         } else {
-          backward_widened<T>(args, head, workspace);
+          backward_widened<T>(args, sample, kv_head, workspace);
         }
       };
-      for_each_head(args.shape, dtype, args.workspace, stream, work);
+      for_each_head(args.shape, kv_heads_of(args.shape), dtype, args.workspace, stream, work);
     });
   });
 }

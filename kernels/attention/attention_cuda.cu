@@ -37,13 +37,15 @@ struct Softmax {
   float max[kSide] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};  ///< of the scaled scores
   float sum[kSide] = {};  ///< of the exponentials in the thread's columns, relative to max
 
-  /// Turns row i of the scores into exp(scale * score - max), with 0 beyond key `last` of the row.
-  /// Returns the factor that rescales sums made relative to the previous maximum.
-  __device__ float add(int i, float (&scores)[kSide], float scale, int last) {
+  /// Turns row i of the scores into exp(scale * score - max), with 0 for the keys that the row does
+  /// not see: `seen(key)` tells for a key of the tile. Returns the factor that rescales sums made
+  /// relative to the previous maximum.
+  template <class Seen>
+  __device__ float add(int i, float (&scores)[kSide], float scale, Seen seen) {
     float most = -INFINITY;
 #pragma unroll
     for (int j = 0; j < kSide; ++j) {
-      if (part_column() + j <= last) { most = fmaxf(most, scores[j]); }
+      if (seen(part_column() + j)) { most = fmaxf(most, scores[j]); }
     }
     const float before = max[i];
     max[i] = fmaxf(before, row_max(most) * scale);
@@ -52,14 +54,14 @@ struct Softmax {
     sum[i] *= correction;
 #pragma unroll
     for (int j = 0; j < kSide; ++j) {
-      scores[j] = part_column() + j <= last ? expf(fmaf(scores[j], scale, -shift)) : 0.0F;
+      scores[j] = seen(part_column() + j) ? expf(fmaf(scores[j], scale, -shift)) : 0.0F;
       sum[i] += scores[j];
     }
     return correction;
   }
 };
 
-template <int Chunks>
+template <Kind Which, int Chunks>
 __global__ void __launch_bounds__(kTileThreads, Chunks <= 2 ? 2 : 1) forward_kernel(Forward args) {
   __shared__ Tile q;
   __shared__ Tile k;
@@ -71,19 +73,26 @@ __global__ void __launch_bounds__(kTileThreads, Chunks <= 2 ? 2 : 1) forward_ker
   float y[Chunks][kSide][kSide] = {};
   Softmax softmax;
 
-  for (std::int64_t keys = 0; keys <= tile; ++keys) {
+  const std::int64_t first_keys = head.first_tile<Which>(tile * kTileSide);
+  for (std::int64_t keys = first_keys; keys <= tile; ++keys) {
     Part scores = {};
     const auto load = [&](int chunk) {
       // A single chunk of the queries stays loaded.
-      if (Chunks > 1 || keys == 0) { load_transposed(q, head.tile(args.qkv, tile, chunk, 0, 3)); }
-      load_transposed(k, head.tile(args.qkv, keys, chunk, 1, 3));
+      if (Chunks > 1 || keys == first_keys) {
+        load_transposed(q, head.tile(args.qkv, tile, chunk, Matrix::q));
+      }
+      load_transposed(k, head.tile(args.qkv, keys, chunk, Matrix::k));
     };
     multiply_rows<Chunks>(head, q, k, load, scores);
 #pragma unroll
     for (int i = 0; i < kSide; ++i) {
       const int row = part_row() + i;
       const int last = static_cast<int>(tile == keys ? row : kTileSide);
-      const float correction = softmax.add(i, scores[i], heads.scale, last);
+      const int first = head.first_seen<Which>(tile * kTileSide + row, keys * kTileSide);
+      const auto seen = [&](int key) {
+        return key <= last && (Which == Kind::plain || key >= first);
+      };
+      const float correction = softmax.add(i, scores[i], heads.scale, seen);
 #pragma unroll
       for (int chunk = 0; chunk < Chunks; ++chunk) {
 #pragma unroll
@@ -102,7 +111,7 @@ __global__ void __launch_bounds__(kTileThreads, Chunks <= 2 ? 2 : 1) forward_ker
     for (int chunk = 0; chunk < Chunks; ++chunk) {
       if (head.columns(chunk) <= 0) { break; }
       if (chunk > 0) { __syncthreads(); }
-      load_rows(v, head.tile(args.qkv, keys, chunk, 2, 3));
+      load_rows(v, head.tile(args.qkv, keys, chunk, Matrix::v));
       __syncthreads();
       multiply<Order::exchanged>(k, v, head.rows(keys), y[chunk]);
     }
@@ -123,7 +132,9 @@ __global__ void __launch_bounds__(kTileThreads, Chunks <= 2 ? 2 : 1) forward_ker
     }
   }
 #pragma unroll
-  for (int chunk = 0; chunk < Chunks; ++chunk) { head.store(args.y, tile, chunk, 0, 1, y[chunk]); }
+  for (int chunk = 0; chunk < Chunks; ++chunk) {
+    head.store(args.y, tile, chunk, Matrix::y, y[chunk]);
+  }
 }
 
 }  // namespace
@@ -133,10 +144,10 @@ void attention_forward(const AttentionForward& args, Stream stream) {
   expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_forward: dropout is in [0, 1)");
   if (cudnn_computes(args, stream)) { return cudnn_attention_forward(args, stream); }
   if (cores_compute(args.shape, args.qkv.dtype)) { return cores_attention_forward(args, stream); }
-  with_chunks(args.shape.head_size, [&]<int Chunks>(std::integral_constant<int, Chunks>) {
+  with_chunks(kind_of(args), args.shape.head_size, [&]<Kind Which, int Chunks>() {
     const Forward forward{args.qkv, args.y, args.log_sum_exp, heads_of(args, {args.qkv, args.y})};
     const Heads& heads = forward.heads;
-    launch(forward_kernel<Chunks>,
+    launch(forward_kernel<Which, Chunks>,
            {static_cast<unsigned>(heads.tiles(kTileSide) * heads.count), kTileThreads},
            cuda_stream(stream).open(), forward);
   });

@@ -74,14 +74,21 @@ struct KeyMask {
   }
 };
 
+/// The matrices of a head: those of q, k and v lie in qkv and dqkv, those of y also in dy.
+enum class Matrix : std::uint8_t { q, k, v, y };
+
 /// All heads of all sequences.
 struct Heads {
-  std::int64_t count;
+  std::int64_t count;  ///< of query heads, of all sequences
   std::int64_t heads;
+  std::int64_t kv_heads;
+  std::int64_t group;  ///< query heads of a key head
   std::int64_t seq;
   std::int64_t size;
-  std::int64_t hidden;
+  std::int64_t hidden;  ///< elements of a row of y
+  std::int64_t packed;  ///< elements of a row of qkv
   float scale;
+  SeenKeys seen;  ///< of the first sample
   KeyMask mask;
   Access access;
 
@@ -89,9 +96,15 @@ struct Heads {
   [[nodiscard]] __host__ __device__ std::int64_t tiles(int rows) const {
     return (seq + rows - 1) / rows;
   }
+  /// Number of key heads of all sequences.
+  [[nodiscard]] __host__ __device__ std::int64_t key_count() const { return count / group; }
 };
 
-/// One head of one sequence.
+/// What the kernels compute: plain attention, where each query head has keys of its own and queries
+/// see all keys up to themselves; or any. Both have the same order of sums.
+enum class Kind : std::uint8_t { plain, any };
+
+/// One query head of one sequence, and its key head.
 struct Head {
   const Heads& all;
   std::int64_t index;
@@ -104,11 +117,35 @@ struct Head {
   }
   /// Index of row t in log_sum_exp.
   [[nodiscard]] __device__ std::int64_t row(std::int64_t t) const { return index * all.seq + t; }
-  /// Offset of row t in a tensor of `parts` matrices side by side.
-  [[nodiscard]] __device__ std::int64_t at(std::int64_t t, int part, int parts) const {
-    return ((sample() * all.seq + t) * parts + part) * all.hidden + number() * all.size;
+  /// How far apart the rows of a matrix lie.
+  [[nodiscard]] __device__ std::int64_t stride(Matrix matrix) const {
+    return matrix == Matrix::y ? all.hidden : all.packed;
+  }
+  /// Offset of row t of a matrix in its array.
+  [[nodiscard]] __device__ std::int64_t at(std::int64_t t, Matrix matrix) const {
+    return (sample() * all.seq + t) * stride(matrix) + column(matrix) * all.size;
+  }
+  /// The first key that row t sees.
+  [[nodiscard]] __device__ std::int64_t first_key(std::int64_t t) const {
+    SeenKeys seen = all.seen;
+    if (seen.first_key != nullptr) { seen.first_key += sample() * all.seq; }
+    return seen.first(t);
+  }
+
+ private:
+  /// The heads to the left of a matrix.
+  [[nodiscard]] __device__ std::int64_t column(Matrix matrix) const {
+    if (matrix == Matrix::q || matrix == Matrix::y) { return number(); }
+    const std::int64_t k = all.heads + number() / all.group;
+    return matrix == Matrix::k ? k : k + all.kv_heads;
   }
 };
+
+/// The kind of the attention that `args` describe.
+template <class Args>
+[[nodiscard]] Kind kind_of(const Args& args) {
+  return is_plain(args.shape) && args.first_key == nullptr ? Kind::plain : Kind::any;
+}
 
 template <class Args>
 [[nodiscard]] Heads heads_of(const Args& args, std::initializer_list<ConstValues> arrays) {
@@ -117,10 +154,14 @@ template <class Args>
       .x = nullptr, .y = nullptr, .samples = 0, .sample_elems = 0, .p = args.dropout};
   return {.count = shape.batch * shape.heads,
           .heads = shape.heads,
+          .kv_heads = kv_heads_of(shape),
+          .group = group_of(shape),
           .seq = shape.seq,
           .size = shape.head_size,
           .hidden = shape.heads * shape.head_size,
-          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_size))),
+          .packed = packed_of(shape),
+          .scale = static_cast<float>(scale_of(shape)),
+          .seen = seen_keys(args, 0),
           .mask = {.on = args.dropout > 0.0F,
                    .factor = rule.factor(),
                    .threshold = rule.threshold(),

@@ -20,35 +20,37 @@ struct Head {
   std::int64_t head;
   std::int64_t first_head;
 
-  [[nodiscard]] std::int64_t hidden() const { return shape.heads * shape.head_size; }
+  SeenKeys keys;
+
   /// Index of element d of row t; part 0 is q, 1 is k, 2 is v.
   [[nodiscard]] std::int64_t at(std::int64_t part, std::int64_t t, std::int64_t d) const {
-    return ((batch * shape.seq + t) * 3 + part) * hidden() + head * shape.head_size + d;
+    const std::int64_t kv_heads = kv_heads_of(shape);
+    const std::int64_t column =
+        part == 0 ? head : shape.heads + (part - 1) * kv_heads + head / group_of(shape);
+    return (batch * shape.seq + t) * packed_of(shape) + column * shape.head_size + d;
   }
   [[nodiscard]] double q(std::int64_t t, std::int64_t d) const { return element(qkv, at(0, t, d)); }
   [[nodiscard]] double k(std::int64_t t, std::int64_t d) const { return element(qkv, at(1, t, d)); }
   [[nodiscard]] double v(std::int64_t t, std::int64_t d) const { return element(qkv, at(2, t, d)); }
   [[nodiscard]] std::int64_t y_at(std::int64_t t, std::int64_t d) const {
-    return (batch * shape.seq + t) * hidden() + head * shape.head_size + d;
-  }
-  [[nodiscard]] double scale() const {
-    return 1.0 / std::sqrt(static_cast<double>(shape.head_size));
+    return ((batch * shape.seq + t) * shape.heads + head) * shape.head_size + d;
   }
   [[nodiscard]] double score(std::int64_t t, std::int64_t s) const {
     double sum = 0.0;
     for (std::int64_t d = 0; d < shape.head_size; ++d) { sum += q(t, d) * k(s, d); }
-    return sum * scale();
+    return sum * scale_of(shape);
   }
-  /// The probabilities with which row t attends to rows 0 .. t.
+  /// The probabilities with which row t attends to rows 0 .. t: 0 for those that it does not see.
   [[nodiscard]] std::vector<double> probabilities(std::int64_t t, double* log_sum_exp) const {
-    std::vector<double> p;
-    double max = score(t, 0);
-    for (std::int64_t s = 0; s <= t; ++s) {
-      p.push_back(score(t, s));
-      max = std::max(max, p.back());
+    std::vector<double> p(static_cast<std::size_t>(t + 1), 0.0);
+    double max = score(t, t);
+    for (std::int64_t s = keys.first(t); s <= t; ++s) {
+      p[static_cast<std::size_t>(s)] = score(t, s);
+      max = std::max(max, p[static_cast<std::size_t>(s)]);
     }
     double sum = 0.0;
-    for (double& x : p) {
+    for (std::int64_t s = keys.first(t); s <= t; ++s) {
+      double& x = p[static_cast<std::size_t>(s)];
       x = std::exp(x - max);
       sum += x;
     }
@@ -86,12 +88,12 @@ void forward(const AttentionForward& args, const Head& head) {
   }
 }
 
-// Recomputes everything from qkv and dy; y and log_sum_exp are not needed.
-void backward(const AttentionBackward& args, const Head& head) {
+// Recomputes everything from qkv and dy; y and log_sum_exp are not needed. Adds to `sums`, indexed
+// as dqkv.
+void backward(const AttentionBackward& args, const Head& head, std::vector<double>& sums) {
   const std::int64_t size = args.shape.head_size;
-  std::vector<double> sums(static_cast<std::size_t>(3 * args.shape.seq * size), 0.0);
   const auto sum = [&](std::int64_t part, std::int64_t t, std::int64_t d) -> double& {
-    return sums[static_cast<std::size_t>((part * args.shape.seq + t) * size + d)];
+    return sums[static_cast<std::size_t>(head.at(part, t, d))];
   };
   for (std::int64_t t = 0; t < args.shape.seq; ++t) {
     double log_sum_exp = 0.0;
@@ -110,17 +112,10 @@ void backward(const AttentionBackward& args, const Head& head) {
     }
     for (std::int64_t s = 0; s <= t; ++s) {
       const auto i = static_cast<std::size_t>(s);
-      const double dscore = p[i] * (dp[i] - mean) * head.scale();
+      const double dscore = p[i] * (dp[i] - mean) * scale_of(args.shape);
       for (std::int64_t d = 0; d < size; ++d) {
         sum(0, t, d) += dscore * head.k(s, d);
         sum(1, s, d) += dscore * head.q(t, d);
-      }
-    }
-  }
-  for (std::int64_t part = 0; part < 3; ++part) {
-    for (std::int64_t t = 0; t < args.shape.seq; ++t) {
-      for (std::int64_t d = 0; d < size; ++d) {
-        set_element(args.dqkv, head.at(part, t, d), static_cast<float>(sum(part, t, d)));
       }
     }
   }
@@ -131,7 +126,7 @@ void for_each_head(const Args& args, Body body) {
   const Dropout rule{nullptr, nullptr, 0, 0, args.dropout, args.key};
   for (std::int64_t b = 0; b < args.shape.batch; ++b) {
     for (std::int64_t h = 0; h < args.shape.heads; ++h) {
-      body(args, Head{args.qkv, args.shape, rule, b, h, args.first_head});
+      body(Head{args.qkv, args.shape, rule, b, h, args.first_head, seen_keys(args, b)});
     }
   }
 }
@@ -139,10 +134,15 @@ void for_each_head(const Args& args, Body body) {
 }  // namespace
 
 void attention_forward(const AttentionForward& args, Stream) {
-  for_each_head(args, forward);
+  for_each_head(args, [&](const Head& head) { forward(args, head); });
 }
 void attention_backward(const AttentionBackward& args, Stream) {
-  for_each_head(args, backward);
+  const std::int64_t elems = args.shape.batch * args.shape.seq * packed_of(args.shape);
+  std::vector<double> sums(static_cast<std::size_t>(elems), 0.0);
+  for_each_head(args, [&](const Head& head) { backward(args, head, sums); });
+  for (std::int64_t i = 0; i < elems; ++i) {
+    set_element(args.dqkv, i, static_cast<float>(sums[static_cast<std::size_t>(i)]));
+  }
 }
 
 }  // namespace tessera::kernels::reference

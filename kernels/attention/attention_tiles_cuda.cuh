@@ -212,14 +212,14 @@ struct TiledHead : Head {
     const std::int64_t rest = all.seq - tile * kTileSide;
     return static_cast<int>(rest < kTileSide ? rest : kTileSide);
   }
-  /// Chunk `chunk` of tile `tile` of one of `parts` matrices side by side.
-  [[nodiscard]] __device__ Rows tile(ConstValues data, std::int64_t tile, int chunk, int part,
-                                     int parts) const {
-    return {at_element(data, at(tile * kTileSide, part, parts) + std::int64_t{chunk} * kTileSide),
-            parts * all.hidden, rows(tile), columns(chunk), all.access};
+  /// Chunk `chunk` of tile `tile` of a matrix.
+  [[nodiscard]] __device__ Rows tile(ConstValues data, std::int64_t tile, int chunk,
+                                     Matrix matrix) const {
+    return {at_element(data, at(tile * kTileSide, matrix) + std::int64_t{chunk} * kTileSide),
+            stride(matrix), rows(tile), columns(chunk), all.access};
   }
   /// Stores a thread's part of chunk `chunk` of that tile.
-  __device__ void store(Values data, std::int64_t tile, int chunk, int which, int parts,
+  __device__ void store(Values data, std::int64_t tile, int chunk, Matrix matrix,
                         const Part& part) const {
     const int count = columns(chunk) - part_column();
     if (count <= 0) { return; }
@@ -227,10 +227,23 @@ struct TiledHead : Head {
     for (int i = 0; i < kSide; ++i) {
       const std::int64_t t = tile * kTileSide + part_row() + i;
       if (t < all.seq) {
-        store_any(data, at(t, which, parts) + std::int64_t{chunk} * kTileSide + part_column(),
-                  all.access, count, part[i]);
+        store_any(data, at(t, matrix) + std::int64_t{chunk} * kTileSide + part_column(), all.access,
+                  count, part[i]);
       }
     }
+  }
+  /// The first tile with a key that row t sees.
+  template <Kind Which>
+  [[nodiscard]] __device__ std::int64_t first_tile(std::int64_t t) const {
+    return Which == Kind::plain ? 0 : first_key(t) / kTileSide;
+  }
+  /// The first of the keys from `keys` on that row t sees: at least 0, at most kTileSide if it sees
+  /// none of a tile.
+  template <Kind Which>
+  [[nodiscard]] __device__ int first_seen(std::int64_t t, std::int64_t keys) const {
+    if (Which == Kind::plain || t >= all.seq) { return 0; }
+    const std::int64_t first = first_key(t) - keys;
+    return static_cast<int>(first < 0 ? 0 : first < kTileSide ? first : kTileSide);
   }
   /// The factors of the probabilities with which row t attends to four keys from `first` on.
   __device__ void mask(std::int64_t t, std::int64_t first, float (&to)[kSide]) const {
@@ -253,17 +266,21 @@ __device__ void multiply_rows(const TiledHead& head, const Tile& a, const Tile& 
   }
 }
 
-/// Calls body(std::integral_constant<int, Chunks>{}) with room for a head of `size`.
+/// Calls body.template operator()<kind, Chunks>() with room for a head of `size`.
 template <class Body>
-void with_chunks(std::int64_t size, Body body) {
+void with_chunks(Kind kind, std::int64_t size, Body body) {
   expects(size <= kMostHeadSize, "attention on CUDA: a head has at most 256 elements");
-  if (size <= kTileSide) {
-    body(std::integral_constant<int, 1>{});
-  } else if (size <= 2 * kTileSide) {
-    body(std::integral_constant<int, 2>{});
-  } else {
-    body(std::integral_constant<int, kMostHeadChunks>{});
-  }
+  const auto with_kind = [&]<Kind Which>(std::integral_constant<Kind, Which>) {
+    if (size <= kTileSide) {
+      body.template operator()<Which, 1>();
+    } else if (size <= 2 * kTileSide) {
+      body.template operator()<Which, 2>();
+    } else {
+      body.template operator()<Which, kMostHeadChunks>();
+    }
+  };
+  kind == Kind::plain ? with_kind(std::integral_constant<Kind, Kind::plain>{})
+                      : with_kind(std::integral_constant<Kind, Kind::any>{});
 }
 
 }  // namespace tessera::kernels::cuda

@@ -60,15 +60,16 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
   return cudnn_heads_in(shape, bytes, order);
 }
 
-/// Whether cuDNN computes attention of this shape and dtype, without dropout, where the module has
-/// it: bf16 or fp16; head sizes of up to 128 that are multiples of 8; two rows or more; at least
-/// one head at a time, or all of them if the log_sum_exp of some heads would not start at a
-/// multiple of 16 bytes.
+/// Whether cuDNN computes attention of this shape and dtype, without dropout or first_key, where
+/// the module has it: bf16 or fp16; as many key heads as query heads, no shorter window and the
+/// default scale; head sizes of up to 128 that are multiples of 8; two rows or more; at least one
+/// head at a time, or all of them if the log_sum_exp of some heads would not start at a multiple of
+/// 16 bytes.
 [[nodiscard]] constexpr bool suits_cudnn(const AttentionShape& shape, DType dtype,
                                          std::size_t most = kMostCudnnBytes) noexcept {
-  return size_of(dtype) == 2 && shape.head_size % 8 == 0 && shape.head_size >= 8 &&
-         shape.head_size <= 128 && shape.seq >= 2 &&
-         cudnn_heads(shape, device::SumOrder::fixed, most) >= 1 &&
+  return size_of(dtype) == 2 && is_plain(shape) && shape.scale == 0.0F &&
+         shape.head_size % 8 == 0 && shape.head_size >= 8 && shape.head_size <= 128 &&
+         shape.seq >= 2 && cudnn_heads(shape, device::SumOrder::fixed, most) >= 1 &&
          (shape.seq % 4 == 0 ||
           cudnn_heads(shape, device::SumOrder::fixed, most) == shape.batch * shape.heads);
 }

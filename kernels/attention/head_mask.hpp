@@ -29,11 +29,11 @@ class HeadMask {
   [[nodiscard]] bool on() const noexcept { return rule_.p > 0.0F; }
   [[nodiscard]] float factor() const noexcept { return rule_.factor(); }
 
-  /// Calls body(first, elems, kept) for the keys [0, visible) of row `query`, a few at a time: keys
-  /// [first, first + elems). In kept(i) the lanes from first + i on have no bits set if the key is
-  /// dropped, else all.
+  /// Calls body(first, elems, kept) for the keys from + [0, visible) of row `query`, a few at a
+  /// time: keys from + [first, first + elems). In kept(i) the lanes from first + i on have no bits
+  /// set if the key is dropped, else all. `from` is a multiple of kPhiloxWords.
   template <class Body>
-  void for_keys(std::int64_t query, std::int64_t visible, Body body) const {
+  void for_keys(std::int64_t query, std::int64_t from, std::int64_t visible, Body body) const {
     alignas(64) std::uint32_t words[kPhiloxWords];
     const std::uint32_t threshold = rule_.threshold();
     const auto kept = [&words, threshold](std::int64_t i) {
@@ -41,7 +41,8 @@ class HeadMask {
       std::memcpy(&word, words + i, sizeof word);
       return word >= threshold;
     };
-    const std::uint64_t row = first_group_ + static_cast<std::uint64_t>(query) * groups_a_row_;
+    const std::uint64_t row = first_group_ + static_cast<std::uint64_t>(query) * groups_a_row_ +
+                              static_cast<std::uint64_t>(from) / 4;
     for (std::int64_t first = 0; first < visible; first += kPhiloxWords) {
       philox_words(stream_, row + static_cast<std::uint64_t>(first) / 4, words);
       body(first, std::min(kPhiloxWords, visible - first), kept);

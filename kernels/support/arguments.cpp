@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "device/stream_state.hpp"
 #include "tessera/base/error.hpp"
@@ -54,6 +55,18 @@ void Arguments::elements_in(std::int64_t rows, const Size& columns) const {
   if (rows == 0 || columns.value > 0) { return; }
   throw ContractError{fmt::format("{}: {} is 0, but there are {} rows; give 1 or more", function_,
                                   columns.name, rows)};
+}
+
+void Arguments::divisor(const Size& part, const Size& whole) const {
+  if (part.value == 0 || (part.value <= whole.value && whole.value % part.value == 0)) { return; }
+  throw ContractError{fmt::format("{}: {} is {}; give a divisor of {}, which is {}, or 0",
+                                  function_, part.name, part.value, whole.name, whole.value)};
+}
+
+void Arguments::factor(const char* name, float factor) const {
+  if (std::isfinite(factor) && factor >= 0.0F) { return; }
+  throw ContractError{
+      fmt::format("{}: {} is {}; give a finite number of 0 or more", function_, name, factor)};
 }
 
 void Arguments::row(const char* name, std::int64_t row_elems, std::int64_t columns) const {

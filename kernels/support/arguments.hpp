@@ -34,6 +34,10 @@ class Arguments {
   void at_least(const Size& size, const char* least_name, std::int64_t least) const;
   /// Each of `rows` rows has an element: the mean or maximum of nothing is undefined.
   void elements_in(std::int64_t rows, const Size& columns) const;
+  /// `part` is 0, which stands for `whole`, or divides it.
+  void divisor(const Size& part, const Size& whole) const;
+  /// `factor` is finite and not negative.
+  void factor(const char* name, float factor) const;
   /// Rows of `columns` elements lie `row_elems` apart and do not overlap.
   void row(const char* name, std::int64_t row_elems, std::int64_t columns) const;
   /// `p` lies in [0, 1).

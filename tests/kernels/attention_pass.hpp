@@ -12,6 +12,10 @@ inline std::int64_t values_of(const AttentionShape& shape) {
   return shape.batch * shape.seq * shape.heads * shape.head_size;
 }
 
+inline std::int64_t packed_values_of(const AttentionShape& shape) {
+  return shape.batch * shape.seq * packed_of(shape);
+}
+
 /// Computes with the reference in fp32, on values rounded to a dtype.
 struct Pass {
   DType dtype;
@@ -20,6 +24,7 @@ struct Pass {
   float stddev;
   DropoutKey key = kKey;
   std::int64_t first_head = 0;
+  std::vector<std::int32_t> first_key;  ///< empty: none
   Floats qkv, dy, y, log_sum_exp, dqkv;
 
   explicit Pass(DType dtype_, const AttentionShape& shape_, float dropout_ = 0.0F,
@@ -28,21 +33,26 @@ struct Pass {
         shape{shape_},
         dropout{dropout_},
         stddev{stddev_},
-        qkv{rounded(dtype, random_floats(3 * values_of(shape), 1, stddev))},
+        qkv{rounded(dtype, random_floats(packed_values_of(shape), 1, stddev))},
         dy{rounded(dtype, random_floats(values_of(shape), 2))},
         y{filled(values_of(shape), kNan)},
         log_sum_exp{filled(shape.head_size == 0 ? 0 : values_of(shape) / shape.head_size, kNan)},
-        dqkv{filled(3 * values_of(shape), kNan)} {}
+        dqkv{filled(packed_values_of(shape), kNan)} {}
 
   void forward() {
-    reference::attention_forward(
-        {qkv.data(), y.data(), log_sum_exp.data(), nullptr, shape, dropout, key, first_head},
-        Stream{});
+    reference::attention_forward({qkv.data(), y.data(), log_sum_exp.data(), nullptr, shape, dropout,
+                                  key, first_head, first_keys()},
+                                 Stream{});
   }
   void backward() {
     reference::attention_backward({qkv.data(), y.data(), log_sum_exp.data(), dy.data(), dqkv.data(),
-                                   nullptr, shape, dropout, key, 0, first_head},
+                                   nullptr, shape, dropout, key, 0, first_head, first_keys()},
                                   Stream{});
+  }
+
+ private:
+  [[nodiscard]] const std::int32_t* first_keys() const {
+    return first_key.empty() ? nullptr : first_key.data();
   }
 };
 
@@ -55,6 +65,7 @@ struct OnDevice {
   std::int64_t first_head;
   DeviceValues qkv, dy, y, dqkv;
   DeviceArray<float> log_sum_exp, workspace;
+  DeviceArray<std::int32_t> first_key;
 
   OnDevice(DeviceBench& bench, const Pass& from, std::int64_t offset = 0, std::int64_t stagger = 0,
            int threads = 1)
@@ -69,18 +80,24 @@ struct OnDevice {
         log_sum_exp{bench, std::ssize(from.log_sum_exp)},
         workspace{bench,
                   bench.table().attention_workspace_elems(shape, from.dtype, {.threads = threads}),
-                  4 * stagger} {}
+                  4 * stagger},
+        first_key{bench, from.first_key} {}
 
   void forward(DeviceBench& bench) {
-    bench.table().attention_forward(
-        {qkv, y, log_sum_exp.data(), workspace.data(), shape, dropout, key, first_head},
-        bench.stream());
+    bench.table().attention_forward({qkv, y, log_sum_exp.data(), workspace.data(), shape, dropout,
+                                     key, first_head, first_keys()},
+                                    bench.stream());
   }
   void run(DeviceBench& bench) {
     forward(bench);
     bench.table().attention_backward({qkv, y, log_sum_exp.data(), dy, dqkv, workspace.data(), shape,
-                                      dropout, key, 0, first_head},
+                                      dropout, key, 0, first_head, first_keys()},
                                      bench.stream());
+  }
+
+ private:
+  [[nodiscard]] const std::int32_t* first_keys() {
+    return first_key.elems() == 0 ? nullptr : first_key.data();
   }
 };
 
@@ -89,7 +106,8 @@ class AttentionTest : public BackendTest {
   void run(OnDevice& on_device) { on_device.run(bench()); }
 
   /// Scores and their absolute errors grow with the square of the deviation; dropout scales what it
-  /// keeps. In 16 bits y is rounded before backward reads it.
+  /// keeps. In 16 bits y is rounded before backward reads it. A key head's gradient has the errors
+  /// of all its query heads.
   void expect_close(Pass expected) {
     OnDevice actual{bench(), expected};
     run(actual);
@@ -107,8 +125,9 @@ class AttentionTest : public BackendTest {
               (on_cuda() ? 4e-6 * kept : 2e-6) * square);
     const double stored =
         expected.dtype == DType::fp32 ? 0.0 : rounding(expected.dtype, 8.0 * deviation);
-    const double of_dqkv = (on_cuda() ? 4e-5 : 1.8e-5) * square * deviation * kept + stored +
-                           of_cores(expected, 32.0 * deviation);
+    const double of_dqkv = ((on_cuda() ? 4e-5 : 1.8e-5) * square * deviation * kept + stored +
+                            of_cores(expected, 32.0 * deviation)) *
+                           static_cast<double>(group_of(expected.shape));
     expect_within(actual.dqkv.floats(), expected.dqkv, expected.dtype,
                   [&](std::size_t) { return of_dqkv; });
   }

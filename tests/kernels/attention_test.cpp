@@ -85,32 +85,19 @@ TEST_P(AttentionKernels, LargeScoresAreSafe) {
   for (const float value : actual.dqkv.floats()) { ASSERT_TRUE(std::isfinite(value)); }
 }
 
-// f = sum of dy * y in fp64 for one head; its slope along every input by central differences.
+// f = sum of dy * y in fp64; its slope along every input by central differences.
 class Float64Attention {
  public:
   explicit Float64Attention(const Pass& from)
-      : qkv(from.qkv.begin(), from.qkv.end()),
-        dy_(from.dy.begin(), from.dy.end()),
-        seq_{static_cast<std::size_t>(from.shape.seq)},
-        size_{static_cast<std::size_t>(from.shape.head_size)} {}
+      : qkv(from.qkv.begin(), from.qkv.end()), pass_{from} {}
 
   std::vector<double> qkv;
 
   [[nodiscard]] double value() const {
+    const AttentionShape& shape = pass_.shape;
     double total = 0.0;
-    for (std::size_t t = 0; t < seq_; ++t) {
-      double norm = 0.0, weighted = 0.0;
-      for (std::size_t s = 0; s <= t; ++s) {
-        double score = 0.0, gain = 0.0;
-        for (std::size_t d = 0; d < size_; ++d) {
-          score += qkv[3 * t * size_ + d] * qkv[(3 * s + 1) * size_ + d];
-          gain += dy_[t * size_ + d] * qkv[(3 * s + 2) * size_ + d];
-        }
-        const double e = std::exp(score / std::sqrt(static_cast<double>(size_)));
-        norm += e;
-        weighted += e * gain;
-      }
-      total += weighted / norm;
+    for (std::int64_t row = 0; row < shape.batch * shape.seq; ++row) {
+      for (std::int64_t head = 0; head < shape.heads; ++head) { total += of_row(row, head); }
     }
     return total;
   }
@@ -125,20 +112,54 @@ class Float64Attention {
   }
 
  private:
-  std::vector<double> dy_;
-  std::size_t seq_;
-  std::size_t size_;
+  [[nodiscard]] double of_row(std::int64_t row, std::int64_t head) const {
+    const AttentionShape& shape = pass_.shape;
+    const std::int64_t kv_heads = shape.kv_heads == 0 ? shape.heads : shape.kv_heads;
+    const std::int64_t k_head = shape.heads + head * kv_heads / shape.heads;
+    const std::int64_t t = row % shape.seq;
+    const double scale = shape.scale == 0.0F ? 1 / std::sqrt(static_cast<double>(shape.head_size))
+                                             : static_cast<double>(shape.scale);
+    std::int64_t first = shape.window == 0 ? 0 : std::max<std::int64_t>(0, t - shape.window + 1);
+    if (!pass_.first_key.empty()) {
+      first = std::max<std::int64_t>(first, pass_.first_key[static_cast<std::size_t>(row)]);
+    }
+    double norm = 0.0, weighted = 0.0;
+    for (std::int64_t s = first; s <= t; ++s) {
+      double score = 0.0, gain = 0.0;
+      for (std::int64_t d = 0; d < shape.head_size; ++d) {
+        const auto dy = static_cast<std::size_t>((row * shape.heads + head) * shape.head_size + d);
+        score += of(row, head, d) * of(row - t + s, k_head, d);
+        gain += static_cast<double>(pass_.dy[dy]) * of(row - t + s, k_head + kv_heads, d);
+      }
+      norm += std::exp(score * scale);
+      weighted += std::exp(score * scale) * gain;
+    }
+    return weighted / norm;
+  }
+  /// Element d of a head of q, k or v, counted together.
+  [[nodiscard]] double of(std::int64_t row, std::int64_t head, std::int64_t d) const {
+    const std::int64_t at = row * packed_of(pass_.shape) + head * pass_.shape.head_size + d;
+    return qkv[static_cast<std::size_t>(at)];
+  }
+
+  const Pass& pass_;
 };
 
 TEST_P(AttentionKernels, BackwardIsTheSlopeOfForward) {
-  const Pass pass{DType::fp32, {1, 9, 1, 6}};
-  OnDevice actual{bench(), pass};
-  run(actual);
-  Float64Attention exact{pass};
-  const Floats dqkv = actual.dqkv.floats();
-  // bound: truncation h^2 = 1e-10; sums of 9 terms up to 5 of 6 products, (9 + 6) u 5 = 5e-6,
-  // doubled
-  for (std::size_t i = 0; i < dqkv.size(); ++i) { EXPECT_NEAR(dqkv[i], exact.slope(i), 1e-5) << i; }
+  std::vector<Pass> passes{Pass{DType::fp32, {1, 9, 1, 6}}, Pass{DType::fp32, {1, 7, 4, 3, 2, 3}},
+                           Pass{DType::fp32, {2, 6, 2, 3, 1, 0, 0.25F}}};
+  passes.back().first_key = {0, 0, 2, 2, 2, 5, 0, 1, 1, 3, 3, 3};
+  for (const Pass& pass : passes) {
+    OnDevice actual{bench(), pass};
+    run(actual);
+    Float64Attention exact{pass};
+    const Floats dqkv = actual.dqkv.floats();
+    for (std::size_t i = 0; i < dqkv.size(); ++i) {
+      // bound: truncation h^2 = 1e-10; sums of 9 terms up to 5 of 6 products, (9 + 6) u 5 = 5e-6,
+      // doubled
+      EXPECT_NEAR(dqkv[i], exact.slope(i), 1e-5) << i;
+    }
+  }
 }
 
 // A sample's bits do not depend on its batch or its place in it. Exception: cuDNN (16 bits, no

@@ -19,6 +19,20 @@ TEST(CudnnRule, TakesTheSizesThatItsDocumentationSupports) {
   EXPECT_TRUE(suits_cudnn({1, 1000, 3, 128}, DType::bf16));
 }
 
+TEST(CudnnRule, LeavesSharedKeysWindowsAndScalesToOthers) {
+  AttentionShape grouped = kGpt2, window = kGpt2, scaled = kGpt2, plain = kGpt2;
+  grouped.kv_heads = 4;
+  window.window = 1023;
+  scaled.scale = 0.125F;
+  plain.kv_heads = 12;
+  plain.window = 1024;
+  for (const AttentionShape& shape : {grouped, window, scaled}) {
+    EXPECT_FALSE(suits_cudnn(shape, DType::bf16));
+    EXPECT_EQ(cudnn_whole_workspace_bytes(shape, DType::bf16), 0U);
+  }
+  EXPECT_TRUE(suits_cudnn(plain, DType::bf16));
+}
+
 TEST(CudnnRule, LeavesEmptyAndVeryLongSequencesToOthers) {
   EXPECT_FALSE(suits_cudnn({0, 64, 4, 64}, DType::bf16));
   EXPECT_FALSE(suits_cudnn({4, 0, 4, 64}, DType::bf16));

@@ -306,14 +306,15 @@ bool is_aligned(std::initializer_list<const void*> arrays) noexcept {
 }  // namespace
 
 bool cudnn_computes(const AttentionForward& args, Stream stream) {
-  return args.dropout == 0.0F &&
+  return args.dropout == 0.0F && args.first_key == nullptr &&
          suits_cudnn(args.shape, args.qkv.dtype, kernels_on(stream).attention_bytes) &&
          is_aligned({args.qkv.data, args.y.data, args.log_sum_exp, args.workspace});
 }
 
 bool cudnn_computes(const AttentionBackward& args, Stream stream) {
   const device::StreamKernels& on = kernels_on(stream);
-  return args.dropout == 0.0F && suits_cudnn(args.shape, args.qkv.dtype, on.attention_bytes) &&
+  return args.dropout == 0.0F && args.first_key == nullptr &&
+         suits_cudnn(args.shape, args.qkv.dtype, on.attention_bytes) &&
          is_aligned({args.qkv.data, args.y.data, args.dy.data, args.dqkv.data, args.log_sum_exp,
                      args.workspace}) &&
          (cudnn_order(args.shape, on.attention_gradients, on.attention_bytes) ==

@@ -5,9 +5,9 @@
 namespace tessera::kernels::cuda {
 
 /// Whether cuDNN's fused attention computes this: the module has cuDNN, suits_cudnn holds, nothing
-/// is dropped, and all arrays start at multiples of 16 bytes. Backward also needs
-/// has_deterministic_cudnn, or a stream whose order of sums may be any. There is no fallback at run
-/// time: a failure of cuDNN is an error.
+/// is dropped, first_key is null, and all arrays start at multiples of 16 bytes. Backward also
+/// needs has_deterministic_cudnn, or a stream whose order of sums may be any. There is no fallback
+/// at run time: a failure of cuDNN is an error.
 [[nodiscard]] bool cudnn_computes(const AttentionForward& args, Stream stream);
 [[nodiscard]] bool cudnn_computes(const AttentionBackward& args, Stream stream);
 
