@@ -45,14 +45,17 @@ std::string product_name(const MatMul& p) {
   return name;
 }
 
+/// `arrays` counts those of the query heads, q, y and so on: there are as many of the key heads.
 KernelWork attention(const char* name, const AttentionShape& s, DType dtype, int products,
                      int arrays) {
-  const double pairs = count(s.seq, s.seq + 1) / 2;
+  const std::int64_t window = window_of(s);
+  const double pairs = count(window, window + 1) / 2 + count(s.seq - window, window);
   const double heads = count(s.batch, s.heads);
+  const double key_heads = count(s.batch, kv_heads_of(s));
   return {.name = name,
           .dtype = dtype,
           .flops = 2 * products * pairs * heads * count(s.head_size),
-          .bytes = arrays * heads * count(s.seq, s.head_size) * bytes(dtype),
+          .bytes = arrays * (heads + key_heads) * count(s.seq, s.head_size) * bytes(dtype),
           .sizes = {s.batch * s.heads, s.seq, s.head_size}};
 }
 
@@ -116,11 +119,11 @@ KernelWork product_work(const MatMul& p, Stream) {
 }
 
 KernelWork attention_work(const AttentionForward& args, Stream) {
-  return attention("attention_forward", args.shape, args.qkv.dtype, 2, 4);
+  return attention("attention_forward", args.shape, args.qkv.dtype, 2, 2);
 }
 
 KernelWork attention_gradient_work(const AttentionBackward& args, Stream) {
-  return attention("attention_backward", args.shape, args.qkv.dtype, 5, 8);
+  return attention("attention_backward", args.shape, args.qkv.dtype, 5, 4);
 }
 
 KernelWork embedding_gradient_work(const EmbeddingBackward& args, Stream) {

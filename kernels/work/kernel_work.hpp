@@ -127,7 +127,8 @@ struct PerUpdate {
 };
 
 // Kernels whose arrays have different dtypes or sizes. Attention counts the scores that are not
-// masked, T (T + 1) / 2 per head, and five products of them in backward where forward has two.
+// masked, T (T + 1) / 2 per head without a window, and five products of them in backward where
+// forward has two. It does not know where documents begin, and counts one.
 [[nodiscard]] KernelWork accumulate_work(Values to, ConstValues from, std::int64_t elems, Stream);
 [[nodiscard]] KernelWork cast_work(View to, ConstView from, Stream);
 [[nodiscard]] KernelWork rounding_work(const UpdateRun& run, const StepScalars*, Stream);

@@ -103,6 +103,7 @@ TEST(WorkLog, BytesAndOperationsOfAKernelAreThoseOfItsArrays) {
   };
   constexpr DType kHalf = DType::bf16;
   const auto half = [](void* at) { return Values{at, kHalf}; };
+  constexpr kernels::AttentionShape kWindow{1, 5, 4, 8, 2, 3};
   const Case cases[] = {
       {"accumulate",
        [&](void* at, Stream s) { kernels::accumulate(Values{at, DType::fp32}, half(at), 32, s); },
@@ -154,6 +155,29 @@ TEST(WorkLog, BytesAndOperationsOfAKernelAreThoseOfItsArrays) {
                          s);
        },
        4 * (2 * 5 + 5 * 3 + 2 * 2 * 3), 2 * 2 * 3 * 5},
+      // Rows of 4 query heads and 2 key heads of 8 elements; 1 + 2 + 3 + 3 + 3 scores a query head.
+      {"attention_forward with a window",
+       [&](void* at, Stream s) {
+         kernels::attention_forward({.qkv = half(at),
+                                     .y = half(at),
+                                     .log_sum_exp = static_cast<float*>(at),
+                                     .workspace = static_cast<float*>(at),
+                                     .shape = kWindow},
+                                    s);
+       },
+       2 * (8 * 5 * 8 + 4 * 5 * 8), 2 * 2 * 12 * 4 * 8},
+      {"attention_backward with a window",
+       [&](void* at, Stream s) {
+         kernels::attention_backward({.qkv = half(at),
+                                      .y = half(at),
+                                      .log_sum_exp = static_cast<float*>(at),
+                                      .dy = half(at),
+                                      .dqkv = half(at),
+                                      .workspace = static_cast<float*>(at),
+                                      .shape = kWindow},
+                                     s);
+       },
+       2 * 2 * (8 * 5 * 8 + 4 * 5 * 8), 2 * 5 * 12 * 4 * 8},
       {"matmul with a residual",
        [](void* at, Stream s) {
          const Values x{at, DType::fp32};
