@@ -40,6 +40,8 @@ constexpr auto kPoll = 50us;
 // A thread that is within NCCL for longer hangs there, and an abort must end that too.
 constexpr auto kOthersCall = 1s;
 constexpr auto kFarewell = 5s;
+// A peer that has ended its communicator knows why, and tells the ranks once NCCL has let it go.
+constexpr auto kCause = 2s;
 // The watchdog names missing ranks: it asks for them by the deadline, for two seconds at most.
 constexpr auto kWatchdogFirst = 5s;
 // The first version with non-blocking communicators.
@@ -263,6 +265,12 @@ ncclResult_t NcclComm::state() {
   return result;
 }
 
+void NcclComm::await_cause() const {
+  for (Patience patience{kCause}; !patience.over(); std::this_thread::sleep_for(1ms)) {
+    control_->check_alive();
+  }
+}
+
 void NcclComm::settle(std::string_view call) {
   settle(call, control_->deadline(), [] { return false; });
 }
@@ -273,6 +281,7 @@ void NcclComm::settle(std::string_view call, std::chrono::milliseconds patience,
   auto begin = clock.now();
   for (;;) {
     const ncclResult_t result = state();
+    if (result == ncclRemoteError) { await_cause(); }
     if (result != ncclInProgress) { return check(result, comm_, call); }
     control_->check_alive();
     const auto waited = clock.now() - begin;

@@ -95,6 +95,8 @@ class NcclComm {
   [[nodiscard]] ncclResult_t state();
   void check_alive() const;
   [[nodiscard]] std::string ended_text() const;
+  /// Waits a moment for the failure that made a peer end its communicator; throws it.
+  void await_cause() const;
   void settle(std::string_view call);
   void settle(std::string_view call, std::chrono::milliseconds patience,
               const std::function<bool()>& excused);
