@@ -14,28 +14,43 @@ end in .jsonl. After each document comes the separator. The tokenizer adds no to
 tokens that a text spells out are one token each.
 
 The output has llm.c's header, or is a NumPy array if its name ends in .npy; its tokens are uint16 if the
-vocabulary allows it, otherwise uint32. It is written under a temporary name, in pieces, and renamed when it
-is complete. It needs Python's package `tokenizers`. docs/tokens.md has more. The status is 2 if something
+vocabulary allows it, otherwise uint32. It is written under a temporary name, in pieces, and renamed when all
+outputs are complete. It needs Python's package `tokenizers`. docs/tokens.md has more. The status is 2 if something
 is refused.
 """
 
 import argparse
 import array
+import contextlib
 import json
 import os
 import random
 import re
+import signal
 import struct
 import sys
 from pathlib import Path
 
-# Characters of a text that are encoded as one. A text file of more is cut between two lines.
+# Characters of a text that are encoded as one. A text file of more is cut (CUTS).
 PIECE = 1 << 16
 # Texts are encoded together, on all cores, once they have this many characters: some 60 MiB of memory in all.
 BATCH = 1 << 19
 
 # Separators of well-known tokenizers, the first that is there is taken.
 SEPARATORS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]")
+
+# Where a text is cut so that its parts have the tokens of the whole, best first; each finds the last such place.
+# Tokenizers of bytes split a text before blanks, but join blanks with each other, a blank with the word after it,
+# and some of them (Llama 3, GPT-4o) ends of lines, or '/', with the mark before them.
+CUTS = [re.compile(place, re.DOTALL) for place in (
+    r".*\S\n(?=[^\s/])",  # between two lines
+    r".*[^\W_](?=\r?\n)",  # after a letter or digit, before ends of lines
+    r".*\S(?= )")]  # before a blank
+# Where a long text is cut that has no such place: this suits tokenizers that do not join marks and ends of lines.
+LAST_CUT = re.compile(r".*\S(?=\s)", re.DOTALL)
+
+# They end the script with 128 more than their numbers.
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 LLMC_HEADERS = {2: (20240520, 1), 4: (20240801, 7)}  # magic and version by bytes of a token
@@ -61,18 +76,22 @@ def npy_header(width, count):
 
 
 class TokenFile:
-    """A token file that exists under its name only once `finish` has returned."""
+    """A token file that exists under its name only once `publish` has returned."""
 
     def __init__(self, path, layout, width):
         self.path, self.layout, self.width = path, layout, width
+        self.target = target_of(path)
         self.tokens = self.documents = 0
         self.type = next(code for code in "HIL" if array.array(code).itemsize == width)
-        self.part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        self.file = open(self.part, "xb")
-        self.file.write(self.header())
+        self.part = self.target.with_name(f".{self.target.name}.{os.getpid()}.part")
+        self.file = None
 
     def header(self):
         return (npy_header if self.layout == "npy" else llmc_header)(self.width, self.tokens)
+
+    def open(self):
+        self.file = open(self.part, "xb")
+        self.file.write(self.header())
 
     def add(self, ids):
         self.tokens += len(ids)
@@ -84,23 +103,38 @@ class TokenFile:
             values.byteswap()
         self.file.write(values)
 
-    def finish(self, overwrite):
+    def complete(self):
         self.file.seek(0)
         self.file.write(self.header())
         self.file.flush()
         os.fsync(self.file.fileno())
         self.file.close()
-        refuse_existing(self.path, overwrite)  # it may have appeared by now
-        os.replace(self.part, self.path)
+
+    def publish(self):
+        os.replace(self.part, self.target)
 
     def discard(self):
-        self.file.close()
-        if self.part.exists():
+        """Removes what is not published. Closing it fails on a full disk, as it writes what is buffered."""
+        if self.file is None:
+            return
+        with contextlib.suppress(OSError):
+            self.file.close()
+        with contextlib.suppress(OSError):
             self.part.unlink()
 
 
-def refuse_existing(path, overwrite):
-    if path.exists() and not overwrite:
+def target_of(path):
+    """The file to write: what a link names, which need not exist."""
+    return Path(os.path.realpath(path))
+
+
+def refuse_output(path, overwrite):
+    target = target_of(path)
+    if not os.path.lexists(target):
+        return
+    if not target.is_file():
+        raise Refusal(f"the output {path} is not a regular file; give the name of a file")
+    if not overwrite:
         raise Refusal(f"{path} exists; give another name, or --overwrite")
 
 
@@ -133,17 +167,13 @@ def input_files(inputs, json_lines):
     return files
 
 
-def cut_of(text):
-    """Where `text` may be cut so that its parts have the tokens of the whole: after a line that ends in one
-    newline only, since tokenizers join blanks. 0 if there is no such place."""
-    at = text.rfind("\n", 1, len(text) - 1)
-    while at > 0 and (text[at - 1].isspace() or text[at + 1].isspace()):
-        at = text.rfind("\n", 1, at)
-    return at + 1 if at > 0 else 0
+def cut_of(text, places=CUTS):
+    """Where `text` is cut at the first of `places` that it has; 0 if it has none."""
+    return next((found.end() for found in (place.match(text) for place in places) if found), 0)
 
 
 def pieces_of(file):
-    """The text of `file` in pieces of about PIECE characters, at most four times as many."""
+    """The text of `file` in pieces of about PIECE characters, at most five times as many."""
     text = ""
     while True:
         more = file.read(PIECE)
@@ -152,31 +182,43 @@ def pieces_of(file):
             break
         cut = cut_of(text)
         if cut == 0 and len(text) >= 4 * PIECE:
-            cut = max(text.rfind(" "), 0) or len(text)  # a blank belongs to the word after it
+            cut = cut_of(text, [LAST_CUT]) or len(text)
         if cut > 0:
             yield text[:cut]
             text = text[cut:]
     yield text
 
 
+def not_utf8(place, file, error):
+    """The refusal of bytes that `file` was read up to."""
+    at = file.tell() - len(error.object) + error.start
+    return Refusal(f"{place} is not UTF-8 at byte {at} of the file, counted from 0 ({error.reason}); convert it, for "
+                   "instance with iconv")
+
+
 def text_document(path):
-    with open(path, encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8-sig", newline="") as file:  # a byte-order mark is no text
         try:
             yield from pieces_of(file)
         except UnicodeDecodeError as error:
-            raise Refusal(f"{path} is not UTF-8 ({error.reason}); convert it, for instance with iconv") from None
+            raise not_utf8(path, file.buffer, error) from None
 
 
 def json_documents(path, fields):
     """The values of `fields` of each line; blank lines are passed over."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
             try:
-                record = json.loads(line)
+                text = line.decode("utf-8-sig")
+                if not text.strip():
+                    continue
+                record = json.loads(text)
+            except UnicodeDecodeError as error:
+                raise not_utf8(f"{path}:{number}:", file, error) from None
             except ValueError as error:
                 raise Refusal(f"{path}:{number}: is not JSON: {error}") from None
+            except RecursionError:
+                raise Refusal(f"{path}:{number}: is JSON that is nested too deeply to be read") from None
             values = [record.get(field) if isinstance(record, dict) else None for field in fields]
             for field, value in zip(fields, values):
                 if not isinstance(value, str):
@@ -210,6 +252,8 @@ def load_tokenizer(path):
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises Exception itself
         raise Refusal(f"--tokenizer: {path} is not a tokenizer.json: {error}") from None
+    if tokenizer.get_vocab_size(with_added_tokens=True) == 0:
+        raise Refusal(f"--tokenizer: {path} has no tokens; give the tokenizer.json of a model")
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -270,26 +314,34 @@ def choose_layout(path, asked):
     return asked or ("npy" if path.suffix == ".npy" else "llmc")
 
 
-def make_files(settings, width):
-    files = []
-    try:
-        for name in filter(None, (settings.output, settings.eval_output)):
-            files.append(TokenFile(Path(name), choose_layout(Path(name), settings.format), width))
-    except BaseException:
-        for file in files:
-            file.discard()
-        raise
-    return files
+def output_paths(settings):
+    return [Path(name) for name in (settings.output, settings.eval_output) if name is not None]
 
 
 def refuse_outputs(settings, inputs):
-    outputs = [Path(name) for name in (settings.output, settings.eval_output) if name]
+    outputs = output_paths(settings)
+    if len(set(map(target_of, outputs))) < len(outputs):
+        raise Refusal(f"--output and --eval-output are both {target_of(outputs[0])}")
     for path in outputs:
-        refuse_existing(path, settings.overwrite)
+        refuse_output(path, settings.overwrite)
         if path.exists() and any(os.path.samefile(path, each) for each in inputs):
             raise Refusal(f"{path} is an input and an output")
-    if len(outputs) == 2 and outputs[0].absolute() == outputs[1].absolute():
-        raise Refusal(f"--output and --eval-output are both {outputs[0]}")
+
+
+def leave(number, _):
+    ignore_signals()
+    raise SystemExit(128 + number)
+
+
+def ignore_signals():
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+
+
+def heed_signals():
+    for each in SIGNALS:
+        if signal.getsignal(each) != signal.SIG_IGN:  # nohup's
+            signal.signal(each, leave)
 
 
 def write_documents(documents, files, settings, batches, separator):
@@ -313,8 +365,11 @@ def prepare(settings):
     separator = separator_of(tokenizer, settings.separator)
     vocabulary = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
     width = 2 if vocabulary <= 1 << 16 else 4
-    files = make_files(settings, width)
+    files = [TokenFile(path, choose_layout(path, settings.format), width) for path in output_paths(settings)]
+    heed_signals()
     try:
+        for file in files:
+            file.open()
         write_documents(documents_of(inputs, fields), files, settings, Batches(tokenizer), separator)
         for file in files:
             if file.tokens == 0:
@@ -322,7 +377,12 @@ def prepare(settings):
                               "were read; give more of them, another --eval-fraction or --seed, or files of their own "
                               "for what is held out")
         for file in files:
-            file.finish(settings.overwrite)
+            file.complete()
+        for file in files:
+            refuse_output(file.path, settings.overwrite)  # it may have appeared by now
+        ignore_signals()  # all are published, or none
+        for file in files:
+            file.publish()
     finally:
         for file in files:
             file.discard()
@@ -347,7 +407,7 @@ def decode(settings):
     """Each line of ids is a text. Lines of `tessera sample` around them are printed as they are."""
     tokenizer = load_tokenizer(settings.tokenizer)
     unknown, ended = 0, False
-    for number, line in enumerate(sys.stdin, start=1):
+    for number, line in enumerate(sys.stdin or (), start=1):
         ended = ended or line.rstrip("\n") == "---"
         if ended or line.startswith("---") or not line.strip():
             print(line, end="", flush=True)
@@ -395,6 +455,9 @@ def parse(arguments):
 
 def check(settings):
     """Sets settings.fields, or throws Refusal."""
+    for name in ("encode_prompt", "separator"):
+        if LONE_SURROGATE.search(getattr(settings, name) or ""):  # what Python makes of other bytes
+            raise Refusal(f"--{name.replace('_', '-')} is not UTF-8")
     if (settings.prompt_field is None) != (settings.answer_field is None):
         raise Refusal("--prompt-field and --answer-field go together; give both")
     if settings.text_field is not None and settings.prompt_field is not None:
@@ -416,6 +479,8 @@ def check(settings):
 
 def main(arguments):
     settings = parse(arguments)
+    for stream in filter(None, (sys.stdin, sys.stdout)):  # None: closed
+        stream.reconfigure(errors="surrogateescape")  # names and lines that are not UTF-8 stay as they are
     try:
         check(settings)
         if settings.decode:

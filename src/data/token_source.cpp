@@ -126,8 +126,8 @@ class FileTokens final : public TokenSource {
   data::TokenFileLayout layout_;
 };
 
-[[noreturn]] void refuse_empty(const fs::path& path) {
-  throw ConfigError(fmt::format("data: '{}' is empty; give a file with text", path.string()));
+[[noreturn]] void refuse_empty(const fs::path& path, const char* what) {
+  throw ConfigError(fmt::format("data: '{}' is empty; give a file with {}", path.string(), what));
 }
 
 bool is_text_file(const fs::directory_entry& entry) {
@@ -180,7 +180,7 @@ std::shared_ptr<const TokenSource> open_bytes(const fs::path& path) {
   } else {
     files.emplace_back(path, data::KeepOpen::yes);
   }
-  if (files.empty() || files.front().size() == 0) { refuse_empty(path); }
+  if (files.empty() || files.front().size() == 0) { refuse_empty(path, "text"); }
   return std::make_shared<ByteTokens>(path, std::move(files));
 }
 
@@ -198,14 +198,14 @@ std::vector<std::string> skipped_by_open_bytes(const fs::path& path) {
 
 std::shared_ptr<const TokenSource> open_tokens(const fs::path& path, TokenFormat token_format) {
   data::DataFile file{path, data::KeepOpen::yes};
-  if (file.size() == 0) { refuse_empty(path); }
+  if (file.size() == 0) { refuse_empty(path, "tokens"); }
   const data::TokenFileLayout layout = data::token_file_layout(file, token_format);
   const std::int64_t over = (file.size() - layout.header_bytes) % layout.token_bytes;
   if (over != 0) {
     throw FormatError(fmt::format("{}: a part of a token at byte {}: the tokens have {} bytes each",
                                   path.string(), file.size() - over, layout.token_bytes));
   }
-  if (file.size() == layout.header_bytes) { refuse_empty(path); }
+  if (file.size() == layout.header_bytes) { refuse_empty(path, "tokens"); }
   return std::make_shared<FileTokens>(std::move(file), layout);
 }
 

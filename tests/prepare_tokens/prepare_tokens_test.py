@@ -7,10 +7,14 @@ Without Python's package `tokenizers` only what does not need it is tested; the 
 """
 
 import array
+import contextlib
 import importlib.util
+import io
 import json
 import os
 import re
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -47,12 +51,12 @@ class Folder(unittest.TestCase):
     def names(self):
         return sorted(each.name for each in Path(self.folder.name).iterdir())
 
-    def run_script(self, *arguments, given="", python=()):
+    def run_script(self, *arguments, given="", python=(), **started):
         return subprocess.run([sys.executable, *python, "-B", SCRIPT, *map(str, arguments)], input=given,
-                              capture_output=True, encoding="utf-8", check=False)
+                              capture_output=True, encoding="utf-8", errors="surrogateescape", check=False, **started)
 
-    def refused(self, *arguments, words, python=(), given=""):
-        done = self.run_script(*arguments, python=python, given=given)
+    def refused(self, *arguments, words, python=(), given="", **started):
+        done = self.run_script(*arguments, python=python, given=given, **started)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertRegex(done.stderr, "^(usage|error): ")
         for word in words:
@@ -70,6 +74,11 @@ class WithoutTheTokenizer(Folder):
         text = self.write("text.txt", TEXT)
         lines = self.write("d.jsonl", "{}\n")
         self.write("empty/.hidden", "no")
+        self.path("link").symlink_to("empty")
+        self.path("loop").symlink_to("loop")
+        self.path("null").symlink_to("/dev/null")
+        os.mkfifo(self.path("pipe"))
+        before = self.names()
         out = ["--output", self.path("o.bin")]
         for arguments, words in [
                 ([], ["--output FILE", "--encode-prompt", "--decode"]),
@@ -85,15 +94,23 @@ class WithoutTheTokenizer(Folder):
                 ([*out, lines], ["d.jsonl", "--text-field"]),
                 ([*out, self.path("none")], ["none", "no such file"]),
                 ([*out, self.path("empty")], ["empty", "no text files"]),
+                (["--output", self.path("empty/o"), "--eval-output", self.path("link/o"), "--eval-fraction", "0.1",
+                  text], ["are both", "empty/o"]),
+                *[(["--output", name, "--overwrite", text], ["is not a regular file"])
+                  for name in ("/dev/null", "", *map(self.path, ("empty", "link", "loop", "null", "pipe")))],
+                ([*out, "--eval-output", "/dev/null", "--eval-fraction", "0.1", text], ["is not a regular file"]),
                 (["--output", text, text], ["text.txt exists", "--overwrite"]),
                 (["--output", text, "--overwrite", text], ["an input and an output"])]:
             with self.subTest(arguments=arguments):
                 self.refused("--tokenizer", "t.json", *arguments, words=words)
-        self.assertEqual(self.names(), ["d.jsonl", "empty", "text.txt"])
+        self.assertEqual(self.names(), before)
 
     def test_a_long_text_is_cut_where_no_token_can_cross(self):
-        for text, cut in [("one\ntwo\nthree", 8), ("one\ntwo\n", 4), ("one\n\ntwo\nthree\n", 9), ("one\n two", 0),
-                          ("one \ntwo", 0), ("one\r\ntwo", 0), ("\none", 0), ("", 0), ("\n", 0), ("\n\n", 0)]:
+        for text, cut in [("one\ntwo\nthree", 8), ("one\ntwo\n", 4), ("one\n\ntwo\nthree\n", 9), ("one\n two", 3),
+                          ("one \ntwo", 3), ("one\r\ntwo\r", 3), ("one\r\n\r\ntwo", 3), ("one.\r\ntwo", 0),
+                          ("one two.\r\nthree", 3), ("one two.\n\nthree", 3), ("one.\n\ntwo", 0), ("one.\n/two", 0),
+                          ("one  two\t\tthree", 3), ("one\t\ttwo", 0), ("one\n  \n two", 3), ("\none", 0), ("", 0),
+                          ("\n", 0), ("\n\n", 0), ("  ", 0), ("one", 0)]:
             self.assertEqual(prepare_tokens.cut_of(text), cut, repr(text))
 
 
@@ -202,14 +219,19 @@ class WithATokenizer(Folder):
         self.write("kept.bin", "kept")
         before = self.names()
         for name, content, fields, words in [
-                ("latin.txt", b"caf\xe9 au lait", [], ["latin.txt is not UTF-8"]),
+                ("latin.txt", b"caf\xe9 au lait", [], ["latin.txt is not UTF-8 at byte 3"]),
+                ("long.txt", b"\xef\xbb\xbf" + b"long " * 20000 + b"\xe9.", [], ["not UTF-8 at byte 100003"]),
+                ("end.txt", "\u03c0".encode() * 5000 + b"\xcf", [], ["not UTF-8 at byte 10000"]),
                 ("one.txt", TEXT, ["--eval-output", self.path("e.bin"), "--eval-fraction", "0.0001"],
                  ["e.bin would have no tokens", "1 documents", "--eval-fraction"]),
                 ("a.jsonl", '{"t": "x"}\nno\n', ["--text-field", "t"], ["a.jsonl:2: is not JSON"]),
                 ("b.jsonl", '{"t": 1}\n', ["--text-field", "t"], ["b.jsonl:1: has no text in the field 't'"]),
                 ("c.jsonl", '["t"]\n', ["--text-field", "t"], ["c.jsonl:1: has no text"]),
                 ("d.jsonl", '{"t": "\\ud800"}\n', ["--text-field", "t"], ["d.jsonl:1", "surrogate"]),
-                ("e.jsonl", b'{"t": "\xe9"}\n', ["--text-field", "t"], ["e.jsonl:1: is not JSON"])]:
+                ("e.jsonl", b'\xef\xbb\xbf{"t": ""}\n{"t": "\xe9"}\n', ["--text-field", "t"],
+                 ["e.jsonl:2: is not UTF-8 at byte 20"]),
+                ("f.jsonl", '{"t": ' + "[" * 100000 + "\n", ["--text-field", "t"], ["f.jsonl:1", "nested"]),
+                ("g.jsonl", '{"t": "x"}'.encode("utf-16-le"), ["--text-field", "t"], ["g.jsonl:1: is not JSON"])]:
             with self.subTest(name=name):
                 path = self.write(name, content)
                 self.refused("--tokenizer", self.tokenizer, "--output", self.path("o.bin"), *fields, path, words=words)
@@ -218,8 +240,95 @@ class WithATokenizer(Folder):
         text = self.write("t.txt", TEXT)
         self.refused("--tokenizer", self.tokenizer, "--output", self.path("kept.bin"), text, words=["kept.bin exists"])
         self.assertEqual(self.path("kept.bin").read_text(), "kept")
-        for tokenizer, words in [(self.path("none"), ["--tokenizer", "none"]), (text, ["not a tokenizer.json"])]:
-            self.refused("--tokenizer", tokenizer, "--output", self.path("o.bin"), text, words=words)
+        empty = self.write("no-words.json", json.dumps({"model": {"type": "WordLevel", "vocab": {}, "unk_token": "u"}}))
+        for tokenizer, words in [(self.path("none"), ["--tokenizer", "none"]), (text, ["not a tokenizer.json"]),
+                                 (empty, ["no-words.json has no tokens"])]:
+            self.refused("--tokenizer", tokenizer, "--output", self.path("o.bin"), "--separator", "", text, words=words)
+
+    def test_a_byte_order_mark_is_not_a_token(self):
+        mark, out = b"\xef\xbb\xbf", self.path("o.bin")
+        for name, content, fields in [("t.txt", b"yes", []), ("t.jsonl", b'{"t": "yes"}', ["--text-field", "t"])]:
+            self.prepare("--output", out, "--overwrite", *fields, self.write(name, mark + content))
+            self.assertEqual(self.tokens(out), [*self.ids("yes"), self.end])
+
+    def two_outputs(self, documents=400):
+        self.write("d.jsonl", "".join(json.dumps({"t": f"the tile {i}"}) + "\n" for i in range(documents)))
+        return ["--tokenizer", self.tokenizer, "--output", self.path("o.bin"), "--eval-output", self.path("e.bin"),
+                "--eval-fraction", "0.5", "--text-field", "t", self.path("d.jsonl")]
+
+    def test_a_full_disk_leaves_no_file(self):
+        arguments = self.two_outputs()
+        before = self.names()
+        for room in (512, 2048):
+            self.refused(*arguments, words=["File too large"],
+                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)))
+            self.assertEqual(self.names(), before)
+
+    def test_a_signal_leaves_no_file(self):
+        arguments = self.two_outputs()
+        self.path("d.jsonl").unlink()
+        before = self.names()
+        program = ("import signal, sys; sys.path.insert(0, sys.argv.pop(1)); import prepare_tokens as p\n"
+                   "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+                   "def wait(files, fields):\n"
+                   "    yield ['text']\n"
+                   "    print('ready', flush=True)\n"
+                   "    sys.stdin.read()\n"
+                   "p.documents_of = wait\n"
+                   "sys.exit(p.main(sys.argv[1:]))")
+        for sent, status in [(signal.SIGTERM, 143), (signal.SIGHUP, 129)]:
+            self.write("d.jsonl", "{}")
+            with subprocess.Popen([sys.executable, "-B", "-c", program, SCRIPT.parent, *arguments],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+                self.assertEqual(started.stdout.readline(), b"ready\n")
+                self.assertEqual(len([name for name in self.names() if name.endswith(".part")]), 2)
+                started.send_signal(sent)
+                said = started.communicate()[1]
+            self.assertEqual((started.returncode, said), (status, b""))
+            self.path("d.jsonl").unlink()
+            self.assertEqual(self.names(), before)
+
+    def test_outputs_appear_together_or_not_at_all(self):
+        arguments = [str(each) for each in self.two_outputs()]
+        before = self.names()
+        documents = prepare_tokens.documents_of
+        def another_writer(files, fields):
+            yield from documents(files, fields)
+            self.write("e.bin", "another's")
+        prepare_tokens.documents_of = another_writer
+        try:
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                self.assertEqual(prepare_tokens.main(arguments), 2)
+        finally:
+            prepare_tokens.documents_of = documents
+        self.assertIn("e.bin exists", said.getvalue())
+        self.assertEqual(self.names(), sorted([*before, "e.bin"]))
+        self.assertEqual(self.path("e.bin").read_text(), "another's")
+
+    def test_a_link_is_followed_to_the_file_it_names(self):
+        text = self.write("t.txt", "yes")
+        target = self.write("far/target.npy", "old")
+        for link, options in [("o.bin", ["--overwrite"]), ("new.bin", [])]:
+            self.path(link).symlink_to(Path("far") / ("target.npy" if options else "new.npy"))
+            self.prepare("--output", self.path(link), *options, "--format", "npy", text)
+            self.assertTrue(self.path(link).is_symlink())
+        self.assertEqual(self.tokens(target), [*self.ids("yes"), self.end])
+        self.assertEqual(target.read_bytes(), self.path("far/new.npy").read_bytes())
+        self.assertEqual(sorted(each.name for each in target.parent.iterdir()), ["new.npy", "target.npy"])
+
+    def test_bytes_that_are_no_text_are_refused_or_passed_on(self):
+        bad = os.fsdecode(b"caf\xe9")
+        self.refused("--tokenizer", self.tokenizer, "--encode-prompt", bad, words=["--encode-prompt is not UTF-8"])
+        text = self.write("t.txt", "yes")
+        self.refused("--tokenizer", self.tokenizer, "--output", self.path("o"), "--separator", bad, text,
+                     words=["--separator is not UTF-8"])
+        self.assertIn(bad, self.prepare("--output", self.path(bad), text))
+        done = self.run_script("--tokenizer", self.tokenizer, "--decode", given=f"---{bad}\n{bad}\n")
+        self.assertEqual((done.returncode, done.stdout), (2, f"---{bad}\n"))
+        self.assertIn("not a token id", done.stderr)
+        closed = self.run_script("--tokenizer", self.tokenizer, "--output", self.path("p"), text, given=None,
+                                 preexec_fn=lambda: os.close(0))
+        self.assertEqual((closed.returncode, closed.stderr), (0, ""))
 
     def test_a_vocabulary_above_sixteen_bits_gives_uint32(self):
         document = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
@@ -237,26 +346,36 @@ class WithATokenizer(Folder):
                          "--hidden", "8", "--heads", "1", "--steps", "2")
 
     def test_pieces_of_a_long_text_have_the_tokens_of_the_whole(self):
-        text = TEXT * 50
-        before, prepare_tokens.PIECE = prepare_tokens.PIECE, 40
-        try:
-            pieces = list(prepare_tokens.text_document(self.write("t.txt", text)))
-            hard = list(prepare_tokens.text_document(self.write("u.txt", "word " * 100 + "x" * 500)))
-        finally:
-            prepare_tokens.PIECE = before
-        self.assertGreater(len(pieces), 20)
-        self.assertEqual("".join(pieces), text)
-        self.assertEqual(sum(map(self.ids, pieces), []), self.ids(text))
-        # Llama 3 splits words by this expression.
         from tokenizers import Regex, pre_tokenizers
+        bytes_of = {"add_prefix_space": False}
         llama = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
                  r"|\s*[\r\n]+|\s+(?!\S)|\s+")
-        self.made.pre_tokenizer = pre_tokenizers.Sequence([
-            pre_tokenizers.Split(Regex(llama), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-        self.assertEqual(sum(map(self.ids, pieces), []), self.ids(text))
-        self.assertEqual("".join(hard), "word " * 100 + "x" * 500)
-        self.assertLessEqual(max(map(len, hard)), 5 * 40)
+        words_of = [pre_tokenizers.ByteLevel(**bytes_of),  # of GPT-2 and NeoX
+                    pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(llama), "isolated"),  # of Llama 3
+                                             pre_tokenizers.ByteLevel(use_regex=False, **bytes_of)])]
+        def pieces_of(text):
+            before, prepare_tokens.PIECE = prepare_tokens.PIECE, 40
+            try:
+                pieces = list(prepare_tokens.text_document(self.write("t.txt", text)))
+            finally:
+                prepare_tokens.PIECE = before
+            self.assertEqual("".join(pieces), text)
+            self.assertLessEqual(max(map(len, pieces)), 5 * 40)
+            return pieces
+        for text in [TEXT, TEXT.replace("\n", "\r\n"), "it is set\n\n" + TEXT, "small\r\n\r\nyes, it is.\r\n",
+                     "The tile is set.\n\nAnd it is small!\n\n", "it is.\r\n\r\n",
+                     "one.  two!\t\tthree  \n", "yes\n  no\n"]:
+            text = "the " + text * 50
+            pieces = pieces_of(text)
+            self.assertGreater(len(pieces), 4)
+            for words in words_of:
+                split = [[word for word, _ in words.pre_tokenize_str(each)] for each in (text, *pieces)]
+                self.assertEqual(sum(split[1:], []), split[0], repr(text[:40]))
+        # Llama 3 joins a mark and the ends of lines after it: without blanks only GPT-2's words stay.
+        text = '"one","two"\r\n' * 50
+        self.assertEqual([word for each in pieces_of(text) for word, _ in words_of[0].pre_tokenize_str(each)],
+                         [word for word, _ in words_of[0].pre_tokenize_str(text)])
+        pieces_of("word " * 100 + "x" * 500)
 
     def test_memory_does_not_grow_with_the_text(self):
         def peak_of(megabytes):
