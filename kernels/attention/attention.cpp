@@ -11,7 +11,7 @@ void check_shape(const Arguments& check, const AttentionShape& shape) {
                {"shape.heads", shape.heads},
                {"shape.head_size", shape.head_size}});
   check.sizes({{"shape.kv_heads", shape.kv_heads}});
-  check.sizes({{"shape.window", shape.window}});
+  check.sizes({{"shape.window", window_of(shape)}});
   check.divisor({"shape.kv_heads", shape.kv_heads}, {"shape.heads", shape.heads});
   check.factor("shape.scale", shape.scale);
 }

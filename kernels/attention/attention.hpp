@@ -40,7 +40,7 @@ namespace tessera::kernels {
 }
 
 /// The keys that the queries of one sample see: query t sees those from first(t) to t. first() does
-/// not decrease.
+/// not decrease, unless a caller's first_key does: nothing may read or write out of bounds then.
 struct SeenKeys {
   const std::int32_t* first_key;  ///< of the sample; may be null
   std::int64_t window;            ///< from window_of

@@ -61,7 +61,7 @@ struct Tile {
   [[nodiscard]] Strided<const float> v() const { return from_row(head.v, from); }
   /// Row r of the tile attends to the keys from + [hidden(r), visible(r)).
   [[nodiscard]] std::int64_t hidden(std::int64_t r) const {
-    return head.seen.first(first + r) - from;
+    return std::max<std::int64_t>(head.seen.first(first + r) - from, 0);  // see SeenKeys
   }
   [[nodiscard]] std::int64_t visible(std::int64_t r) const { return first + r + 1 - from; }
 };

@@ -219,6 +219,25 @@ TEST_P(AttentionKeys, BeforeTheFirstAndAfterTheQueryAreClamped) {
   }
 }
 
+// What queries then see is unspecified, but nothing is read or written out of bounds.
+TEST_P(AttentionKeys, ThatDecreaseStayInBounds) {
+  for (const AttentionShape& shape :
+       {AttentionShape{2, 130, 2, 8, 1}, AttentionShape{1, 192, 2, 64}}) {
+    for (const DType dtype : kValueDTypes) {
+      for (const float dropout : {0.0F, 0.3F}) {
+        Pass pass{dtype, shape, dropout};
+        for (std::int64_t row = 0; row < shape.batch * shape.seq; ++row) {
+          const auto t = static_cast<std::int32_t>(row % shape.seq);
+          pass.first_key.push_back(t % 64 < 4 ? t : (t % 5 == 0 ? -t : 0));
+        }
+        OnDevice actual{bench(), pass};
+        run(actual);
+        EXPECT_EQ(std::ssize(actual.y.floats()), std::ssize(pass.y)) << "it has ended";
+      }
+    }
+  }
+}
+
 // The bits of a sample do not depend on the other samples, nor on their documents.
 TEST_P(AttentionKeys, OfOtherSamplesDoNotMatter) {
   constexpr AttentionShape all{3, 70, 4, 24, 2, 33}, one{1, 70, 4, 24, 2, 33};
