@@ -62,9 +62,15 @@ RUNS = {"build": builds.build, "test": builds.test, "kernels": kernels.run, "tra
         "checkpoint": checkpoints.run, "nccl": jobs.nccl, "multi": jobs.multi, "predictions": planned.predictions,
         "plans": planned.plans, "sanitize": sanitizers.run}
 # What the programs are built from.
-SOURCES = ("bench", "cmake", "include", "kernels", "src", "tests", "tools")
+SOURCES = ("CMakeLists.txt", "CMakePresets.json", "bench", "cmake", "examples", "include", "kernels", "src", "tests",
+           "tools")
 # The parts whose figures part plans reads.
 PLANNED_FROM = ("kernels", "train", "predictions")
+
+
+def sources():
+    found = [path for name in SOURCES for path in (Path(name), *Path(name).rglob("*"))]
+    return sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts)
 
 
 class Options(argparse.ArgumentParser):
@@ -178,14 +184,17 @@ class Call:
     def fingerprint(self, part):
         """A checksum of what a part's results depend on."""
         files = [self.tessera, self.module]
-        if part == "build" and not self.given_build:
-            files += [path for folder in SOURCES for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+        if not self.given_build:
+            files += sources()
         if part == "train":
             files.append(self.work / "products.json")
         if part == "plans":
             files += [self.work / "parts" / f"{name}.json" for name in PLANNED_FROM]
-        sums = [hashlib.sha1(file.read_bytes()).hexdigest() for file in files if file.exists()]
-        return hashlib.sha1(" ".join(sums).encode()).hexdigest()
+        told = hashlib.sha1()
+        for file in files:
+            if file.exists():
+                told.update(f"{file} {hashlib.sha1(file.read_bytes()).hexdigest()}\n".encode())
+        return told.hexdigest()
 
     def run_part(self, name):
         print(f"\n== {name} (about {PARTS[name].seconds} s)")

@@ -252,8 +252,16 @@ class Calls(OnAMachine):
         os.chdir(folder)
         first = main.Call.fingerprint(call, "build")
         self.assertEqual(main.Call.fingerprint(call, "build"), first)
-        source.write_text("two")
-        self.assertNotEqual(main.Call.fingerprint(call, "build"), first)
+        (folder / "src" / "__pycache__").mkdir()
+        (folder / "src" / "__pycache__" / "a.pyc").write_text("compiled")
+        self.assertEqual(main.Call.fingerprint(call, "build"), first)
+        changes = (lambda: source.write_text("two"), lambda: (folder / "CMakeLists.txt").write_text("three"),
+                   lambda: source.rename(source.with_name("b.cpp")))
+        for change in changes:
+            before = {part: main.Call.fingerprint(call, part) for part in ("build", "test")}
+            change()
+            for part, of in before.items():
+                self.assertNotEqual(main.Call.fingerprint(call, part), of)
 
     def test_no_time_at_all(self):
         self.call(4, "kernels", "memory", "nccl", part_seconds=4)
