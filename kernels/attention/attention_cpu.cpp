@@ -59,9 +59,10 @@ struct Tile {
   [[nodiscard]] Strided<const float> q() const { return from_row(head.q, first); }
   [[nodiscard]] Strided<const float> k() const { return from_row(head.k, from); }
   [[nodiscard]] Strided<const float> v() const { return from_row(head.v, from); }
-  /// Row r of the tile attends to the keys from + [hidden(r), visible(r)).
+  /// Row r of the tile attends to the keys from + [hidden(r), visible(r)). A row whose first key
+  /// lies before the tile's, since first_key decreases, begins at the tile's.
   [[nodiscard]] std::int64_t hidden(std::int64_t r) const {
-    return std::max<std::int64_t>(head.seen.first(first + r) - from, 0);  // see SeenKeys
+    return std::max<std::int64_t>(head.seen.first(first + r) - from, 0);
   }
   [[nodiscard]] std::int64_t visible(std::int64_t r) const { return first + r + 1 - from; }
 };

@@ -61,7 +61,8 @@ class Programs:
             ended = False
             while not ended:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    ended = process.wait(0.1) is not None
+                    process.wait(0.1)
+                    ended = True
                 block = output.read()
                 if shown and block:
                     sys.stdout.buffer.write(block)

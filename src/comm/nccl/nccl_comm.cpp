@@ -103,25 +103,25 @@ device::CudaLibrary loaded_library() {
   (void)ncclGetVersion(&version);  // if it fails, the version is 0, which is too old
   return {"NCCL",
           version,
-          tessera::device::file_of(reinterpret_cast<const void*>(&ncclGetVersion)),
+          device::file_of(reinterpret_cast<const void*>(&ncclGetVersion)),
           NCCL_VERSION_CODE,
           cuda::configured_files().nccl,
           kOldest};
 }
 
 void check_can_split(const std::string& name) {
-  const tessera::device::CudaLibrary library = loaded_library();
+  const device::CudaLibrary library = loaded_library();
   if (library.version >= kFirstToSplit && &ncclCommSplit != nullptr) { return; }
   throw ConfigError{
-      fmt::format("split \"{}\": {}", name, tessera::device::too_old_text(library, kFirstToSplit))};
+      fmt::format("split \"{}\": {}", name, device::too_old_text(library, kFirstToSplit))};
 }
 
 void check_can_limit(const CtaLimits& ctas) {
   if (ctas.least == 0 && ctas.most == 0) { return; }
-  const tessera::device::CudaLibrary library = loaded_library();
+  const device::CudaLibrary library = loaded_library();
   if (library.version < kFirstToLimit) {
     throw ConfigError{fmt::format("`nccl.{}_ctas`: {}", ctas.least > 0 ? "min" : "max",
-                                  tessera::device::too_old_text(library, kFirstToLimit))};
+                                  device::too_old_text(library, kFirstToLimit))};
   }
   // It would override what a program asks for.
   for (const char* const name : {"NCCL_MIN_CTAS", "NCCL_MAX_CTAS"}) {
@@ -134,16 +134,15 @@ void check_can_limit(const CtaLimits& ctas) {
 }
 
 void check_can_register_windows() {
-  const tessera::device::CudaLibrary library = loaded_library();
+  const device::CudaLibrary library = loaded_library();
   if (library.built_version < kFirstWithWindows) {
     throw ConfigError{
         fmt::format("`nccl.windows`: the module was built with the headers of NCCL {}, and 2.27 is "
                     "the first that has symmetric windows: build it with a newer one",
-                    tessera::device::version_text(library.built_version))};
+                    device::version_text(library.built_version))};
   }
   if (library.version < kFirstWithWindows || !has_windows()) {
-    throw ConfigError{"`nccl.windows`: " +
-                      tessera::device::too_old_text(library, kFirstWithWindows)};
+    throw ConfigError{"`nccl.windows`: " + device::too_old_text(library, kFirstWithWindows)};
   }
 }
 

@@ -83,8 +83,6 @@ Faults faults() {
   const std::string init = setting("TESSERA_EMULATED_NCCL_INIT");
   faults.init_fails = init == "fails";
   faults.init_hangs = init == "hangs";
-  const std::string late = setting("TESSERA_EMULATED_NCCL_LATE_MS");
-  if (!late.empty()) { faults.init_late_ms = std::stoi(late); }
   const std::string split = setting("TESSERA_EMULATED_NCCL_SPLIT");
   faults.split_fails = split == "fails";
   faults.split_hangs = split == "hangs";
@@ -95,9 +93,7 @@ Faults faults() {
   const std::string blocks = setting("TESSERA_EMULATED_NCCL_BLOCKS_AT");
   if (!blocks.empty()) { faults.blocks_at = std::stoull(blocks); }
   faults.notices_loss = setting("TESSERA_EMULATED_NCCL_LOSS") == "noticed";
-  const std::string abort = setting("TESSERA_EMULATED_NCCL_ABORT");
-  faults.abort_hangs = abort == "hangs";
-  faults.abort_is_slow = abort == "slow";
+  faults.abort_hangs = setting("TESSERA_EMULATED_NCCL_ABORT") == "hangs";
   return faults;
 }
 
@@ -116,7 +112,6 @@ Comm::~Comm() {
 }
 
 void Comm::start(const std::string& name) {
-  std::this_thread::sleep_for(std::chrono::milliseconds{faults_.init_late_ms});
   std::thread{[self = shared_from_this(), name] {
     while (self->faults_.init_hangs && !self->aborted_) { std::this_thread::sleep_for(1ms); }
     const auto goes_on = [&] { return !self->aborted_; };
@@ -186,7 +181,6 @@ void Comm::wait_for_own_thread() const {
 void Comm::abort() noexcept {
   while (faults_.abort_hangs) { std::this_thread::sleep_for(1s); }
   end();
-  if (faults_.abort_is_slow) { std::this_thread::sleep_for(700ms); }
 }
 
 ncclResult_t Comm::state() {

@@ -26,7 +26,6 @@ namespace emulated_nccl {
 struct Faults {
   bool init_fails = false;   ///< TESSERA_EMULATED_NCCL_INIT=fails
   bool init_hangs = false;   ///< TESSERA_EMULATED_NCCL_INIT=hangs
-  int init_late_ms = 0;      ///< TESSERA_EMULATED_NCCL_LATE_MS=K: before a communicator starts
   bool split_fails = false;  ///< TESSERA_EMULATED_NCCL_SPLIT=fails
   bool split_hangs = false;  ///< TESSERA_EMULATED_NCCL_SPLIT=hangs
   /// TESSERA_EMULATED_NCCL_SPLIT_FAILS_AT=K: number of the failing split
@@ -35,7 +34,6 @@ struct Faults {
   bool notices_loss = false;               ///< TESSERA_EMULATED_NCCL_LOSS=noticed
   std::optional<std::uint64_t> blocks_at;  ///< TESSERA_EMULATED_NCCL_BLOCKS_AT=K: at group K
   bool abort_hangs = false;                ///< TESSERA_EMULATED_NCCL_ABORT=hangs
-  bool abort_is_slow = false;              ///< TESSERA_EMULATED_NCCL_ABORT=slow
 };
 [[nodiscard]] Faults faults();
 /// The variable's value for this process.
