@@ -119,6 +119,7 @@ std::string describe(const ParameterSpec& spec, const LayoutOptions& options) {
   if (spec.cut) {
     more += fmt::format(" cut {} granule {} sections {}", spec.cut->dim, spec.cut->granule,
                         spec.cut->sections);
+    if (spec.cut->lead != 1) { more += fmt::format(" lead {}", spec.cut->lead); }
   }
   if (spec.tensor_gradient == TensorGradient::part) { more += " gradients in parts"; }
   return fmt::format("parameter {} {} {} {}{}\n", spec.name, spec.shape.to_string(),

@@ -11,6 +11,13 @@
 namespace tessera {
 namespace {
 
+constexpr std::int64_t kMostLead = std::int64_t{1} << 40;  // far below an overflow
+
+/// The sections as long as the last one that the dimension has.
+std::int64_t sections_of(const TensorCut& cut) {
+  return cut.lead + cut.sections - 1;
+}
+
 void check(const Shape& whole, const TensorCut& cut, TensorRank place) {
   expects(place.size >= 1 && place.index >= 0 && place.index < place.size,
           "TensorPart: this place along tensor does not exist");
@@ -20,12 +27,15 @@ void check(const Shape& whole, const TensorCut& cut, TensorRank place) {
                                     whole.to_string(), cut.dim)};
   }
   const std::int64_t extent = whole.dims()[static_cast<std::size_t>(cut.dim)];
-  if (cut.sections < 1 || cut.granule < 1 || extent % cut.sections != 0 ||
-      (cut.sections > 1 && extent / cut.sections % cut.granule != 0)) {
-    throw ContractError{
-        fmt::format("dimension {} of a parameter of shape {} cannot be cut in {} sections of whole "
-                    "granules of {}: sections must divide the extent, and granules a section",
-                    cut.dim, whole.to_string(), cut.sections, cut.granule)};
+  const bool counts =
+      cut.sections >= 1 && cut.granule >= 1 && cut.lead >= 1 && cut.lead <= kMostLead;
+  if (!counts || extent % sections_of(cut) != 0 ||
+      (sections_of(cut) > 1 && extent / sections_of(cut) % cut.granule != 0)) {
+    throw ContractError{fmt::format(
+        "dimension {} of a parameter of shape {} cannot be cut in {} sections{} of whole "
+        "granules of {}: sections must divide the extent, and granules a section",
+        cut.dim, whole.to_string(), cut.sections,
+        cut.lead == 1 ? "" : fmt::format(", the first {} times as long,", cut.lead), cut.granule)};
   }
 }
 
@@ -47,11 +57,13 @@ TensorPart::TensorPart(const Shape& whole, const TensorCut& cut, TensorRank plac
   const auto dim = static_cast<std::size_t>(cut.dim);
   std::int64_t inner = 1;
   for (std::size_t d = dim + 1; d < dims.size(); ++d) { inner *= dims[d]; }
-  const std::int64_t section = dims[dim] / cut.sections;
+  lead_ = cut.lead;
+  runs_ = sections_of(cut);
+  const std::int64_t section = dims[dim] / runs_;
   first_index_ = indices_before(section, cut.granule, place.index, place.size);
   const std::int64_t end = indices_before(section, cut.granule, place.index + 1, place.size);
   per_index_ = section > 0 ? whole.elems() / section : 0;
-  dims[dim] = (end - first_index_) * cut.sections;
+  dims[dim] = (end - first_index_) * runs_;
   shape_ = Shape{dims};
   run_elems_ = std::max<std::int64_t>((end - first_index_) * inner, 1);
   run_stride_ = std::max<std::int64_t>(section * inner, 1);

@@ -26,13 +26,14 @@ struct Parameter {
 
   [[nodiscard]] std::string text() const {
     return Shape{dims}.to_string() + " along " + std::to_string(cut.dim) + " in granules of " +
-           std::to_string(cut.granule) + ", sections " + std::to_string(cut.sections);
+           std::to_string(cut.granule) + ", sections " + std::to_string(cut.sections) + ", lead " +
+           std::to_string(cut.lead);
   }
   [[nodiscard]] TensorPart part(int rank, int ranks) const {
     return {Shape{dims}, cut, {rank, ranks}};
   }
   [[nodiscard]] std::int64_t section() const {
-    return dims[static_cast<std::size_t>(cut.dim)] / cut.sections;
+    return dims[static_cast<std::size_t>(cut.dim)] / (cut.lead + cut.sections - 1);
   }
 };
 
@@ -55,8 +56,12 @@ std::vector<Elements> dealt_out(const Parameter& parameter, int ranks) {
       (parameter.section() + parameter.cut.granule - 1) / parameter.cut.granule;
   std::vector<Elements> of_rank(static_cast<std::size_t>(ranks));
   for (std::int64_t e = 0; e < Shape{parameter.dims}.elems(); ++e) {
-    const std::int64_t in_section = e / inner % extent % parameter.section();
-    const int owner = owner_of_granule(in_section / parameter.cut.granule, granules, ranks);
+    const std::int64_t lead = parameter.cut.lead;
+    const std::int64_t index = e / inner % extent;
+    const std::int64_t granule = index < lead * parameter.section()
+                                     ? index / (lead * parameter.cut.granule)
+                                     : index % parameter.section() / parameter.cut.granule;
+    const int owner = owner_of_granule(granule, granules, ranks);
     of_rank[static_cast<std::size_t>(owner)].push_back(e);
   }
   return of_rank;
@@ -72,10 +77,11 @@ Parameter random_parameter(std::mt19937& random) {
   parameter.cut.dim = static_cast<int>(up_to(dims - 1));
   parameter.cut.sections = 1 + static_cast<int>(up_to(2));
   parameter.cut.granule = 1 + up_to(4);
+  parameter.cut.lead = 1 + up_to(1) * up_to(3);
   for (std::int64_t d = 0; d < dims; ++d) { parameter.dims.push_back(up_to(9)); }
   std::int64_t& extent = parameter.dims[static_cast<std::size_t>(parameter.cut.dim)];
-  if (parameter.cut.sections > 1) {
-    extent *= parameter.cut.sections * parameter.cut.granule;
+  if (parameter.cut.sections > 1 || parameter.cut.lead > 1) {
+    extent *= (parameter.cut.lead + parameter.cut.sections - 1) * parameter.cut.granule;
   } else {
     extent += up_to(9);
   }
@@ -159,7 +165,8 @@ TEST_F(Parts, DifferByAGranuleAtMostAndOneRankOwnsTheWhole) {
       const auto dims = parameter.part(rank, ranks).shape().dims();
       const std::int64_t extent = dims[static_cast<std::size_t>(parameter.cut.dim)];
       const std::int64_t each = parameter.cut.granule;
-      granules.push_back((extent / parameter.cut.sections + each - 1) / each);
+      const std::int64_t sections = parameter.cut.lead + parameter.cut.sections - 1;
+      granules.push_back((extent / sections + each - 1) / each);
     }
     const auto [least, most] = std::ranges::minmax(granules);
     EXPECT_LE(most - least, 1);
@@ -183,6 +190,13 @@ TEST(SectionsOfAPart, AreQueriesThenKeysThenValuesOfItsOwnHeads) {
   EXPECT_EQ(columns_of(qkv, 0, 2), (Elements{0, 1, 6, 7, 12, 13}));
   EXPECT_EQ(columns_of(qkv, 1, 2), (Elements{2, 3, 4, 5, 8, 9, 10, 11, 14, 15, 16, 17}));
   EXPECT_EQ(qkv.part(1, 2).first_index(), 2);
+}
+
+TEST(SectionsOfAPart, AreTheQueriesThatShareAHeadOfKeys) {
+  // 4 query heads of 2 columns: q 0..7; 2 heads of keys: k 8..11, v 12..15.
+  const Parameter qkv{{4, 16}, {.dim = 1, .granule = 2, .sections = 3, .lead = 2}};
+  EXPECT_EQ(columns_of(qkv, 0, 2), (Elements{0, 1, 2, 3, 8, 9, 12, 13}));
+  EXPECT_EQ(columns_of(qkv, 1, 2), (Elements{4, 5, 6, 7, 10, 11, 14, 15}));
 }
 
 TEST(SectionsOfAPart, AreTheGateThenTheValueOfSwiGLU) {

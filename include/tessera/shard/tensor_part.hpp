@@ -18,10 +18,13 @@ struct TensorCut {
   /// The number of neighbouring indices that stay together. With one section the last granule may
   /// be shorter.
   std::int64_t granule = 1;
-  /// The number of equal sections of the dimension, each of which is cut alike: 3 for q, k and v, 2
-  /// for the gate and the value of SwiGLU. A rank's part has its indices of the first section, then
-  /// its indices of the second, and so on.
+  /// The number of sections of the dimension, equal but for `lead`, each of which is cut alike: 3
+  /// for q, k and v, 2 for the gate and the value of SwiGLU. A rank's part has its indices of the
+  /// first section, then its indices of the second, and so on.
   int sections = 1;
+  /// How many times as long as the other sections, and as their granules, the first section and its
+  /// granules are: the query heads that share a head of keys and values.
+  std::int64_t lead = 1;
 
   friend bool operator==(const TensorCut&, const TensorCut&) = default;
 };
@@ -48,7 +51,8 @@ class TensorPart {
   [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
   /// Returns the number of elements of the part.
   [[nodiscard]] std::int64_t elems() const noexcept { return shape_.elems(); }
-  /// Returns the first index that the part has of each section, counted from the section's start.
+  /// Returns the first index that the part has of each section, counted from the section's start;
+  /// of the first section `lead` times as many indices come before.
   [[nodiscard]] std::int64_t first_index() const noexcept { return first_index_; }
   /// Returns the number of elements in the parts of lower ranks. Added to an element's index in
   /// this part it is unique in the parameter.
@@ -66,9 +70,15 @@ class TensorPart {
   void for_each_run(const Range& local, const Visit& visit) const {
     const std::int64_t end = local.end();
     for (std::int64_t at = local.first; at < end;) {
-      const std::int64_t run = at / run_elems_;
-      const std::int64_t next = (run + 1) * run_elems_ < end ? (run + 1) * run_elems_ : end;
-      visit(Range{run * run_stride_ + run_first_ + at - run * run_elems_, next - at}, at);
+      const std::int64_t run = at / run_elems_;  // as if the first section were `lead_` sections
+      const std::int64_t ahead = run % runs_;
+      const bool leads = ahead < lead_;
+      const std::int64_t first = leads ? run - ahead : run;
+      const std::int64_t elems = (leads ? lead_ : 1) * run_elems_;
+      const std::int64_t begin = first * run_elems_;
+      const std::int64_t next = begin + elems < end ? begin + elems : end;
+      const std::int64_t whole = first * run_stride_ + (leads ? lead_ : 1) * run_first_;
+      visit(Range{whole + at - begin, next - at}, at);
       at = next;
     }
   }
@@ -77,10 +87,13 @@ class TensorPart {
   Shape shape_;
   std::int64_t first_index_ = 0;
   std::int64_t per_index_ = 0;  // elements of the whole for each index of a section
-  // Runs of `run_elems_`, one for each section of each outer index, `run_stride_` apart.
+  // Runs of `run_elems_`, one for each section of each outer index, `run_stride_` apart. The first
+  // section's is `lead_` times as long. `runs_` counts it `lead_` times.
   std::int64_t run_elems_ = 1;
   std::int64_t run_stride_ = 1;
   std::int64_t run_first_ = 0;
+  std::int64_t lead_ = 1;
+  std::int64_t runs_ = 1;
 };
 
 }  // namespace tessera
