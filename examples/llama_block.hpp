@@ -116,13 +116,13 @@ class Block {
 
     norm(scope, "ffn_norm", saved.middle, saved.middle_normed, saved.inverse_rms + rows);
     linear(scope, "w13", saved.middle_normed, saved.gate_up, rows);
-    kernels::swiglu_forward({.gate = saved.gate_up,
-                             .up = saved.gate_up.at(s_.wide),
-                             .y = saved.activated,
-                             .rows = rows,
-                             .columns = s_.wide,
-                             .row_elems = 2 * s_.wide},
-                            stream);
+    kernels::glu_forward({.gate = saved.gate_up,
+                          .up = saved.gate_up.at(s_.wide),
+                          .y = saved.activated,
+                          .rows = rows,
+                          .columns = s_.wide,
+                          .row_elems = 2 * s_.wide},
+                         stream);
     linear(scope, "w2", saved.activated, y, rows);
     kernels::add(saved.middle, y, y, rows * s_.hidden, stream);
   }
@@ -136,15 +136,15 @@ class Block {
     const Values dnormed = scratch;  // once dactivated has been used
     linear_backward(scope, "w2", saved.activated, gradient, dactivated, rows);
     const Values dgate_up = saved.gate_up;  // nobody needs the values any more
-    kernels::swiglu_backward({.gate = saved.gate_up,
-                              .up = saved.gate_up.at(s_.wide),
-                              .dy = dactivated,
-                              .dgate = dgate_up,
-                              .dup = dgate_up.at(s_.wide),
-                              .rows = rows,
-                              .columns = s_.wide,
-                              .row_elems = 2 * s_.wide},
-                             stream);
+    kernels::glu_backward({.gate = saved.gate_up,
+                           .up = saved.gate_up.at(s_.wide),
+                           .dy = dactivated,
+                           .dgate = dgate_up,
+                           .dup = dgate_up.at(s_.wide),
+                           .rows = rows,
+                           .columns = s_.wide,
+                           .row_elems = 2 * s_.wide},
+                          stream);
     linear_backward(scope, "w13", saved.middle_normed, dgate_up, dnormed, rows);
     norm_backward(scope, "ffn_norm", saved.middle, saved.inverse_rms + rows, dnormed, gradient);
 

@@ -13,6 +13,7 @@
 #include "kernels/dropout/dropout.hpp"
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/gelu/gelu.hpp"
+#include "kernels/glu/glu.hpp"
 #include "kernels/layer_norm/layer_norm.hpp"
 #include "kernels/lion/lion.hpp"
 #include "kernels/matmul/matmul.hpp"
@@ -23,7 +24,6 @@
 #include "kernels/sgd/sgd.hpp"
 #include "kernels/squared_norm/squared_norm.hpp"
 #include "kernels/step_scalars/step_scalars.hpp"
-#include "kernels/swiglu/swiglu.hpp"
 #include "kernels/update/round_weights.hpp"
 #include "kernels/vocab_cross_entropy/vocab_cross_entropy.hpp"
 #include "tessera/device/device.hpp"
@@ -53,8 +53,8 @@ struct Table {
   RMSNormBackwardKernel* rms_norm_backward;
   RotaryKernel* rotary_forward;
   RotaryKernel* rotary_backward;
-  SwiGLUForwardKernel* swiglu_forward;
-  SwiGLUBackwardKernel* swiglu_backward;
+  GLUForwardKernel* glu_forward;
+  GLUBackwardKernel* glu_backward;
   GeluForwardKernel* gelu_forward;
   GeluBackwardKernel* gelu_backward;
   AddKernel* add;

@@ -4,7 +4,7 @@
 
 #include "bench/cuda/cases.hpp"
 #include "bench/cuda/moving.hpp"
-#include "tessera/nn/gpt_config.hpp"
+#include "tessera/nn/decoder_config.hpp"
 
 namespace tessera::bench {
 namespace {
@@ -29,15 +29,17 @@ KernelContest squared_norm(Rig& rig, std::int64_t elems, DType dtype) {
 
 KernelContest gelu_forward(Rig& rig, std::int64_t elems) {
   const Numbers x{rig, DType::bf16, elems}, y{rig, DType::bf16, elems};
-  return moving(
-      rig, [=, &rig] { rig.table().gelu_forward(x.values(), y.values(), elems, rig.stream()); });
+  return moving(rig, [=, &rig] {
+    rig.table().gelu_forward(x.values(), y.values(), elems, rig.stream(), kernels::GELU::tanh);
+  });
 }
 
 KernelContest gelu_backward(Rig& rig, std::int64_t elems) {
   const Numbers x{rig, DType::bf16, elems}, dy{rig, DType::bf16, elems};
   const Numbers dx{rig, DType::bf16, elems};
   return moving(rig, [=, &rig] {
-    rig.table().gelu_backward(x.values(), dy.values(), dx.values(), elems, rig.stream());
+    rig.table().gelu_backward(x.values(), dy.values(), dx.values(), elems, rig.stream(),
+                              kernels::GELU::tanh);
   });
 }
 
@@ -97,7 +99,7 @@ std::vector<std::int32_t> some_targets(std::int64_t rows, std::int64_t classes) 
 
 /// Cross entropy in place.
 KernelContest cross_entropy(Rig& rig, std::int64_t rows, std::int64_t classes) {
-  const std::int64_t stride = nn::GPTConfig{.vocab = classes}.logits_row_elems();
+  const std::int64_t stride = nn::DecoderConfig{.vocab = classes}.logits_row_elems();
   const Numbers logits{rig, DType::bf16, rows * stride};
   const std::vector<std::int32_t> values = some_targets(rows, classes);
   const std::size_t bytes = values.size() * sizeof(std::int32_t);

@@ -123,9 +123,9 @@ void matmul_with(MatMulAlgorithm algorithm, const MatMul& whole, Stream stream) 
   if (whole.bias) { cpu::add_bias(product.c, whole.bias, whole.m, whole.n, stream); }
   const std::int64_t elems = whole.m * whole.n;
   if (whole.epilogue == Epilogue::gelu) {
-    cpu::gelu_forward(product.c, whole.c, elems, stream);
+    cpu::gelu_forward(product.c, whole.c, elems, stream, GELU::tanh);
   } else if (whole.epilogue == Epilogue::gelu_gradient) {
-    cpu::gelu_backward(whole.pre_gelu, whole.c, whole.c, elems, stream);
+    cpu::gelu_backward(whole.pre_gelu, whole.c, whole.c, elems, stream, GELU::tanh);
   }
   if (whole.bias_gradient) {
     cpu::bias_gradient(whole.b, whole.bias_gradient, whole.k, whole.n, whole.bias_gradient_write,

@@ -29,9 +29,11 @@ void multiply(const MatMul& p, Values c) {
 
 void matmul(const MatMul& p, Stream stream) {
   multiply(p, p.epilogue == Epilogue::gelu ? p.pre_gelu : p.c);
-  if (p.epilogue == Epilogue::gelu) { gelu_forward(p.pre_gelu, p.c, p.m * p.n, stream); }
+  if (p.epilogue == Epilogue::gelu) {
+    reference::gelu_forward(p.pre_gelu, p.c, p.m * p.n, stream, GELU::tanh);
+  }
   if (p.epilogue == Epilogue::gelu_gradient) {
-    gelu_backward(p.pre_gelu, p.c, p.c, p.m * p.n, stream);
+    reference::gelu_backward(p.pre_gelu, p.c, p.c, p.m * p.n, stream, GELU::tanh);
   }
   if (p.bias_gradient) {
     reference::bias_gradient(p.b, p.bias_gradient, p.k, p.n, p.bias_gradient_write, stream);

@@ -6,11 +6,28 @@
 #include "tessera/base/error.hpp"
 
 namespace tessera::kernels {
+namespace {
+
+/// `group_elems` are the distances between the groups of arrays, by name.
+void check_groups(const Arguments& check, const auto& args,
+                  std::initializer_list<Arguments::Size> group_elems) {
+  check.group({"group", args.group}, {"rows", args.rows});
+  if (args.rows == 0) { return; }
+  for (const Arguments::Size& elems : group_elems) {
+    if (elems.value == 0) { continue; }
+    check.row(elems.name, elems.value, args.group * args.columns, "group");
+    check.sizes({{"rows / group", args.rows / args.group}, elems});
+  }
+}
+
+}  // namespace
 
 void rms_norm_forward(const RMSNormForward& args, Stream stream) {
   const Arguments check{"rms_norm_forward"};
   check.sizes({{"rows", args.rows}, {"columns", args.columns}});
   check.elements_in(args.rows, {"columns", args.columns});
+  check_groups(check, args,
+               {{"x_group_elems", args.x_group_elems}, {"y_group_elems", args.y_group_elems}});
   const std::int64_t elems = args.rows * args.columns;
   check.of_one_dtype({{"x", args.x, elems}, {"y", args.y, elems}});
   check.arrays({{"weight", args.weight, args.columns}});
@@ -25,6 +42,10 @@ void rms_norm_backward(const RMSNormBackward& args, Stream stream) {
   const Arguments check{"rms_norm_backward"};
   check.sizes({{"rows", args.rows}, {"columns", args.columns}});
   check.elements_in(args.rows, {"columns", args.columns});
+  check_groups(check, args,
+               {{"x_group_elems", args.x_group_elems},
+                {"dy_group_elems", args.dy_group_elems},
+                {"dx_group_elems", args.dx_group_elems}});
   const std::int64_t elems = args.rows * args.columns;
   check.of_one_dtype({{"x", args.x, elems}, {"dy", args.dy, elems}, {"dx", args.dx, elems}});
   check.arrays({{"weight", args.weight, args.columns}});

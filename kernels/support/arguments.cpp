@@ -63,16 +63,24 @@ void Arguments::divisor(const Size& part, const Size& whole) const {
                                   function_, part.name, part.value, whole.name, whole.value)};
 }
 
+void Arguments::group(const Size& part, const Size& whole) const {
+  at_least(part, "1", 1);
+  if (whole.value % part.value == 0) { return; }
+  throw ContractError{fmt::format("{}: {} is {}; give a divisor of {}, which is {}", function_,
+                                  part.name, part.value, whole.name, whole.value)};
+}
+
 void Arguments::factor(const char* name, float factor) const {
   if (std::isfinite(factor) && factor >= 0.0F) { return; }
   throw ContractError{
       fmt::format("{}: {} is {}; give a finite number of 0 or more", function_, name, factor)};
 }
 
-void Arguments::row(const char* name, std::int64_t row_elems, std::int64_t columns) const {
+void Arguments::row(const char* name, std::int64_t row_elems, std::int64_t columns,
+                    const char* of) const {
   if (row_elems >= columns) { return; }
-  throw ContractError{fmt::format("{}: {} is {}, shorter than a row of {} elements", function_,
-                                  name, row_elems, columns)};
+  throw ContractError{fmt::format("{}: {} is {}, shorter than a {} of {} elements", function_, name,
+                                  row_elems, of, columns)};
 }
 
 void Arguments::probability(const char* name, float p) const {

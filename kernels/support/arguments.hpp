@@ -36,10 +36,13 @@ class Arguments {
   void elements_in(std::int64_t rows, const Size& columns) const;
   /// `part` is 0, which stands for `whole`, or divides it.
   void divisor(const Size& part, const Size& whole) const;
+  /// `part` is 1 or more and divides `whole`.
+  void group(const Size& part, const Size& whole) const;
   /// `factor` is finite and not negative.
   void factor(const char* name, float factor) const;
-  /// Rows of `columns` elements lie `row_elems` apart and do not overlap.
-  void row(const char* name, std::int64_t row_elems, std::int64_t columns) const;
+  /// Rows of `columns` elements, or what else `of` names, lie `row_elems` apart and do not overlap.
+  void row(const char* name, std::int64_t row_elems, std::int64_t columns,
+           const char* of = "row") const;
   /// `p` lies in [0, 1).
   void probability(const char* name, float p) const;
   /// `data` is not null if `elems` is not zero.

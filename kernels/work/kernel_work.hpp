@@ -45,7 +45,11 @@ struct Elements {
 [[nodiscard]] inline Elements elements_of(Values to, float, std::int64_t elems, Stream) {
   return in_row(to.dtype, elems);
 }
-[[nodiscard]] inline Elements elements_of(ConstValues x, Values, std::int64_t elems, Stream) {
+[[nodiscard]] inline Elements elements_of(ConstValues x, Values, std::int64_t elems, Stream, GELU) {
+  return in_row(x.dtype, elems);
+}
+[[nodiscard]] inline Elements elements_of(ConstValues x, ConstValues, Values, std::int64_t elems,
+                                          Stream, GELU) {
   return in_row(x.dtype, elems);
 }
 [[nodiscard]] inline Elements elements_of(ConstValues x, ConstValues, Values, std::int64_t elems,
@@ -67,7 +71,7 @@ template <class Args>
   } else if constexpr (requires { a.hidden; }) {
     return in_rows(a.y.dtype, a.batch * a.seq, a.hidden);
   } else if constexpr (requires { a.head_size; }) {
-    return in_rows(a.x.dtype, a.batch * a.seq, a.heads * a.head_size);
+    return in_rows(a.x.dtype, a.batch * a.seq, a.heads * rotated_of(a));
   } else if constexpr (requires { a.sample_elems; }) {
     return in_rows(a.x.dtype, a.samples, a.sample_elems);
   } else if constexpr (requires { a.gate; }) {
@@ -90,6 +94,32 @@ struct PerElement {
             .flops = flops * all.count,
             .bytes = arrays * all.count * static_cast<double>(size_of(all.dtype)),
             .sizes = all.sizes};
+  }
+};
+
+// Whether a call computes the second of a kernel's two variants.
+[[nodiscard]] inline bool is_second(ConstValues, Values, std::int64_t, Stream, GELU form) {
+  return form == GELU::exact;
+}
+[[nodiscard]] inline bool is_second(ConstValues, ConstValues, Values, std::int64_t, Stream,
+                                    GELU form) {
+  return form == GELU::exact;
+}
+[[nodiscard]] inline bool is_second(const RMSNormBackward& args, Stream) {
+  return args.dx_write == Write::overwrite;
+}
+template <class Args>
+[[nodiscard]] bool is_second(const Args& args, Stream) {
+  return args.function == Gate::gelu_tanh;
+}
+
+/// A kernel with two variants.
+struct PerVariant {
+  PerElement first;
+  PerElement second;
+
+  [[nodiscard]] KernelWork operator()(const auto&... args) const {
+    return is_second(args...) ? second(args...) : first(args...);
   }
 };
 

@@ -63,7 +63,7 @@ void logged_product(const MatMul& p, Stream stream) {
 }
 
 // A kernel that is not named here is not logged. The numbers are FLOPs and arrays in a PerElement,
-// FLOPs in a PerUpdate.
+// FLOPs in a PerUpdate. A PerVariant has a PerElement for each variant of a kernel.
 Table make_table(DeviceKind kind) {
   Table table = cpu_table();
   table.matmul = logged_product;
@@ -82,13 +82,16 @@ Table make_table(DeviceKind kind) {
   log<&Table::layer_norm_forward, PerElement{"layer_norm_forward", 8, 2}>(table);
   log<&Table::layer_norm_backward, PerElement{"layer_norm_backward", 14, 4}>(table);
   log<&Table::rms_norm_forward, PerElement{"rms_norm_forward", 4, 2}>(table);
-  log<&Table::rms_norm_backward, PerElement{"rms_norm_backward", 11, 4}>(table);
+  log<&Table::rms_norm_backward,
+      PerVariant{{"rms_norm_backward", 11, 4}, {"rms_norm_backward", 10, 3}}>(table);
   log<&Table::rotary_forward, PerElement{"rotary_forward", 3, 2}>(table);
   log<&Table::rotary_backward, PerElement{"rotary_backward", 3, 2}>(table);
-  log<&Table::swiglu_forward, PerElement{"swiglu_forward", 5, 3}>(table);
-  log<&Table::swiglu_backward, PerElement{"swiglu_backward", 11, 5}>(table);
-  log<&Table::gelu_forward, PerElement{"gelu_forward", 8, 2}>(table);
-  log<&Table::gelu_backward, PerElement{"gelu_backward", 14, 3}>(table);
+  log<&Table::glu_forward, PerVariant{{"glu_forward", 5, 3}, {"geglu_forward", 9, 3}}>(table);
+  log<&Table::glu_backward, PerVariant{{"glu_backward", 11, 5}, {"geglu_backward", 17, 5}}>(table);
+  log<&Table::gelu_forward, PerVariant{{"gelu_forward", 8, 2}, {"gelu_exact_forward", 5, 2}}>(
+      table);
+  log<&Table::gelu_backward, PerVariant{{"gelu_backward", 14, 3}, {"gelu_exact_backward", 11, 3}}>(
+      table);
   log<&Table::add, PerElement{"add", 1, 3}>(table);
   log<&Table::attention_forward, attention_work>(table);
   log<&Table::attention_backward, attention_gradient_work>(table);

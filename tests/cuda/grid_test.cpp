@@ -33,7 +33,7 @@ std::vector<Bytes> results(CudaBench& bench) {
   table.layer_norm_backward(
       {x, weight, mean.data(), inverse_std.data(), y, dx, dweight, dbias, kRows, kColumns}, stream);
   table.add_bias(y, bias, kRows, kColumns, stream);
-  table.gelu_forward(y, activated, kElems, stream);
+  table.gelu_forward(y, activated, kElems, stream, kernels::GELU::tanh);
   table.dropout({activated, dropped, kRows, kColumns, 0.3F, {}}, stream);
   table.squared_norm(std::array{kernels::NormTerm{dropped, kElems, sum.data()}}, stream);
   const std::vector<double> norm = sum.read();

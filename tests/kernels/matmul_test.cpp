@@ -520,8 +520,8 @@ TEST_P(MatMulOnCpu, EpiloguesAreTheKernelsThatTheyName) {
   table().matmul({a.data(), b.data(), product.data(), m, n, k}, stream());
   DeviceArray<float> z{bench(), product.read()}, y{bench(), m * n}, slopes{bench(), m * n};
   table().add_bias(z.data(), bias.data(), m, n, stream());
-  table().gelu_forward(z.data(), y.data(), m * n, stream());
-  table().gelu_backward(z.data(), product.data(), slopes.data(), m * n, stream());
+  table().gelu_forward(z.data(), y.data(), m * n, stream(), GELU::tanh);
+  table().gelu_backward(z.data(), product.data(), slopes.data(), m * n, stream(), GELU::tanh);
 
   DeviceArray<float> fused_z{bench(), m * n}, fused{bench(), m * n};
   MatMul p{a.data(), b.data(), fused.data(), m, n, k};

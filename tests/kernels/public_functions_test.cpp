@@ -78,16 +78,34 @@ const Refusal kRefusals[] = {
      [](auto& a, Stream s) { rms_norm_forward({a.data, a.data, a.data, a.data, 1, 1, -1.0F}, s); }},
     {"rms_norm_backward: x is fp32, but dx is bf16; give both in one dtype",
      [](auto& a, Stream s) { rms_norm_backward({a.data, a.data, a.data, a.data, Values{a.data, DType::bf16}, a.data, 1, 1}, s); }},
-    {"rotary_forward: head_size is 5; give an even one, whose halves are pairs",
+    {"rms_norm_forward: group is 0; give 1 or more",
+     [](auto& a, Stream s) { rms_norm_forward({a.data, a.data, a.data, a.data, 2, 4, 0.0F, 0}, s); }},
+    {"rms_norm_forward: group is 3; give a divisor of rows, which is 4",
+     [](auto& a, Stream s) { rms_norm_forward({a.data, a.data, a.data, a.data, 4, 2, 0.0F, 3}, s); }},
+    {"rms_norm_forward: y_group_elems is 7, shorter than a group of 8 elements",
+     [](auto& a, Stream s) { rms_norm_forward({a.data, a.data, a.data, a.data, 4, 4, 0.0F, 2, 8, 7}, s); }},
+    {"rms_norm_backward: dx_group_elems is -9, shorter than a group of 8 elements",
+     [](auto& a, Stream s) { rms_norm_backward({.x = a.data, .weight = a.data, .inverse_rms = a.data, .dy = a.data, .dx = a.data, .dweight = a.data, .rows = 4, .columns = 4, .group = 2, .dx_group_elems = -9}, s); }},
+    {"rms_norm_backward: with dy_group_elems of 4611686018427387904 there are more than 2^62 elements",
+     [](auto& a, Stream s) { rms_norm_backward({.x = a.data, .weight = a.data, .inverse_rms = a.data, .dy = a.data, .dx = a.data, .dweight = a.data, .rows = 4, .columns = 4, .group = 2, .dy_group_elems = std::int64_t{1} << 62}, s); }},
+    {"rotary_forward: head_size is 5; give an even number: values are rotated in pairs",
      [](auto& a, Stream s) { rotary_forward({a.data, a.data, a.data, 1, 1, 1, 5}, s); }},
+    {"rotary_forward: rotated is 3; give an even number: values are rotated in pairs",
+     [](auto& a, Stream s) { rotary_forward({a.data, a.data, a.data, 1, 1, 1, 5, 0, 3}, s); }},
+    {"rotary_backward: rotated is -2; give 0 or more",
+     [](auto& a, Stream s) { rotary_backward({a.data, a.data, a.data, 1, 1, 1, 5, 0, -2}, s); }},
+    {"rotary_backward: rotated is 6, but heads have 5 elements; give as many or fewer",
+     [](auto& a, Stream s) { rotary_backward({a.data, a.data, a.data, 1, 1, 1, 5, 0, 6}, s); }},
+    {"rotary_forward: cosines is null, but 3 elements of it are needed",
+     [](auto& a, Stream s) { rotary_forward({a.data, nullptr, a.data, 1, 3, 2, 5, 0, 2}, s); }},
     {"rotary_backward: row_elems is 7, shorter than a row of 8 elements",
      [](auto& a, Stream s) { rotary_backward({a.data, a.data, a.data, 1, 1, 2, 4, 7}, s); }},
     {"rotary_forward: sines is null, but 6 elements of it are needed",
      [](auto& a, Stream s) { rotary_forward({a.data, a.data, nullptr, 1, 3, 2, 4}, s); }},
-    {"swiglu_forward: row_elems is 3, shorter than a row of 4 elements",
-     [](auto& a, Stream s) { swiglu_forward({a.data, a.data, a.data, 1, 4, 3}, s); }},
-    {"swiglu_backward: dup is null, but 8 elements of it are needed",
-     [](auto& a, Stream s) { swiglu_backward({a.data, a.data, a.data, a.data, nullptr, 2, 4}, s); }},
+    {"glu_forward: row_elems is 3, shorter than a row of 4 elements",
+     [](auto& a, Stream s) { glu_forward({a.data, a.data, a.data, 1, 4, 3}, s); }},
+    {"glu_backward: dup is null, but 8 elements of it are needed",
+     [](auto& a, Stream s) { glu_backward({a.data, a.data, a.data, a.data, nullptr, 2, 4}, s); }},
     {"attention_forward: dropout is 1; give a probability from 0 to below 1",
      [](auto& a, Stream s) { attention_forward({a.data, a.data, a.data, a.data, {1, 2, 1, 4}, 1.0F}, s); }},
     {"attention_backward: shape.heads is -1; give 0 or more",
@@ -184,7 +202,7 @@ TEST_P(PublicKernels, RefuseAStreamWithoutKernels) {
 TEST_P(PublicKernels, TakeEmptyArrays) {
   EXPECT_NO_THROW(add(nullptr, nullptr, nullptr, 0, stream()));
   EXPECT_NO_THROW(rms_norm_forward({nullptr, nullptr, nullptr, nullptr, 0, 0}, stream()));
-  EXPECT_NO_THROW(swiglu_forward({nullptr, nullptr, nullptr, 0, 8}, stream()));
+  EXPECT_NO_THROW(glu_forward({nullptr, nullptr, nullptr, 0, 8}, stream()));
   EXPECT_NO_THROW(rotary_forward({nullptr, nullptr, nullptr, 0, 4, 2, 8}, stream()));
   stream().wait();
 }

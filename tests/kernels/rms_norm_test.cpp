@@ -56,6 +56,27 @@ TEST(RMSNormReference, ByHand) {
   EXPECT_EQ(inverse_rms[0], 0.1F);
 }
 
+// Two groups of two rows, whose next row is a gap in x.
+TEST(RMSNormReference, GroupsByHand) {
+  const Floats x{1, 7, 2, 14, kNan, 3, 21, 4, 28}, weight{1, 10};
+  Floats y(8), inverse_rms(4);
+  reference::rms_norm_forward({.x = x.data(),
+                               .weight = weight.data(),
+                               .y = y.data(),
+                               .inverse_rms = inverse_rms.data(),
+                               .rows = 4,
+                               .columns = 2,
+                               .eps = 0.0F,
+                               .group = 2,
+                               .x_group_elems = 5},
+                              Stream{});
+  for (std::size_t r = 0; r < 4; ++r) {
+    EXPECT_EQ(inverse_rms[r], 0.2F / static_cast<float>(r + 1));
+    EXPECT_NEAR(y[2 * r], 0.2F, roundings(4, 0.2));
+    EXPECT_NEAR(y[2 * r + 1], 14.0F, roundings(4, 14.0));
+  }
+}
+
 /// Offsets of all arrays, in elements. Each is offset by `stagger` more than the one before.
 using Offsets = std::array<std::int64_t, 6>;
 Offsets staggered(std::int64_t offset, std::int64_t stagger) {
@@ -211,6 +232,120 @@ TEST_P(RMSNormKernels, AFrozenWeightGetsNoGradient) {
   table().rms_norm_backward(args, stream());
   EXPECT_EQ(frozen.dx.read(), all.dx.read());
   EXPECT_EQ(frozen.dweight.floats(), problem.dweight);
+}
+
+struct Groups {
+  std::int64_t rows, columns, group;
+};
+// Of whole packs and not; rows that a warp holds, that a block holds, and that are read again.
+constexpr Groups kGroups[] = {{0, 8, 3},   {6, 8, 3},    {66, 32, 2},  {70, 64, 70}, {12, 7, 4},
+                              {8, 128, 4}, {4, 1032, 2}, {6, 1031, 3}, {4, 8200, 2}};
+
+/// An array of groups of rows, with a gap of NaNs after each group.
+struct GroupedArray {
+  std::int64_t group, elems;  ///< of a group, and from one to the next
+  Floats values;
+
+  GroupedArray(const Floats& rows, const Groups& of, std::int64_t gap)
+      : group{of.group * of.columns}, elems{group + gap}, values{with_gaps(rows, group, elems)} {}
+  /// Its bytes, if its rows have these values.
+  [[nodiscard]] Bytes with(const Floats& rows, DType dtype) const {
+    return encoded(with_gaps(rows, group, elems), dtype);
+  }
+};
+
+// A group is as many rows: its results have the bits of those of rows without gaps, and its gaps do
+// not change.
+TEST_P(RMSNormKernels, RowsInGroupsHaveTheBitsOfRowsSideBySide) {
+  for (const DType dtype : kValueDTypes) {
+    for (const Groups& of : kGroups) {
+      SCOPED_TRACE(testing::Message() << of.rows << " x " << of.columns << " by " << of.group
+                                      << ", " << to_string(dtype));
+      const Problem problem{dtype, DType::fp32, {of.rows, of.columns}};
+      OnDevice plain{bench(), dtype, DType::fp32, problem};
+      table().rms_norm_forward(plain.forward(), stream());
+      table().rms_norm_backward(plain.backward(), stream());
+      const std::int64_t side_by_side = of.group * of.columns;
+      // Gaps that keep groups aligned, and that do not.
+      for (const std::int64_t gap : {8, 3}) {
+        const GroupedArray x{problem.x, of, gap}, y{problem.y, of, 2 * gap};
+        const GroupedArray dy{problem.dy, of, 3 * gap}, dx{problem.dx, of, gap};
+        OnDevice all{bench(), dtype, DType::fp32, problem};
+        DeviceValues on_x{bench(), x.values, dtype}, on_y{bench(), y.values, dtype};
+        DeviceValues on_dy{bench(), dy.values, dtype}, on_dx{bench(), dx.values, dtype};
+
+        RMSNormForward forward = all.forward();
+        forward.group = of.group;
+        forward.x = on_x;
+        forward.x_group_elems = x.elems;
+        table().rms_norm_forward(forward, stream());
+        EXPECT_EQ(all.y.read(), plain.y.read());
+        EXPECT_EQ(all.inverse_rms.read(), plain.inverse_rms.read());
+        forward.y = on_y;
+        forward.y_group_elems = y.elems;
+        table().rms_norm_forward(forward, stream());
+        EXPECT_EQ(on_y.read(), y.with(plain.y.floats(), dtype));
+
+        RMSNormBackward backward = all.backward();
+        backward.group = of.group;
+        backward.x = on_x;
+        backward.x_group_elems = x.elems;
+        backward.dy = on_dy;
+        backward.dy_group_elems = dy.elems;
+        backward.dx = on_dx;
+        backward.dx_group_elems = dx.elems;
+        table().rms_norm_backward(backward, stream());
+        EXPECT_EQ(on_dx.read(), dx.with(plain.dx.floats(), dtype));
+        EXPECT_EQ(all.dweight.read(), plain.dweight.read());
+
+        // In place of x.
+        forward.y = on_x;
+        forward.y_group_elems = x.elems;
+        table().rms_norm_forward(forward, stream());
+        EXPECT_EQ(on_x.read(), x.with(plain.y.floats(), dtype));
+        forward.x = forward.y = all.x;
+        forward.x_group_elems = forward.y_group_elems = side_by_side;
+        table().rms_norm_forward(forward, stream());
+        EXPECT_EQ(all.x.read(), plain.y.read());
+      }
+    }
+  }
+}
+
+// An overwritten dx has the values of one that is added to zeros, also in place of dy.
+TEST_P(RMSNormKernels, OverwriteDxAlsoInPlaceOfDy) {
+  for (const DType dtype : kValueDTypes) {
+    for (const Groups& of : kGroups) {
+      SCOPED_TRACE(testing::Message() << of.rows << " x " << of.columns << " by " << of.group
+                                      << ", " << to_string(dtype));
+      Problem problem{dtype, DType::bf16, {of.rows, of.columns}};
+      problem.dx = filled(std::ssize(problem.dx), 0.0F);
+      OnDevice added{bench(), dtype, DType::bf16, problem};
+      table().rms_norm_backward(added.backward(), stream());
+
+      OnDevice overwritten{bench(), dtype, DType::bf16, problem};
+      RMSNormBackward args = overwritten.backward();
+      args.dx_write = Write::overwrite;
+      DeviceValues dx{bench(), std::ssize(problem.dx), dtype};  // NaNs
+      args.dx = dx;
+      table().rms_norm_backward(args, stream());
+      EXPECT_EQ(dx.floats(), added.dx.floats());
+      EXPECT_EQ(overwritten.dweight.read(), added.dweight.read());
+
+      OnDevice in_place{bench(), dtype, DType::bf16, problem};
+      const GroupedArray dy{problem.dy, of, 8};
+      DeviceValues on_dy{bench(), dy.values, dtype};
+      args = in_place.backward();
+      args.dx_write = Write::overwrite;
+      args.group = of.group;
+      args.dy = args.dx = on_dy;
+      args.dy_group_elems = args.dx_group_elems = dy.elems;
+      table().rms_norm_backward(args, stream());
+      const Floats rows = without_gaps(on_dy.floats(), dy.group, dy.elems);
+      EXPECT_EQ(rows, added.dx.floats());
+      EXPECT_EQ(in_place.dweight.read(), added.dweight.read());
+    }
+  }
 }
 
 TEST_P(RMSNormKernels, BitsDoNotDependOnTheAddresses) {

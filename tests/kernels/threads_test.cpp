@@ -54,8 +54,8 @@ TEST(Threads, ElementwiseKernels) {
     expect_same_on_all([&](Stream stream, int) {
       Result r{{filled(elems, kNan), filled(elems, kNan), filled(elems, kNan), a, a, a}};
       cpu.add(a.data(), b.data(), r.tensors[0].data(), elems, stream);
-      cpu.gelu_forward(a.data(), r.tensors[1].data(), elems, stream);
-      cpu.gelu_backward(a.data(), b.data(), r.tensors[2].data(), elems, stream);
+      cpu.gelu_forward(a.data(), r.tensors[1].data(), elems, stream, GELU::tanh);
+      cpu.gelu_backward(a.data(), b.data(), r.tensors[2].data(), elems, stream, GELU::tanh);
       cpu.accumulate(r.tensors[3].data(), b.data(), elems, stream);
       cpu.scale(r.tensors[4].data(), 0.3F, elems, stream);
       float* const dropped = r.tensors[5].data();
@@ -138,10 +138,10 @@ TEST(Threads, KernelsOfRowsAndColumns) {
       cpu.rms_norm_backward({x.data(), weight.data(), t[1].data(), dy.data(), t[2].data(),
                              t[3].data(), rows, columns},
                             stream);
-      cpu.swiglu_forward({x.data(), dy.data(), t[4].data(), rows, columns}, stream);
+      cpu.glu_forward({x.data(), dy.data(), t[4].data(), rows, columns}, stream);
       float* const gate = t[5].data();
       float* const up = t[6].data();
-      cpu.swiglu_backward({gate, up, dy.data(), gate, up, rows, columns}, stream);
+      cpu.glu_backward({gate, up, dy.data(), gate, up, rows, columns}, stream);
       return r;
     });
     const std::int64_t even = columns / 2 * 2;

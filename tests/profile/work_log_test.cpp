@@ -9,7 +9,7 @@
 
 #include "tessera/base/error.hpp"
 #include "tessera/kernels/kernels.hpp"
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/run.hpp"
 #include "tessera/world/simulate.hpp"
@@ -21,7 +21,7 @@ using trace::WorkEntry;
 using trace::WorkLog;
 
 constexpr std::int64_t kBatch = 3;
-const nn::GPTConfig kModel{.layers = 2, .hidden = 16, .heads = 2, .vocab = 11, .seq = 8};
+const nn::DecoderConfig kModel{.layers = 2, .hidden = 16, .heads = 2, .vocab = 11, .seq = 8};
 
 WorldOptions logged() {
   WorldOptions options;
@@ -31,7 +31,7 @@ WorldOptions logged() {
 
 /// The second step's entries of a GPT.
 WorkLog step_of(World& world, const ModelOptions& options) {
-  auto gpt = shard(nn::GPT(kModel), world, options);
+  auto gpt = shard(nn::Decoder(kModel), world, options);
   gpt.materialize(1);
   gpt.optimize_with(AdamW{}, {});
   const std::vector<std::int32_t> tokens(static_cast<std::size_t>(kBatch * kModel.seq), 1);
@@ -178,6 +178,47 @@ TEST(WorkLog, BytesAndOperationsOfAKernelAreThoseOfItsArrays) {
                                      s);
        },
        2 * 2 * (8 * 5 * 8 + 4 * 5 * 8), 2 * 5 * 12 * 4 * 8},
+      {"rotary_forward of some values",
+       [&](void* at, Stream s) {
+         float* const tables = static_cast<float*>(at);
+         kernels::rotary_forward({.x = half(at),
+                                  .cosines = tables,
+                                  .sines = tables,
+                                  .batch = 1,
+                                  .seq = 2,
+                                  .heads = 4,
+                                  .head_size = 6,
+                                  .rotated = 4},
+                                 s);
+       },
+       32 * (2 + 2), 3 * 32},
+      {"gelu_backward of the tanh form",
+       [&](void* at, Stream s) { kernels::gelu_backward(half(at), half(at), half(at), 32, s); },
+       32 * (2 + 2 + 2), 14 * 32},
+      {"gelu_backward of the exact form",
+       [&](void* at, Stream s) {
+         kernels::gelu_backward(half(at), half(at), half(at), 32, s, kernels::GELU::exact);
+       },
+       32 * (2 + 2 + 2), 11 * 32},
+      {"glu_forward with GELU",
+       [&](void* at, Stream s) {
+         kernels::glu_forward({half(at), half(at), half(at), 4, 8, 0, kernels::Gate::gelu_tanh}, s);
+       },
+       32 * (2 + 2 + 2), 9 * 32},
+      {"rms_norm_backward into dx",
+       [&](void* at, Stream s) {
+         kernels::rms_norm_backward({.x = half(at),
+                                     .weight = half(at),
+                                     .inverse_rms = static_cast<float*>(at),
+                                     .dy = half(at),
+                                     .dx = half(at),
+                                     .dweight = half(at),
+                                     .rows = 4,
+                                     .columns = 8,
+                                     .dx_write = kernels::Write::overwrite},
+                                    s);
+       },
+       32 * (2 + 2 + 2), 10 * 32},
       {"matmul with a residual",
        [](void* at, Stream s) {
          const Values x{at, DType::fp32};

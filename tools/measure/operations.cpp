@@ -94,9 +94,13 @@ Contest gelu(Direction direction, std::int64_t elems) {
   const Case ours =
       direction == Direction::forward
           ? Case{"gelu forward", times(elems, 8.0), times(elems, 20.0),
-                 [=] { table().gelu_forward(x.get(), y.get(), elems, on->get()); }}
-          : Case{"gelu backward", times(elems, 12.0), times(elems, 28.0),
-                 [=] { table().gelu_backward(x.get(), dy.get(), y.get(), elems, on->get()); }};
+                 [=] {
+                   table().gelu_forward(x.get(), y.get(), elems, on->get(), kernels::GELU::tanh);
+                 }}
+          : Case{"gelu backward", times(elems, 12.0), times(elems, 28.0), [=] {
+                   table().gelu_backward(x.get(), dy.get(), y.get(), elems, on->get(),
+                                         kernels::GELU::tanh);
+                 }};
   return {Work::bytes, ours, {triad_case(ours.bytes)}};
 }
 

@@ -75,10 +75,10 @@ void multiply_then_gelu(const MatMul& p, Stream stream) {
   if (p.epilogue == Epilogue::gelu) {
     inner.c = p.pre_gelu;
     cuda::matmul(inner, stream);
-    gelu_forward(p.pre_gelu, p.c, p.m * p.n, stream);
+    cuda::gelu_forward(p.pre_gelu, p.c, p.m * p.n, stream, GELU::tanh);
   } else {
     cuda::matmul(inner, stream);
-    gelu_backward(p.pre_gelu, p.c, p.c, p.m * p.n, stream);
+    cuda::gelu_backward(p.pre_gelu, p.c, p.c, p.m * p.n, stream, GELU::tanh);
   }
 }
 

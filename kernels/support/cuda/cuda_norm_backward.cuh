@@ -7,6 +7,8 @@
 #include "device/cuda/cuda_dynamic_shared.cuh"
 #include "kernels/support/cuda/cuda_column_sum.cuh"
 #include "kernels/support/cuda/cuda_rows.cuh"
+#include "kernels/support/row_groups.hpp"
+#include "tessera/kernels/write.hpp"
 
 // The backward pass of a normalisation of rows, in one read of x and dy: it computes the sums of a
 // row that dx needs, and the sums of the columns that are the parameters' gradients. It reads x, dy
@@ -25,6 +27,14 @@ enum class Centring : std::uint8_t { none, mean };
 template <Centring centring>
 inline constexpr int kNormSums = centring == Centring::mean ? 2 : 1;
 
+/// Rows that lie in groups, for RMS norm.
+struct NormGroups {
+  std::int64_t size = 1;
+  std::int64_t x_elems = 0;  ///< from one group of x to the next
+  std::int64_t dy_elems = 0;
+  std::int64_t dx_elems = 0;
+};
+
 template <class T>
 struct NormBackward {
   const T* x;
@@ -36,6 +46,8 @@ struct NormBackward {
   std::int64_t rows;
   std::int64_t columns;
   Access access;
+  Write dx_write = Write::add;
+  NormGroups groups = {};  ///< not for layer norm, whose rows have no gaps
   // Set by norm_backward.
   double inverse_columns = 0.0;
   int group = 0;       ///< threads per row
@@ -50,11 +62,31 @@ struct RowFactors {
   float scaled = 0.0F;   ///< mean of dnormal * normal: subtracted because the scale depends on x
 };
 
+/// Where the rows of x, dy and dx begin.
+struct NormRow {
+  std::int64_t x;
+  std::int64_t dy;
+  std::int64_t dx;
+};
+/// `columns` are args.columns: a kernel that has them in 32 bits saves registers.
+template <Centring centring, class T, class Columns>
+__device__ inline NormRow norm_row(const NormBackward<T>& args, std::int64_t row, Columns columns) {
+  if constexpr (centring == Centring::mean) {
+    const std::int64_t begin = row * columns;
+    return {begin, begin, begin};
+  } else {
+    const GroupedRow in_group = GroupedRow::of(row, args.groups.size);
+    return {in_group.begin(args.groups.x_elems, columns),
+            in_group.begin(args.groups.dy_elems, columns),
+            in_group.begin(args.groups.dx_elems, columns)};
+  }
+}
+
 template <Centring centring>
 __device__ inline float normal_of(float x, const RowFactors& row) {
   return centring == Centring::mean ? (x - row.mean) * row.scale : x * row.scale;
 }
-/// The new dx, given the old one, `before`.
+/// The new dx, given the old one, `before`, or 0.
 template <Centring centring>
 __device__ inline float dx_after(float before, float normal, float dnormal, const RowFactors& row) {
   const float centred = centring == Centring::mean ? dnormal - row.dnormal : dnormal;
@@ -214,13 +246,17 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
   for (std::int64_t base = first; base < last; base += rows) {
     const std::int64_t r = base + own;
     const int count = r < last ? columns : 0;  // no row: waits with the others
-    const std::int64_t at = r * columns;
+    const NormRow at = norm_row<centring>(args, r, columns);
     Row x;
     Row dy;
     Row dx;
-    x.load(args.x + at, args.access, count, index, group);
-    dy.load(args.dy + at, args.access, count, index, group);
-    dx.load(args.dx + at, args.access, count, index, group);
+    x.load(args.x + at.x, args.access, count, index, group);
+    dy.load(args.dy + at.dy, args.access, count, index, group);
+    if (centring == Centring::none && args.dx_write == Write::overwrite) {
+      dx = {};
+    } else {
+      dx.load(args.dx + at.dx, args.access, count, index, group);
+    }
     RowFactors row;
     if (r < last) { row = row_factors<centring>(args, r); }
 
@@ -264,7 +300,7 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
         all[j] = dx_after<centring>(all[j], normal[j], gradient[j] * weight[j], row);
       }
       if (column(k) < count) {
-        store_floats(args.dx + at + column(k), args.access, count - column(k), all);
+        store_floats(args.dx + at.dx + column(k), args.access, count - column(k), all);
       }
     }
   }
@@ -311,14 +347,15 @@ __global__ void __launch_bounds__(kMostRowThreads)
   const std::int64_t columns = args.columns;
   for (std::int64_t r = blockIdx.x; r < args.rows; r += gridDim.x) {
     const RowFactors row = row_factors<centring>(args, r);
+    const NormRow at = norm_row<centring>(args, r, columns);
     float sum = 0.0F;
     float scaled = 0.0F;
     for (auto c = std::int64_t{threadIdx.x} * N; c < columns; c += std::int64_t{blockDim.x} * N) {
       float x[N];
       float dy[N];
       float weights[N];
-      load_floats(args.x + r * columns + c, args.access, columns - c, x);
-      load_floats(args.dy + r * columns + c, args.access, columns - c, dy);
+      load_floats(args.x + at.x + c, args.access, columns - c, x);
+      load_floats(args.dy + at.dy + c, args.access, columns - c, dy);
       load_floats(weight + c, args.access, columns - c, weights);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
@@ -347,18 +384,20 @@ struct LongRows {
   const float2* means;
 
   __device__ void add(std::int64_t r, std::int64_t column, float (&sums)[kSums * kColumns]) const {
-    const std::int64_t at = r * args.columns + column;
+    const NormRow at = norm_row<centring>(args, r, args.columns);
     const std::int64_t count = args.columns - column;
     RowFactors row = row_factors<centring>(args, r);
     row.dnormal = means[r].x;
     row.scaled = means[r].y;
     float x[kColumns];
     float dy[kColumns];
-    float dx[kColumns];
+    float dx[kColumns] = {};
     float weights[kColumns];
-    load_floats(args.x + at, args.access, count, x);
-    load_floats(args.dy + at, args.access, count, dy);
-    load_floats(args.dx + at, args.access, count, dx);
+    load_floats(args.x + at.x + column, args.access, count, x);
+    load_floats(args.dy + at.dy + column, args.access, count, dy);
+    if (centring == Centring::mean || args.dx_write == Write::add) {
+      load_floats(args.dx + at.dx + column, args.access, count, dx);
+    }
     load_floats(weight + column, args.access, count, weights);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
@@ -366,7 +405,7 @@ struct LongRows {
       add_gradients<centring, kColumns>(dy[j], normal, sums + j);
       dx[j] = dx_after<centring>(dx[j], normal, dy[j] * weights[j], row);
     }
-    store_floats(args.dx + at, args.access, count, dx);
+    store_floats(args.dx + at.dx + column, args.access, count, dx);
   }
 };
 

@@ -1,16 +1,29 @@
+#include "kernels/gelu/gelu_cuda.cuh"
+#include "kernels/glu/glu.hpp"
 #include "kernels/support/cuda/cuda_lanes.cuh"
-#include "kernels/swiglu/swiglu.hpp"
 
 // The exponential and the division are CUDA's own.
 
 namespace tessera::kernels::cuda {
 namespace {
 
-// If exp(-gate) is infinite the logistic function is 0, and its factor here stays finite.
-constexpr float kMost = 3.402823466e38F;
+class Silu {
+ public:
+  __device__ static float value(float gate) { return gate / (1.0F + expf(-gate)); }
+  __device__ static Activated value_and_slope(float gate) {
+    const float e = expf(-gate);
+    const float logistic = 1.0F / (1.0F + e);
+    const float rest = fminf(e, kMost) * logistic;  // 1 - logistic without the cancellation
+    return {gate * logistic, logistic * (1.0F + gate * rest)};
+  }
+
+ private:
+  // If exp(-gate) is infinite the logistic function is 0, and its factor here stays finite.
+  static constexpr float kMost = 3.402823466e38F;
+};
 
 template <class T>
-struct SwiGLUArgs {
+struct GLUArgs {
   const T* gate;
   const T* up;
   const T* dy;  // null in forward
@@ -24,8 +37,8 @@ struct SwiGLUArgs {
   Access access;
 };
 
-template <class T>
-__global__ void swiglu_forward_kernel(SwiGLUArgs<T> args) {
+template <class Function, class T>
+__global__ void glu_forward_kernel(GLUArgs<T> args) {
   constexpr int N = kPack<T>;
   for (std::int64_t p = first_index(); p < args.packs; p += index_stride()) {
     const std::int64_t row = p / args.row_packs;
@@ -37,13 +50,13 @@ __global__ void swiglu_forward_kernel(SwiGLUArgs<T> args) {
     load_floats(args.gate + at, args.access, count, gate);
     load_floats(args.up + at, args.access, count, up);
 #pragma unroll
-    for (int j = 0; j < N; ++j) { up[j] *= gate[j] / (1.0F + expf(-gate[j])); }
+    for (int j = 0; j < N; ++j) { up[j] *= Function::value(gate[j]); }
     store_floats(args.y + row * args.columns + c, args.access, count, up);
   }
 }
 
-template <class T>
-__global__ void swiglu_backward_kernel(SwiGLUArgs<T> args) {
+template <class Function, class T>
+__global__ void glu_backward_kernel(GLUArgs<T> args) {
   constexpr int N = kPack<T>;
   for (std::int64_t p = first_index(); p < args.packs; p += index_stride()) {
     const std::int64_t row = p / args.row_packs;
@@ -58,12 +71,9 @@ __global__ void swiglu_backward_kernel(SwiGLUArgs<T> args) {
     load_floats(args.dy + row * args.columns + c, args.access, count, dy);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      const float e = expf(-gate[j]);
-      const float logistic = 1.0F / (1.0F + e);
-      const float rest = fminf(e, kMost) * logistic;  // 1 - logistic without the cancellation
-      const float activated = gate[j] * logistic;
-      gate[j] = dy[j] * up[j] * (logistic * (1.0F + gate[j] * rest));
-      up[j] = dy[j] * activated;
+      const Activated activated = Function::value_and_slope(gate[j]);
+      gate[j] = dy[j] * up[j] * activated.slope;
+      up[j] = dy[j] * activated.value;
     }
     store_floats(args.dgate + at, args.access, count, gate);
     store_floats(args.dup + at, args.access, count, up);
@@ -72,10 +82,10 @@ __global__ void swiglu_backward_kernel(SwiGLUArgs<T> args) {
 
 /// The sizes that both directions take.
 template <class T>
-SwiGLUArgs<T> sizes_of(std::int64_t rows, std::int64_t columns, std::int64_t row_elems) {
+GLUArgs<T> sizes_of(std::int64_t rows, std::int64_t columns, std::int64_t row_elems) {
   constexpr int N = kPack<T>;
   const std::int64_t row_packs = (columns + N - 1) / N;
-  SwiGLUArgs<T> args{};
+  GLUArgs<T> args{};
   args.packs = rows * row_packs;
   args.row_packs = row_packs;
   args.columns = columns;
@@ -85,22 +95,24 @@ SwiGLUArgs<T> sizes_of(std::int64_t rows, std::int64_t columns, std::int64_t row
 
 }  // namespace
 
-void swiglu_forward(const SwiGLUForward& args, Stream stream) {
+void glu_forward(const GLUForward& args, Stream stream) {
   with_device_type(args.y.dtype, [&]<class T>(std::type_identity<T>) {
-    SwiGLUArgs<T> all = sizes_of<T>(args.rows, args.columns, args.row_elems);
+    GLUArgs<T> all = sizes_of<T>(args.rows, args.columns, args.row_elems);
     all.gate = args.gate.as<T>();
     all.up = args.up.as<T>();
     all.y = args.y.as<T>();
     all.access = all.row_elems % kPack<T> == 0
                      ? access_of(kPack<T>, args.columns, {args.gate, args.up, args.y})
                      : Access::singles;
-    launch(swiglu_forward_kernel<T>, grid_for(all.packs), cuda_stream(stream).open(), all);
+    const auto kernel = args.function == Gate::gelu_tanh ? glu_forward_kernel<GeluTanh, T>
+                                                         : glu_forward_kernel<Silu, T>;
+    launch(kernel, grid_for(all.packs), cuda_stream(stream).open(), all);
   });
 }
 
-void swiglu_backward(const SwiGLUBackward& args, Stream stream) {
+void glu_backward(const GLUBackward& args, Stream stream) {
   with_device_type(args.dy.dtype, [&]<class T>(std::type_identity<T>) {
-    SwiGLUArgs<T> all = sizes_of<T>(args.rows, args.columns, args.row_elems);
+    GLUArgs<T> all = sizes_of<T>(args.rows, args.columns, args.row_elems);
     all.gate = args.gate.as<T>();
     all.up = args.up.as<T>();
     all.dy = args.dy.as<T>();
@@ -110,7 +122,9 @@ void swiglu_backward(const SwiGLUBackward& args, Stream stream) {
         all.row_elems % kPack<T> == 0
             ? access_of(kPack<T>, args.columns, {args.gate, args.up, args.dy, args.dgate, args.dup})
             : Access::singles;
-    launch(swiglu_backward_kernel<T>, grid_for(all.packs), cuda_stream(stream).open(), all);
+    const auto kernel = args.function == Gate::gelu_tanh ? glu_backward_kernel<GeluTanh, T>
+                                                         : glu_backward_kernel<Silu, T>;
+    launch(kernel, grid_for(all.packs), cuda_stream(stream).open(), all);
   });
 }
 
