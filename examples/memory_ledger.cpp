@@ -9,16 +9,16 @@
 #include <exception>
 #include <vector>
 
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/tessera.hpp"
 
 namespace {
 
 void train(tessera::World& world, tessera::Strategy strategy) {
-  const tessera::nn::GPTConfig config{
+  const tessera::nn::DecoderConfig config{
       .layers = 4, .hidden = 128, .heads = 4, .vocab = 256, .seq = 64};
-  auto gpt = tessera::shard(tessera::nn::GPT(config), world, {.strategy = strategy});
+  auto gpt = tessera::shard(tessera::nn::Decoder(config), world, {.strategy = strategy});
   gpt.materialize(/*seed=*/1);
   gpt.optimize_with(tessera::AdamW{});
 

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/profile/plan.hpp"
 #include "tessera/world/run.hpp"
@@ -30,14 +30,15 @@ constexpr int kMostMiB =
     1024;  // more would take longer than seconds; the tessera command has no such limit
 
 // Depth and width grow together.
-nn::GPTConfig member(std::int64_t index) {
+nn::DecoderConfig member(std::int64_t index) {
   return {.layers = index, .hidden = 16 * index, .heads = index, .vocab = 256, .seq = 64};
 }
 
 // One rank's program, used for the plan and for the run.
-std::size_t train(tessera::World& world, const nn::GPTConfig& config, Strategy strategy) {
+std::size_t train(tessera::World& world, const nn::DecoderConfig& config, Strategy strategy) {
   const int group = strategy == Strategy::hybrid ? (world.size() + 1) / 2 : 0;  // two copies
-  auto gpt = tessera::shard(nn::GPT(config), world, {.strategy = strategy, .shard_group = group});
+  auto gpt =
+      tessera::shard(nn::Decoder(config), world, {.strategy = strategy, .shard_group = group});
   gpt.materialize(/*seed=*/1);
   gpt.optimize_with(tessera::AdamW{.lr = 1e-3F}, {.clip_norm = 1.0F});
   std::vector<std::int32_t> tokens;
@@ -53,11 +54,11 @@ std::size_t train(tessera::World& world, const nn::GPTConfig& config, Strategy s
 }
 
 struct Planned {
-  nn::GPTConfig config;
+  nn::DecoderConfig config;
   std::vector<std::size_t> peak_bytes;  // of each rank
 };
 
-Planned plan(const nn::GPTConfig& config, Strategy strategy, int ranks) {
+Planned plan(const nn::DecoderConfig& config, Strategy strategy, int ranks) {
   Planned planned{config, {}};
   const auto body = [&](tessera::World& world) { (void)train(world, config, strategy); };
   for (const tessera::PlannedRank& kind : tessera::plan({.ranks = ranks}, body)) {

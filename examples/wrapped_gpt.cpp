@@ -15,7 +15,7 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/run.hpp"
 
@@ -71,9 +71,9 @@ void print_memory(tessera::World& world) {
 
 // One rank's program. Returns whether the loss fell.
 bool train(tessera::World& world, tessera::Strategy strategy) {
-  const nn::GPTConfig config{.layers = 2, .hidden = 48, .heads = 4, .vocab = 128, .seq = 32};
+  const nn::DecoderConfig config{.layers = 2, .hidden = 48, .heads = 4, .vocab = 128, .seq = 32};
 
-  auto gpt = tessera::shard(nn::GPT(config), world, {.strategy = strategy});
+  auto gpt = tessera::shard(nn::Decoder(config), world, {.strategy = strategy});
   gpt.materialize(/*seed=*/1);
   gpt.optimize_with(tessera::AdamW{.lr = 3e-3F}, {.clip_norm = 1.0F});
 

@@ -20,7 +20,7 @@ struct Asked {
   bool backward = false;
   float dropout = 0.0F;
   device::SumOrder order = device::SumOrder::fixed;
-  bool lent = false;  ///< backward gets as much workspace as it can use, as nn::GPT lends it
+  bool lent = false;  ///< backward gets as much workspace as it can use, as nn::Decoder lends it
 };
 
 /// The arrays of both directions of attention.

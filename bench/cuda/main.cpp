@@ -60,7 +60,7 @@ struct Request {
 std::vector<TrainingProduct> products_of(const std::string& model) {
   const std::size_t colon = model.find(':');
   const std::string name = model.substr(0, colon);
-  return training_products(nn::GPTConfig::preset(name), std::stoll(model.substr(colon + 1)));
+  return training_products(nn::DecoderConfig::preset(name), std::stoll(model.substr(colon + 1)));
 }
 
 void add_products(Request& request, const std::vector<TrainingProduct>& more) {

@@ -4,7 +4,7 @@
 namespace tessera::bench {
 namespace {
 
-nn::GPTConfig model_of(const CudaSizes& sizes) {
+nn::DecoderConfig model_of(const CudaSizes& sizes) {
   return {.layers = 1,
           .hidden = sizes.hidden(),
           .heads = sizes.heads,

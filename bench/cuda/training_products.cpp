@@ -86,7 +86,7 @@ std::int64_t TrainingProduct::a_elems() const {
   return (like.transpose_a == Transpose::yes ? like.k : like.m) * like.a_row_elems();
 }
 
-std::vector<TrainingProduct> training_products(const nn::GPTConfig& model, std::int64_t batch) {
+std::vector<TrainingProduct> training_products(const nn::DecoderConfig& model, std::int64_t batch) {
   const std::int64_t h = model.hidden;
   Products products{batch * model.seq};
   products.add({.name = "c_attn", .in = h, .out = 3 * h});

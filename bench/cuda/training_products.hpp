@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/matmul/matmul.hpp"
-#include "tessera/nn/gpt_config.hpp"
+#include "tessera/nn/decoder_config.hpp"
 
 namespace tessera::bench {
 
@@ -31,7 +31,7 @@ struct TrainingProduct {
 /// Every kind of product in a step of `batch` sequences on CUDA in bf16 with fp32 gradients: for
 /// each weight y = x W, dx = dy W^T and dW += x^T dy, with the operations that the layers request
 /// in the same call; dW of a layer with a bias without its sums too.
-[[nodiscard]] std::vector<TrainingProduct> training_products(const nn::GPTConfig& model,
+[[nodiscard]] std::vector<TrainingProduct> training_products(const nn::DecoderConfig& model,
                                                              std::int64_t batch);
 
 }  // namespace tessera::bench

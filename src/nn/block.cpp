@@ -20,21 +20,21 @@ struct Block::Addition {
   [[nodiscard]] ConstValues in_product() const { return dropout.on() ? ConstValues{} : residual; }
 };
 
-Block::Block(World& world, std::int64_t hidden, std::int64_t heads, std::optional<DType> norms,
+Block::Block(World& world, const DecoderConfig& config, std::optional<DType> norms,
              const TensorRanks& ranks)
-    : ln_1_{"ln_1", hidden, norms, ranks.row_gradient()},
-      attn_{world, "attn", hidden, heads, ranks},
-      ln_2_{"ln_2", hidden, norms, ranks.row_gradient()},
-      mlp_{"mlp", hidden, ranks},
+    : ln_1_{"ln_1", config.hidden, norm_options(config, norms, ranks)},
+      attn_{world, "attn", config, ranks, norms},
+      ln_2_{"ln_2", config.hidden, norm_options(config, norms, ranks)},
+      mlp_{"mlp", config, ranks},
       ranks_{ranks},
-      hidden_{hidden} {}
+      hidden_{config.hidden} {}
 
 std::vector<ParameterSpec> Block::parameters() const {
   return joined({ln_1_.parameters(), attn_.parameters(), ln_2_.parameters(), mlp_.parameters()});
 }
 
 std::int64_t Block::inner_elems(std::int64_t rows) const {
-  return rows * std::max(4 * attn_.columns(), mlp_.columns());
+  return rows * std::max(attn_.scratch_columns(), mlp_.columns());
 }
 
 std::int64_t Block::scratch_elems(std::int64_t rows, const Dropout& dropout) const {
@@ -43,7 +43,7 @@ std::int64_t Block::scratch_elems(std::int64_t rows, const Dropout& dropout) con
 }
 
 // Normalises the rank's own rows; those of all ranks are gathered.
-void Block::norm(const Scope& scope, const LayerNorm& norm, const LayerNorm::Saved& saved, Values y,
+void Block::norm(const Scope& scope, const Norm& norm, const Norm::Saved& saved, Values y,
                  std::int64_t rows) const {
   const Range own = ranks_.own(rows);
   norm.forward(scope, saved, y.at(own.first * hidden_), own.elems);
@@ -122,11 +122,12 @@ void Block::backward_input(const Scope& scope, const Saved& saved, const Deferre
     kernels::cast({branch.data, values, branch.dtype}, {stream.data, values, stream.dtype},
                   scope.stream());
   };
-  const auto leave = [&](const LayerNorm& of, const LayerNorm::Saved& at, Values dnormed) {
+  const auto leave = [&](const Norm& of, const Norm::Saved& at, Values dnormed) {
     of.input_gradient(scope, at, dnormed.at(own.first * hidden_), stream, own.elems);
   };
   enter(DropSite::mlp_output, deferred.mlp_dy);
-  mlp_.input_gradient(scope, saved.mlp, deferred.mlp_dy, deferred.dwide, deferred.dnormed_2, rows);
+  mlp_.input_gradient(scope, saved.mlp, {deferred.mlp_dy, deferred.dnormed_2, scratch},
+                      deferred.dwide, rows);
   leave(ln_2_, saved.ln_2, deferred.dnormed_2);
   enter(DropSite::attention_output, deferred.attn_dy);
   attn_.input_gradient(scope, saved.attn, deferred.attn_dy, scratch, deferred.dqkv,
@@ -141,7 +142,7 @@ void Block::backward_weight(const BackwardScope& scope, const Saved& saved,
   MLP::Saved mlp = saved.mlp;
   CausalSelfAttention::Saved attn = saved.attn;
   if (saved.norms_again) { mlp.x = attn.x = scratch; }
-  const auto end = [&](const LayerNorm& of, const LayerNorm::Saved& at, Values dnormed) {
+  const auto end = [&](const Norm& of, const Norm::Saved& at, Values dnormed) {
     of.parameter_gradients(scope, at, dnormed.at(own.first * hidden_), scratch, own.elems);
   };
   if (saved.norms_again) { norm(scope, ln_2_, saved.ln_2, scratch, rows); }

@@ -7,13 +7,15 @@
 namespace tessera::nn {
 
 ColumnLinear::ColumnLinear(std::string_view prefix, std::int64_t in, std::int64_t out,
-                           TensorRanks ranks, ColumnCut cut)
-    : parameters_{Linear{prefix, in, out}.parameters()},
+                           TensorRanks ranks, ColumnCut cut, Bias bias)
+    : parameters_{Linear{prefix, in, out, bias}.parameters()},
       ranks_{std::move(ranks)},
       in_{in},
-      columns_{cut_along(parameters_[0], {1, cut.granule, cut.sections}, ranks_).dims()[1]},
-      part_{prefix, in, columns_} {
-  cut_along(parameters_[1], {0, cut.granule, cut.sections}, ranks_);
+      columns_{
+          cut_along(parameters_[0], {1, cut.granule, cut.sections, cut.lead}, ranks_).dims()[1]},
+      part_{prefix, in, columns_, bias} {
+  if (bias == Bias::no) { return; }
+  cut_along(parameters_[1], {0, cut.granule, cut.sections, cut.lead}, ranks_);
 }
 
 std::vector<ParameterSpec> ColumnLinear::parameters() const {

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "tessera/engine/sharded_model.hpp"
+#include "tessera/nn/norm.hpp"
 #include "tessera/nn/tensor_ranks.hpp"
 
 namespace tessera::nn {
@@ -38,6 +40,15 @@ inline Shape cut_along(ParameterSpec& parameter, const TensorCut& cut, const Ten
 inline Range part_of(std::int64_t extent, const TensorCut& cut, const TensorRanks& ranks) {
   const TensorPart part{Shape{extent}, {.granule = cut.granule}, ranks.place()};
   return {part.first_index(), part.elems()};
+}
+
+/// The options of a decoder's norms over rows.
+inline NormOptions norm_options(const DecoderConfig& config, std::optional<DType> dtype,
+                                const TensorRanks& ranks) {
+  return {.kind = config.norm,
+          .eps = config.norm_eps,
+          .dtype = dtype,
+          .gradient = ranks.row_gradient()};
 }
 
 /// The specs of several layers, in order.

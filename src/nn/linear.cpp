@@ -27,14 +27,20 @@ MatMul gradient_product(const Gradient& dweight, ConstValues x, ConstValues dy, 
 
 }  // namespace
 
-Linear::Linear(std::string_view prefix, std::int64_t in, std::int64_t out)
+Linear::Linear(std::string_view prefix, std::int64_t in, std::int64_t out, Bias bias)
     : weight_{std::string{prefix} + ".weight"},
-      bias_{std::string{prefix} + ".bias"},
+      bias_{bias == Bias::yes ? std::string{prefix} + ".bias" : std::string{}},
       in_{in},
       out_{out} {}
 
 std::vector<ParameterSpec> Linear::parameters() const {
-  return {{.name = weight_, .shape = {in_, out_}}, {.name = bias_, .shape = {out_}}};
+  std::vector<ParameterSpec> all{{.name = weight_, .shape = {in_, out_}}};
+  if (!bias_.empty()) { all.push_back({.name = bias_, .shape = {out_}}); }
+  return all;
+}
+
+ConstValues Linear::bias_in(const Scope& scope) const {
+  return bias_.empty() ? ConstValues{} : ConstValues{scope[bias_]};
 }
 
 void Linear::forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows,
@@ -45,7 +51,7 @@ void Linear::forward(const Scope& scope, ConstValues x, Values y, std::int64_t r
                    .m = rows,
                    .n = out_,
                    .k = in_,
-                   .bias = scope[bias_],
+                   .bias = bias_in(scope),
                    .residual = residual},
                   scope.stream());
 }
@@ -58,7 +64,7 @@ void Linear::forward_gelu(const Scope& scope, ConstValues x, Values z, Values y,
                    .m = rows,
                    .n = out_,
                    .k = in_,
-                   .bias = scope[bias_],
+                   .bias = bias_in(scope),
                    .epilogue = Epilogue::gelu,
                    .pre_gelu = z},
                   scope.stream());
@@ -77,6 +83,7 @@ void Linear::weight_gradient(const BackwardScope& scope, ConstValues x, ConstVal
 }
 
 void Linear::bias_gradient(const BackwardScope& scope, ConstValues dy, std::int64_t rows) const {
+  if (bias_.empty()) { return; }
   if (const Gradient dbias{scope, bias_}; dbias.to) {
     kernels::bias_gradient(dy, dbias.to, rows, out_, dbias.write, scope.stream());
   }
@@ -86,10 +93,12 @@ void Linear::parameter_gradients(const BackwardScope& scope, ConstValues x, Cons
                                  std::int64_t rows) const {
   const Gradient dweight{scope, weight_};
   if (!dweight.to) { return bias_gradient(scope, dy, rows); }
-  const Gradient dbias{scope, bias_};
   MatMul product = gradient_product(dweight, x, dy, in_, out_, rows);
-  product.bias_gradient = dbias.to;
-  product.bias_gradient_write = dbias.write;
+  if (!bias_.empty()) {
+    const Gradient dbias{scope, bias_};
+    product.bias_gradient = dbias.to;
+    product.bias_gradient_write = dbias.write;
+  }
   kernels::matmul(product, scope.stream());
 }
 

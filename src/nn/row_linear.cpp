@@ -16,13 +16,13 @@ constexpr std::int64_t kSliceUnit = 8;
 }  // namespace
 
 RowLinear::RowLinear(std::string_view prefix, std::int64_t in, std::int64_t out, TensorRanks ranks,
-                     std::int64_t granule)
-    : parameters_{Linear{prefix, in, out}.parameters()},
+                     std::int64_t granule, Bias bias)
+    : parameters_{Linear{prefix, in, out, bias}.parameters()},
       ranks_{std::move(ranks)},
       out_{out},
       columns_{cut_along(parameters_[0], {0, granule}, ranks_).dims()[0]},
-      part_{prefix, columns_, out} {
-  parameters_[1].tensor_gradient = ranks_.row_gradient();
+      part_{prefix, columns_, out, bias} {
+  if (bias == Bias::yes) { parameters_[1].tensor_gradient = ranks_.row_gradient(); }
 }
 
 std::vector<ParameterSpec> RowLinear::parameters() const {
@@ -43,7 +43,9 @@ void RowLinear::forward(const Scope& scope, ConstValues x, Values y, std::int64_
   ranks_.end_sum();
   const Range own = ranks_.own(rows);
   const Values mine = sum.at(own.first * out_);
-  kernels::add_bias(mine, scope[parameters_[1].name], own.elems, out_, scope.stream());
+  if (parameters_.size() > 1) {
+    kernels::add_bias(mine, scope[parameters_[1].name], own.elems, out_, scope.stream());
+  }
   if (residual) {
     kernels::add(residual, mine, y, own.elems * out_, scope.stream());
   } else {

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <system_error>
 
-#include "nn/gpt_state.hpp"
+#include "nn/decoder_state.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/philox.hpp"
 #include "tessera/world/mesh_shape.hpp"
@@ -86,7 +86,7 @@ std::vector<std::int32_t> tokens_of(const std::string& text) {
   return tokens;
 }
 
-void check(const GPT& gpt, const Generation& generation) {
+void check(const Decoder& gpt, const Generation& generation) {
   generation.sampler.validate();
   if (generation.prompt.empty()) {
     throw ConfigError("the prompt is empty; give at least one token");
@@ -119,7 +119,8 @@ std::vector<int> data_ranks(const std::vector<MeshDim>& mesh, int ranks) {
 
 /// The tokens that sample `sample` continues. Every rank computes one sample; a rank without one
 /// follows with a single token.
-std::vector<std::int32_t> continued(GPT& gpt, const Generation& generation, std::int64_t sample) {
+std::vector<std::int32_t> continued(Decoder& gpt, const Generation& generation,
+                                    std::int64_t sample) {
   const bool idle = sample >= generation.samples;
   const auto window = static_cast<std::size_t>(gpt.config().seq);
   std::vector<std::int32_t> all = generation.prompt;
@@ -168,11 +169,11 @@ std::int32_t Sampler::draw(std::span<const float> logits, std::int64_t sample,
 }
 
 // Ranks that differ along pipe and tensor alone compute the same sample together.
-std::vector<std::vector<std::int32_t>> generate(GPT& gpt, World& world,
+std::vector<std::vector<std::int32_t>> generate(Decoder& gpt, World& world,
                                                 const Generation& generation) {
   check(gpt, generation);
   expects(gpt.state_->model != nullptr,
-          "GPT: it is not declared in a model; call declare or tessera::shard first");
+          "Decoder: it is not declared in a model; call declare or tessera::shard first");
   const std::vector<int> data = data_ranks(gpt.state_->model->options().mesh, world.size());
   const int at_once = 1 + *std::ranges::max_element(data);
   std::vector<std::vector<std::int32_t>> all;

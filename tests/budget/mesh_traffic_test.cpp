@@ -40,7 +40,7 @@ Sent sent_by(int rank) {
                  .mesh = {{"pipe", 2}, {"replicate", 2}, {"shard", 2}, {"tensor", 2}}};
   Sent sent;
   const auto body = [&](World& world) {
-    auto gpt = shard(nn::GPT{run.config}, world, run.options);
+    auto gpt = shard(nn::Decoder{run.config}, world, run.options);
     gpt.materialize(3);
     gpt.optimize_with(AdamW{}, {.clip_norm = 1.0F});
     const std::vector<std::int32_t> tokens(kRows);

@@ -9,19 +9,19 @@
 #include "support/rounding.hpp"
 #include "support/temporary_folder.hpp"
 #include "tessera/checkpoint/checkpointer.hpp"
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 
 namespace tessera::test::anywhere_test {
 namespace {
 
-constexpr nn::GPTConfig kConfig{.layers = 2, .hidden = 24, .heads = 3, .vocab = 37, .seq = 11};
+constexpr nn::DecoderConfig kConfig{.layers = 2, .hidden = 24, .heads = 3, .vocab = 37, .seq = 11};
 
 /// A model in training.
 class Trainer {
  public:
   Trainer(World& world, const ModelOptions& options)
-      : world_{world}, gpt_{shard(nn::GPT{kConfig}, world, options)} {
+      : world_{world}, gpt_{shard(nn::Decoder{kConfig}, world, options)} {
     gpt_.materialize(/*seed=*/3);
     gpt_.optimize_with(AdamW{.lr = 0.01F}, {.clip_norm = 1.0F});
   }
@@ -45,7 +45,7 @@ class Trainer {
   }
 
   World& world_;
-  decltype(shard(nn::GPT{kConfig}, std::declval<World&>(), ModelOptions{})) gpt_;
+  decltype(shard(nn::Decoder{kConfig}, std::declval<World&>(), ModelOptions{})) gpt_;
 };
 
 std::vector<ModelOptions> tried(int ranks) {

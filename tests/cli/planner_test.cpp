@@ -92,7 +92,7 @@ TEST_F(Planner, CountsTheHostMemoryOfAsynchronousSaves) {
   };
   const std::vector<std::string> beside = {"--checkpoint", "c", "--checkpoint-every", "10"};
   const std::size_t bytes = host(beside);
-  const nn::GPTConfig nano = nn::GPTConfig::preset("gpt-nano");
+  const nn::DecoderConfig nano = nn::DecoderConfig::preset("gpt-nano");
   EXPECT_GE(bytes, static_cast<std::size_t>(3 * nano.parameter_elems()));  // 12 bytes, 4 ranks
   EXPECT_EQ(host({}), 0U);
   EXPECT_LE(host({"--checkpoint", "c"}), std::size_t{40} << 20);

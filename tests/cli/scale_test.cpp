@@ -39,9 +39,9 @@ ScaleResult scaled(const Settings& settings) {
 }
 
 TEST(FamilyTest, EachContainsTheModelItIsNamedAfter) {
-  EXPECT_EQ(family_of(settings_of({})).member(12), nn::GPTConfig::preset("gpt2"));
+  EXPECT_EQ(family_of(settings_of({})).member(12), nn::DecoderConfig::preset("gpt2"));
   EXPECT_EQ(family_of(settings_of({"--model", "gpt-nano"})).member(4),
-            nn::GPTConfig::preset("gpt-nano"));
+            nn::DecoderConfig::preset("gpt-nano"));
 }
 
 TEST(FamilyTest, EveryMemberIsAModelAndLargerThanTheOneBefore) {
@@ -51,7 +51,7 @@ TEST(FamilyTest, EveryMemberIsAModelAndLargerThanTheOneBefore) {
     ASSERT_GT(family.last(), 1);
     std::int64_t before = 0;
     for (std::int64_t k = 1; k <= family.last(); ++k) {
-      const nn::GPTConfig model = family.member(k);
+      const nn::DecoderConfig model = family.member(k);
       ASSERT_NO_THROW(model.validate());
       ASSERT_EQ(model.layers, k);
       ASSERT_EQ(model.hidden, 64 * model.heads);

@@ -30,7 +30,7 @@ using ::testing::ThrowsMessage;
 
 constexpr int kPlace = 2;  // among the double's algorithms
 constexpr int kSteps = 2;
-constexpr nn::GPTConfig kModel{.layers = 2, .hidden = 16, .heads = 2, .vocab = 257, .seq = 8};
+constexpr nn::DecoderConfig kModel{.layers = 2, .hidden = 16, .heads = 2, .vocab = 257, .seq = 8};
 
 EmulatedCublasLtCounts counts() {
   EmulatedCublasLtCounts now{};
@@ -198,7 +198,7 @@ TEST_F(RecordedProducts, ThatDifferBetweenRanksAreRefused) {
         [&](World& world) {
           ProductChoices& mine = *world::WorldAccess::state(world).products;
           mine.products.begin()->second.ms += world.rank();
-          auto gpt = shard(nn::GPT{run.config}, world, run.options);
+          auto gpt = shard(nn::Decoder{run.config}, world, run.options);
           gpt.materialize(/*seed=*/3);
         },
         run.world);
@@ -266,7 +266,7 @@ TEST_F(SparedMultiprocessors, ThatDifferBetweenRanksAreRefused) {
         2,
         [&](World& world) {
           world::WorldAccess::state(world).options.tuning.spared_multiprocessors += world.rank();
-          auto gpt = shard(nn::GPT{run.config}, world, run.options);
+          auto gpt = shard(nn::Decoder{run.config}, world, run.options);
           gpt.materialize(/*seed=*/3);
         },
         run.world);

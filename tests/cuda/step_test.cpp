@@ -23,7 +23,7 @@ namespace {
 
 using test::Emulation;
 
-constexpr nn::GPTConfig kConfig{.layers = 2, .hidden = 10, .heads = 2, .vocab = 17, .seq = 7};
+constexpr nn::DecoderConfig kConfig{.layers = 2, .hidden = 10, .heads = 2, .vocab = 17, .seq = 7};
 
 /// CUDA calls that make the host wait for a device, explicitly or implicitly.
 constexpr const char* kWaits[] = {"cudaStreamSynchronize",
@@ -48,8 +48,8 @@ std::uint64_t waits(Emulation& emulation) {
 class Steps {
  public:
   Steps(World& world, Strategy strategy, Offload offload = Offload::none,
-        const Optimizer& optimizer = AdamW{}, const nn::GPTConfig& config = kConfig)
-      : gpt_{shard(nn::GPT{config}, world,
+        const Optimizer& optimizer = AdamW{}, const nn::DecoderConfig& config = kConfig)
+      : gpt_{shard(nn::Decoder{config}, world,
                    {.strategy = strategy, .accumulate = 2, .offload = offload})},
         tokens_(static_cast<std::size_t>(kGPTRunBatch * kConfig.seq)) {
     std::iota(tokens_.begin(), tokens_.end(), 0);
@@ -65,10 +65,10 @@ class Steps {
     gpt_.forward_backward(tokens_, tokens_);
     gpt_.forward_backward(tokens_, tokens_);
   }
-  [[nodiscard]] Sharded<nn::GPT>& gpt() noexcept { return gpt_; }
+  [[nodiscard]] Sharded<nn::Decoder>& gpt() noexcept { return gpt_; }
 
  private:
-  Sharded<nn::GPT> gpt_;
+  Sharded<nn::Decoder> gpt_;
   std::vector<std::int32_t> tokens_;
 };
 
@@ -173,7 +173,7 @@ TEST_P(CudaStep, LaunchesFourKernelsHoweverManyLayersThereAre) {
     run_ranks(
         1,
         [&](World& world) {
-          nn::GPTConfig config = kConfig;
+          nn::DecoderConfig config = kConfig;
           config.layers = layers;
           Steps steps{world, strategy, Offload::none, AdamW{}, config};
           steps.one();

@@ -75,7 +75,7 @@ TEST_F(WholeRows, PlannedMemoryIsMeasuredMemory) {
   for (const Strategy strategy : all_strategies()) {
     const GPTRun run = run_of(257, strategy, DType::bf16, DType::fp32);
     const auto body = [&](World& world) {
-      auto gpt = shard(nn::GPT{run.config}, world, run.options);
+      auto gpt = shard(nn::Decoder{run.config}, world, run.options);
       gpt.materialize(/*seed=*/3);
       gpt.optimize_with(AdamW{});
       const std::vector<std::int32_t> tokens(16, 1);
@@ -110,7 +110,7 @@ std::tuple<std::int64_t, std::int64_t> table_of(World& world, std::int64_t vocab
       {.vocab = vocab,
        .positions = 4,
        .hidden = hidden,
-       .logits_row_elems = nn::GPTConfig{.vocab = vocab}.logits_row_elems()}};
+       .logits_row_elems = nn::DecoderConfig{.vocab = vocab}.logits_row_elems()}};
   const ParameterSpec table = embedding.parameters().front();
   return {std::max(table.room, table.shape.elems()), table.shape.elems()};
 }

@@ -7,7 +7,7 @@
 
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/run.hpp"
 
@@ -265,7 +265,7 @@ TEST(Watch, RefusesAnOutputThatCannotBe) {
   });
 }
 
-constexpr nn::GPTConfig kConfig{.layers = 3, .hidden = 12, .heads = 2, .vocab = 23, .seq = 8};
+constexpr nn::DecoderConfig kConfig{.layers = 3, .hidden = 12, .heads = 2, .vocab = 23, .seq = 8};
 
 /// Trains a GPT until it stops. One element of the parameters of `unit` whose names end with
 /// `ending` is `value`.
@@ -274,7 +274,7 @@ std::string stop_of_gpt(const ModelOptions& options, const std::string& unit,
   std::string text;
   try {
     run_ranks(2, [&](World& world) {
-      auto gpt = shard(nn::GPT(kConfig), world, options);
+      auto gpt = shard(nn::Decoder(kConfig), world, options);
       const Initializer usual = gpt.module().initializer(3);
       gpt.materialize([&](const ParameterInfo& info, std::int64_t first, std::span<float> out) {
         usual(info, first, out);

@@ -90,7 +90,7 @@ TEST(Layers, TheTestSeesAnEdgeUpward) {
   };
   EXPECT_NE(fault("src/shard/layout.cpp", "tessera/engine/strategy.hpp"), "");
   EXPECT_NE(fault("kernels/add/add_cpu.cpp", "memory/x.hpp"), "");
-  EXPECT_NE(fault("include/tessera/nn/gpt.hpp", "strange/x.hpp"), "");
+  EXPECT_NE(fault("include/tessera/nn/decoder.hpp", "strange/x.hpp"), "");
   EXPECT_EQ(fault("include/tessera/memory/buffer.hpp", "kernels/table.hpp"), "");
   EXPECT_EQ(fault("src/engine/a.cpp", "engine/b.hpp"), "");
 }
@@ -232,13 +232,14 @@ TEST(Layers, ResidentMemoryIsReadInOnePlace) {
 }
 
 // Files are written as a whole (AtomicFile), or as part of a checkpoint, a lock or a log. No code
-// opens an existing file for writing. `bench` writes a plain file for comparison with a save, and
-// `train` renames a damaged checkpoint.
+// opens an existing file for writing. `bench` writes a plain file for comparison with a save,
+// `train` renames a damaged checkpoint, and an export names its folder when it is complete.
 TEST(Layers, FilesAreMadeInFewPlaces) {
   EXPECT_EQ(files_with(R"(\bO_CREAT\b|\bofstream\b|::rename(at)?\s*\(|fopen\([^;]*"[wa])"),
             (std::set<std::string>{"tools/measure/checkpoints.cpp", "src/base/atomic_file.cpp",
-                                   "src/checkpoint/file_system.cpp", "tools/common/folder_lock.cpp",
-                                   "tools/train/resume.cpp", "tools/train/step_log.cpp"}));
+                                   "src/checkpoint/file_system.cpp", "src/nn/hub_export.cpp",
+                                   "tools/common/folder_lock.cpp", "tools/train/resume.cpp",
+                                   "tools/train/step_log.cpp"}));
 }
 
 TEST(Layers, CudaNcclAndMpiStandInFilesNamedAfterThem) {
@@ -366,6 +367,7 @@ TEST(Layers, SnippetsOfThePagesArePiecesOfCompiledPrograms) {
   EXPECT_GT(check_snippets("docs/recipes.md",
                            {"examples/recipes.cpp", "tests/engine/unequal_ranks_test.cpp"}),
             50);
+  EXPECT_GT(check_snippets("docs/hub.md", {"tests/hub/page_test.cpp"}), 10);
   EXPECT_GT(check_snippets("docs/own-layers.md",
                            {"examples/llama_block.hpp", "examples/llama_model.hpp"}),
             40);

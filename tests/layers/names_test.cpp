@@ -71,7 +71,7 @@ TEST(Names, TheTestSeesASecondDefinition) {
   EXPECT_EQ(found.at("tessera::Purpose").size(), 2U);
 }
 
-/// The types with which messages in `lines` begin ("GPT::forward: ...").
+/// The types with which messages in `lines` begin ("Decoder::forward: ...").
 std::map<std::string, std::string> types_in_messages(const std::vector<SourceLine>& lines) {
   static const std::regex message{R"re("([A-Z]\w+)(?:::\w+)?: )re"};
   std::map<std::string, std::string> found;  // with the place of one

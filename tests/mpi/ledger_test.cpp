@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/profile/job_memory.hpp"
 #include "tessera/tessera.hpp"
@@ -21,7 +21,8 @@ constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kBatch = 2;
 
 // 29 MiB of parameters; 116 MiB of model states.
-constexpr nn::GPTConfig kModel{.layers = 4, .hidden = 384, .heads = 6, .vocab = 1024, .seq = 64};
+constexpr nn::DecoderConfig kModel{
+    .layers = 4, .hidden = 384, .heads = 6, .vocab = 1024, .seq = 64};
 
 /// The same number, read from the system in another way.
 std::int64_t resident_now() {
@@ -42,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, MpiLedger, ::testing::ValuesIn(all_strategi
 TEST_P(MpiLedger, AccountsForEveryByteAfterAFewSteps) {
   ASSERT_TRUE(launched_job()) << "start this program with mpirun";
   run([](World& world) {
-    auto gpt = shard(nn::GPT(kModel), world, {.strategy = GetParam()});
+    auto gpt = shard(nn::Decoder(kModel), world, {.strategy = GetParam()});
     gpt.materialize(/*seed=*/1);
     gpt.optimize_with(AdamW{});
     const std::vector<std::int32_t> tokens(static_cast<std::size_t>(kBatch * kModel.seq), 3);

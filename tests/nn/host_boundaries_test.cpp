@@ -1,5 +1,5 @@
 // Layer inputs kept in the host pool: fewer on the device, the same bits.
-#include "nn/gpt_course.hpp"
+#include "nn/decoder_course.hpp"
 #include "tessera/world/run.hpp"
 #include "tessera/world/simulate.hpp"
 
@@ -8,7 +8,7 @@ namespace {
 
 using test::CourseOptions;
 
-constexpr GPTConfig kDeep{.layers = 6, .hidden = 20, .heads = 2, .vocab = 37, .seq = 11};
+constexpr DecoderConfig kDeep{.layers = 6, .hidden = 20, .heads = 2, .vocab = 37, .seq = 11};
 
 std::vector<Recompute> choices() {
   return {Recompute::none(), Recompute::block(), Recompute::every(2) | Recompute::gelu()};
@@ -64,7 +64,7 @@ TEST(HostBoundaries, DoNotChangeEvaluation) {
     options.config.layers = layers;
     const auto losses = [&] {
       std::vector<double> all;
-      const auto between = [&](Sharded<GPT>& gpt) {
+      const auto between = [&](Sharded<Decoder>& gpt) {
         const auto tokens = course_tokens(options, 9, 0, 0, 0);
         all.push_back(gpt.module().evaluate(tokens, tokens));
       };
@@ -81,15 +81,15 @@ TEST(HostBoundaries, DoNotChangeEvaluation) {
 // The device keeps three instead of one per layer; the pool keeps all of them.
 TEST(HostBoundaries, TakeThreeStreamsOfTheDevice) {
   simulate_rank({.rank = 0, .ranks = 1}, [](World& world) {
-    const GPTConfig config{.layers = 12, .hidden = 64, .heads = 4, .vocab = 256, .seq = 32};
+    const DecoderConfig config{.layers = 12, .hidden = 64, .heads = 4, .vocab = 256, .seq = 32};
     for (const DType compute : {DType::fp32, DType::bf16}) {
       const auto bytes = [&](Boundaries boundaries) {
-        const GPTOptions options{.recompute = Recompute::block(), .boundaries = boundaries};
-        return GPT::bytes_needed(config, options, 2, world, {.compute = compute});
+        const DecoderOptions options{.recompute = Recompute::block(), .boundaries = boundaries};
+        return Decoder::bytes_needed(config, options, 2, world, {.compute = compute});
       };
       const std::size_t stream = 2UL * 32 * 64 * size_of(compute);
-      const GPTBytes device = bytes(Boundaries::device);
-      const GPTBytes host = bytes(Boundaries::host);
+      const DecoderBytes device = bytes(Boundaries::device);
+      const DecoderBytes host = bytes(Boundaries::host);
       EXPECT_EQ(device.activations - host.activations, (12 - 3) * stream);
       EXPECT_EQ(host.host, 12 * stream);
       EXPECT_EQ(device.host, 0U);
@@ -104,7 +104,7 @@ struct Held {
 };
 
 void steps_on(World& world, const CourseOptions& options, Held& held) {
-  auto gpt = shard(GPT(options.config, options.gpt), world, options.model);
+  auto gpt = shard(Decoder(options.config, options.gpt), world, options.model);
   gpt.materialize(3);
   gpt.optimize_with(AdamW{});
   course_step(gpt, world, options, 0);

@@ -2,8 +2,8 @@
 #include "nn/one_unit.hpp"
 #include "tessera/nn/cross_entropy.hpp"
 #include "tessera/nn/embedding.hpp"
-#include "tessera/nn/layer_norm.hpp"
 #include "tessera/nn/linear.hpp"
+#include "tessera/nn/norm.hpp"
 
 namespace tessera::nn::layers_test {
 namespace {
@@ -67,7 +67,7 @@ TEST(Linear, AFrozenWeightGetsNoGradientAndTheRestIsAsBefore) {
   });
 }
 
-TEST(LayerNorm, MatchesTheReferenceAndAddsToTheResidualsGradient) {
+TEST(Norm, OfALayerNormMatchesTheReferenceAndAddsToTheResidualsGradient) {
   const Tensors weights{{"ln.weight", random_matrix(1, kHidden, 1)},
                         {"ln.bias", random_matrix(1, kHidden, 2)}};
   const Matrix x = random_matrix(kRows, kHidden, 3).array() + 5.0;
@@ -77,14 +77,14 @@ TEST(LayerNorm, MatchesTheReferenceAndAddsToTheResidualsGradient) {
   const Matrix x_exact = matrix(floats(x), kRows);
   const auto expected = reference::layer_norm_backward(x_exact, weights.at("ln.weight"), dy);
   on_one_rank([&](World& world) {
-    const LayerNorm ln("ln", kHidden);
+    const Norm ln("ln", kHidden);
     OneUnit unit(world, ln.parameters(), weights);
     const std::vector<float> x32 = floats(x);
     std::vector<float> mean = room(kRows);
     std::vector<float> inverse_std = room(kRows);
     std::vector<float> y = room(kRows * kHidden);
     std::vector<float> dx = floats(residual);
-    const LayerNorm::Saved saved{x32.data(), mean.data(), inverse_std.data()};
+    const Norm::Saved saved{x32.data(), mean.data(), inverse_std.data()};
     unit.run([&](const ForwardScope& scope) { ln.forward(scope, saved, y.data(), kRows); },
              [&](const BackwardScope& scope) {
                ln.backward(scope, saved, floats(dy).data(), dx.data(), kRows);

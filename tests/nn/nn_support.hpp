@@ -10,7 +10,7 @@
 
 #include "support/reference_gpt.hpp"
 #include "tessera/engine/sharded_model.hpp"
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 
 // Conversions between the float64 reference and the library's float32.
 namespace tessera::test {

@@ -252,8 +252,8 @@ TEST(OwnLayersLog, HoldsTheKernelsOfARealRank) {
   for (const trace::KernelWork& work : real) { ++calls[work.name]; }
   EXPECT_EQ(calls["rotary_forward"], 2 * kSizes.layers);
   EXPECT_EQ(calls["rotary_backward"], 2 * kSizes.layers);
-  EXPECT_EQ(calls["swiglu_forward"], 2 * kSizes.layers);
-  EXPECT_EQ(calls["swiglu_backward"], 2 * kSizes.layers);
+  EXPECT_EQ(calls["glu_forward"], 2 * kSizes.layers);
+  EXPECT_EQ(calls["glu_backward"], 2 * kSizes.layers);
   EXPECT_EQ(calls["rms_norm_forward"], 2 * (2 * kSizes.layers + 1));
   EXPECT_EQ(calls["rms_norm_backward"], 2 * (2 * kSizes.layers + 1));
   for (const trace::KernelWork& work : simulated) { --calls[work.name]; }

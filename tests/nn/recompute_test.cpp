@@ -2,9 +2,11 @@
 // nothing else changes.
 #include "tessera/nn/recompute.hpp"
 
+#include <gmock/gmock.h>
+
 #include <map>
 
-#include "nn/gpt_course.hpp"
+#include "nn/decoder_course.hpp"
 #include "tessera/profile/plan.hpp"
 #include "tessera/world/run.hpp"
 
@@ -36,13 +38,34 @@ TEST(Recompute, NamesTheLayersItAppliesTo) {
 
 TEST(Recompute, JoinsOutputsWithWholeLayersThatNeedNeither) {
   const Recompute both = Recompute::gelu() | Recompute::layer_norm();
-  EXPECT_TRUE(both.gelu_of(0) && both.layer_norms_of(0) && !both.applies_to(0));
+  EXPECT_TRUE(both.activation_of(0) && both.norms_of(0) && !both.applies_to(0));
   const Recompute mixed = Recompute::every(2) | Recompute::layer_norm();
-  EXPECT_TRUE(mixed.applies_to(0) && !mixed.layer_norms_of(0));
-  EXPECT_TRUE(!mixed.applies_to(1) && mixed.layer_norms_of(1) && !mixed.gelu_of(1));
+  EXPECT_TRUE(mixed.applies_to(0) && !mixed.norms_of(0));
+  EXPECT_TRUE(!mixed.applies_to(1) && mixed.norms_of(1) && !mixed.activation_of(1));
   EXPECT_EQ(both.describe(), "gelu,layer-norm");
   EXPECT_EQ((Recompute::gelu() | Recompute::every(2)).describe(), "every:2,gelu");
   EXPECT_THROW(static_cast<void>(Recompute::block() | Recompute::every(2)), ContractError);
+}
+
+TEST(Recompute, OfAPartThatTheModelLacksIsRefused) {
+  const DecoderConfig gpt;
+  DecoderConfig llama;
+  llama.norm = NormKind::rms_norm;
+  llama.mlp = MLPKind::swiglu;
+  const auto refuses = [](const DecoderConfig& config, const Recompute& recompute,
+                          const char* text) {
+    EXPECT_THAT([&] { Decoder(config, {.recompute = recompute}); },
+                testing::ThrowsMessage<ConfigError>(testing::HasSubstr(text)));
+  };
+  refuses(gpt, Recompute::swiglu(),
+          "recompute swiglu: the layers of this model have none; give gelu");
+  refuses(gpt, Recompute::rms_norm(), "recompute rms-norm: the layers of this model have none");
+  refuses(llama, Recompute::gelu(), "recompute gelu: the layers of this model have none");
+  refuses(llama, Recompute::layer_norm(), "give rms-norm");
+  const Recompute both = Recompute::swiglu() | Recompute::rms_norm();
+  EXPECT_NO_THROW(Decoder(llama, {.recompute = both}));
+  EXPECT_EQ(both.describe(), "swiglu,rms-norm");
+  EXPECT_TRUE(both.activation_of(0) && both.norms_of(0));
 }
 
 std::vector<Recompute> choices() {
@@ -127,12 +150,13 @@ TEST(RecomputeAsynchronously, ChangesNoBit) {
   EXPECT_EQ(train_course(options), expected);
 }
 
-std::size_t activation_bytes(const GPTConfig& config, const Recompute& recompute, DType compute) {
+std::size_t activation_bytes(const DecoderConfig& config, const Recompute& recompute,
+                             DType compute) {
   std::size_t bytes = 0;
   simulate_rank({.rank = 0, .ranks = 1}, [&](World& world) {
-    const GPTBytes kept = GPT::bytes_needed(config, {}, 2, world, {.compute = compute});
-    const GPTBytes needed =
-        GPT::bytes_needed(config, {.recompute = recompute}, 2, world, {.compute = compute});
+    const DecoderBytes kept = Decoder::bytes_needed(config, {}, 2, world, {.compute = compute});
+    const DecoderBytes needed =
+        Decoder::bytes_needed(config, {.recompute = recompute}, 2, world, {.compute = compute});
     EXPECT_EQ(needed.workspace, kept.workspace);
     bytes = needed.activations;
   });
@@ -147,11 +171,11 @@ TEST(RecomputeMemory, IsOneInputPerLayerPlusOneLayersActivations) {
     return rows * (layers * 64 * size + 15 * 64 * size + (4 + 4) * 4 + outside);
   };
   for (const std::size_t layers : {1, 3, 12}) {
-    const GPTConfig config{.layers = static_cast<std::int64_t>(layers),
-                           .hidden = 64,
-                           .heads = 4,
-                           .vocab = 256,
-                           .seq = 32};
+    const DecoderConfig config{.layers = static_cast<std::int64_t>(layers),
+                               .hidden = 64,
+                               .heads = 4,
+                               .vocab = 256,
+                               .seq = 32};
     EXPECT_EQ(activation_bytes(config, Recompute::block(), DType::fp32), expected(layers, 4));
     EXPECT_EQ(activation_bytes(config, Recompute::block(), DType::bf16), expected(layers, 2));
   }
@@ -159,7 +183,7 @@ TEST(RecomputeMemory, IsOneInputPerLayerPlusOneLayersActivations) {
 
 // They are recomputed in the gradients' memory, which does not grow.
 TEST(RecomputeMemory, OutputsOfGeluAndNormsTakeNone) {
-  const GPTConfig config{.layers = 5, .hidden = 64, .heads = 4, .vocab = 256, .seq = 32};
+  const DecoderConfig config{.layers = 5, .hidden = 64, .heads = 4, .vocab = 256, .seq = 32};
   for (const DType compute : {DType::fp32, DType::bf16}) {
     const std::size_t values = 2UL * 32 * 64 * size_of(compute);
     const std::size_t all = activation_bytes(config, Recompute::none(), compute);
@@ -174,7 +198,7 @@ TEST(RecomputeMemory, OutputsOfGeluAndNormsTakeNone) {
 }
 
 TEST(RecomputeMemory, OfEverySecondLayerIsHalfwayThere) {
-  const GPTConfig config{.layers = 8, .hidden = 64, .heads = 4, .vocab = 256, .seq = 32};
+  const DecoderConfig config{.layers = 8, .hidden = 64, .heads = 4, .vocab = 256, .seq = 32};
   const auto bytes = [&](const Recompute& recompute) {
     return activation_bytes(config, recompute, DType::fp32);
   };
@@ -186,7 +210,7 @@ TEST(RecomputeMemory, OfEverySecondLayerIsHalfwayThere) {
 }
 
 void step_on(World& world, const CourseOptions& options, MemoryReport& report) {
-  auto gpt = shard(GPT(options.config, options.gpt), world, options.model);
+  auto gpt = shard(Decoder(options.config, options.gpt), world, options.model);
   gpt.materialize(3);
   gpt.optimize_with(AdamW{});
   course_step(gpt, world, options, 0);
@@ -220,7 +244,7 @@ std::vector<trace::Record> records_of_a_step(const CourseOptions& options) {
   std::vector<trace::Record> records;
   run_ranks(options.ranks,
             [&](World& world) {
-              auto gpt = shard(GPT(options.config, options.gpt), world, options.model);
+              auto gpt = shard(Decoder(options.config, options.gpt), world, options.model);
               gpt.materialize(3);
               gpt.optimize_with(AdamW{});
               course_step(gpt, world, options, 0);

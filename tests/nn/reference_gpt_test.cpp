@@ -11,7 +11,7 @@
 namespace tessera::reference::reference_gpt_test {
 namespace {
 
-constexpr nn::GPTConfig kConfig{.layers = 2, .hidden = 12, .heads = 3, .vocab = 19, .seq = 7};
+constexpr nn::DecoderConfig kConfig{.layers = 2, .hidden = 12, .heads = 3, .vocab = 19, .seq = 7};
 
 struct Problem {
   Tensors weights = gpt_zeros(kConfig);

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "nn/gpt_course.hpp"
+#include "nn/decoder_course.hpp"
 #include "support/grouping_locale.hpp"
 #include "tessera/world/mesh_shape.hpp"
 #include "tessera/world/run.hpp"
@@ -94,7 +94,7 @@ Texts texts(const Generation& generation, Strategy strategy, int ranks,
             const std::vector<MeshDim>& mesh = {}) {
   Texts all;
   run_ranks(ranks, [&](World& world) {
-    auto gpt = shard(GPT(test::kCourseConfig), world,
+    auto gpt = shard(Decoder(test::kCourseConfig), world,
                      {.strategy = strategy, .purpose = Purpose::inference, .mesh = mesh});
     gpt.materialize(init::normal(/*seed=*/9, /*stddev=*/0.3F));
     const Texts own = generate(gpt.module(), world, generation);
@@ -131,7 +131,7 @@ TEST(Generate, GivesTheSameTextOnAnyMesh) {
 
 TEST(Generate, GreedyTextFollowsTheLogits) {
   run_ranks(1, [](World& world) {
-    auto gpt = shard(GPT(test::kCourseConfig), world, {.purpose = Purpose::inference});
+    auto gpt = shard(Decoder(test::kCourseConfig), world, {.purpose = Purpose::inference});
     gpt.materialize(init::normal(9, 0.3F));
     const Generation generation{.prompt = {5}, .tokens = 3, .sampler = {.temperature = 0.0F}};
     const Texts text = generate(gpt.module(), world, generation);
@@ -149,7 +149,7 @@ TEST(Generate, GreedyTextFollowsTheLogits) {
 TEST(Generate, WorksDuringTraining) {
   const test::CourseOptions options{.model = {.strategy = Strategy::zero2}, .ranks = 2};
   const Generation generation{.prompt = {1}, .tokens = 4, .samples = 2};
-  const auto between = [&](Sharded<GPT>& gpt) {
+  const auto between = [&](Sharded<Decoder>& gpt) {
     EXPECT_EQ(generate(gpt.module(), gpt.model().world(), generation).size(), 2U);
   };
   EXPECT_EQ(train_course(options, between), train_course(options));

@@ -34,7 +34,7 @@ TEST(MLP, MatchesTheReference) {
   Tensors gradients;
   const Matrix expected_dx = reference::mlp_backward(at, x, dy, gradients);
   on_one_rank([&](World& world) {
-    const MLP mlp("mlp", kHidden);
+    const MLP mlp("mlp", {.hidden = kHidden, .heads = kHeads});
     OneUnit unit(world, mlp.parameters(), weights);
     const std::vector<float> x32 = floats(x);
     const std::vector<float> dy32 = floats(dy);
@@ -64,7 +64,7 @@ TEST(CausalSelfAttention, MatchesTheReference) {
   Tensors gradients;
   const Matrix expected_dx = reference::self_attention_backward(at, x, dy, gradients);
   on_one_rank([&](World& world) {
-    const CausalSelfAttention attn(world, "attn", kHidden, kHeads);
+    const CausalSelfAttention attn(world, "attn", {.hidden = kHidden, .heads = kHeads});
     OneUnit unit(world, attn.parameters(), weights);
     const std::vector<float> x32 = floats(x);
     const std::vector<float> dy32 = floats(dy);
@@ -92,7 +92,7 @@ TEST(CausalSelfAttention, AsksForAWorkspaceOfAllThreads) {
   const auto elems = [](int threads) {
     std::int64_t all = 0;
     const auto ask = [&](World& world) {
-      all = CausalSelfAttention(world, "attn", 36, 3)
+      all = CausalSelfAttention(world, "attn", {.hidden = 36, .heads = 3})
                 .workspace_elems({.batch = 2, .seq = 50}, DType::fp32);
     };
     run_ranks(1, ask, {.threads = threads});
@@ -102,8 +102,10 @@ TEST(CausalSelfAttention, AsksForAWorkspaceOfAllThreads) {
 }
 
 TEST(CausalSelfAttention, RefusesHeadsThatDoNotDivideTheHiddenSize) {
-  on_one_rank(
-      [](World& world) { EXPECT_THROW(CausalSelfAttention(world, "attn", 36, 5), ContractError); });
+  on_one_rank([](World& world) {
+    const DecoderConfig config{.hidden = 36, .heads = 5};
+    EXPECT_THROW(CausalSelfAttention(world, "attn", config), ContractError);
+  });
 }
 
 // Memory of a block whose input is `x`, and the Saved that points into it.
@@ -137,7 +139,8 @@ struct BlockMemory {
 };
 
 TEST(Block, MatchesTheReferenceAndTurnsTheStreamsGradientInPlace) {
-  const GPTConfig config{.layers = 1, .hidden = kHidden, .heads = kHeads, .vocab = 2, .seq = 17};
+  const DecoderConfig config{
+      .layers = 1, .hidden = kHidden, .heads = kHeads, .vocab = 2, .seq = 17};
   Tensors weights = test::random_like(reference::gpt_zeros(config), 1, 0.3);
   std::erase_if(weights, [](const auto& entry) { return !entry.first.starts_with("h.0."); });
   const reference::SubLayer at{weights, "h.0", kShape, kHeads};
@@ -147,7 +150,7 @@ TEST(Block, MatchesTheReferenceAndTurnsTheStreamsGradientInPlace) {
   const Matrix expected_dx = reference::block_backward(at, x, dy, gradients);
   const Tensors unit_weights = without_prefix(weights, 4);
   on_one_rank([&](World& world) {
-    const Block block(world, kHidden, kHeads);
+    const Block block(world, {.hidden = kHidden, .heads = kHeads});
     OneUnit unit(world, block.parameters(), unit_weights);
     const std::vector<float> x32 = floats(x);
     BlockMemory memory(x32.data(), block.workspace_elems(kShape, DType::fp32));

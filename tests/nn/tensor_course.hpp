@@ -61,8 +61,8 @@ class TensorCourse {
         rows_{shape_.rows()},
         own_{ranks_.own(rows_)},
         embedding_{world, {kVocab, shape_.seq, kHidden, 320}, ranks_},
-        block_{world, kHidden, kHeads, {}, ranks_},
-        ln_f_{"ln_f", kHidden, {}, ranks_.row_gradient()},
+        block_{world, {.hidden = kHidden, .heads = kHeads}, {}, ranks_},
+        ln_f_{"ln_f", kHidden, {.gradient = ranks_.row_gradient()}},
         loss_{world, kVocab, 1, embedding_.logits_row_elems(), ranks_},
         model_{world, {.strategy = Strategy::zero3, .compute = from.compute, .mesh = mesh_}} {
     std::vector<ParameterSpec> outer = embedding_.parameters();
@@ -85,7 +85,7 @@ class TensorCourse {
     const Values normed = take(rows_ * kHidden);
     const Values logits = take(rows_ * embedding_.logits_row_elems());
     auto* const loss = static_cast<double*>(zeroed(sizeof(double)));
-    const nn::LayerNorm::Saved ln_f{y, statistics(own_.elems), statistics(own_.elems)};
+    const nn::Norm::Saved ln_f{y, statistics(own_.elems), statistics(own_.elems)};
     {
       const auto scope = model_.forward(root_);
       embedding_.forward(scope, inputs, x, shape_, whole_);
@@ -127,7 +127,7 @@ class TensorCourse {
 
  private:
   void backward(TensorOutcome& to, const std::int32_t* inputs, Values normed, Values logits,
-                const nn::LayerNorm::Saved& ln_f) {
+                const nn::Norm::Saved& ln_f) {
     const Values scratch = take(block_.scratch_elems(rows_, saved_.dropout));
     const Values stream{zeroed(static_cast<std::size_t>(own_.elems * kHidden) * sizeof(float)),
                         case_.compute};
@@ -168,7 +168,7 @@ class TensorCourse {
     whole_ = all(kHidden);
     nn::Block::Saved saved{};
     saved.norms_again = case_.again;
-    saved.mlp.gelu_again = case_.again;
+    saved.mlp.activated_again = case_.again;
     saved.dropout = saved.attn.dropout = dropout;
     saved.normed_1 = all(kHidden);
     saved.normed_2 = case_.again ? saved.normed_1 : all(kHidden);
@@ -289,7 +289,7 @@ class TensorCourse {
   Range own_;
   nn::Embedding embedding_;
   nn::Block block_;
-  nn::LayerNorm ln_f_;
+  nn::Norm ln_f_;
   nn::CrossEntropy loss_;
   ShardedModel model_;
   Unit root_;
@@ -314,11 +314,11 @@ inline TensorOutcome run_tensor_course(const TensorCase& from) {
 
 /// Relative to an array's norm: between two cuts of a run in fp32.
 inline double between_cuts(const TensorCase& from) {
-  const nn::GPTConfig gpt{.layers = 1,
-                          .hidden = TensorCourse::kHidden,
-                          .heads = TensorCourse::kHeads,
-                          .vocab = TensorCourse::kVocab,
-                          .seq = from.shape.seq};
+  const nn::DecoderConfig gpt{.layers = 1,
+                              .hidden = TensorCourse::kHidden,
+                              .heads = TensorCourse::kHeads,
+                              .vocab = TensorCourse::kVocab,
+                              .seq = from.shape.seq};
   return between_runs(gpt, from.shape.rows()).gradient;
 }
 

@@ -1,12 +1,14 @@
-#include "tessera/nn/gpt.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <vector>
 
+#include "support/decoder_configs.hpp"
 #include "support/gpt_run.hpp"
 #include "support/groups.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/run.hpp"
 
@@ -16,7 +18,7 @@ namespace tessera::test::gpt_test {
 namespace {
 
 // Large enough that most kernels divide their work over threads.
-constexpr nn::GPTConfig kWide{.layers = 2, .hidden = 132, .heads = 4, .vocab = 301, .seq = 70};
+constexpr nn::DecoderConfig kWide{.layers = 2, .hidden = 132, .heads = 4, .vocab = 301, .seq = 70};
 
 constexpr int kFifty = TESSERA_SANITIZED ? 10 : 50;  // 50 would take minutes
 
@@ -84,8 +86,8 @@ TEST_P(GPTPrecision, NormsInFp32AreTheSameUnderEveryStrategyAndCountFourBytes) {
     EXPECT_EQ(difference(expected, train_gpt(run)), "") << to_string(strategy);
   }
   run_ranks(1, [&](World& world) {
-    const auto parameters = [&](const nn::GPTOptions& gpt) {
-      auto model = shard(nn::GPT{kSmallGPT, gpt}, world, {.compute = GetParam()});
+    const auto parameters = [&](const nn::DecoderOptions& gpt) {
+      auto model = shard(nn::Decoder{kSmallGPT, gpt}, world, {.compute = GetParam()});
       model.materialize(3);
       return model.model().state_bytes().parameters;
     };
@@ -114,6 +116,71 @@ TEST_P(GPTPrecision, NarrowGradientsAndWiresAreTheSameUnderEveryStrategy) {
       }
     }
   }
+}
+
+/// A decoder, a precision and what else is varied together, so that every pair occurs.
+struct Variant {
+  std::size_t config;
+  DType compute;
+  Strategy strategy;
+  bool whole = false;  ///< recompute layers whole; otherwise activations and norms, if `again`
+  bool again = false;
+  Offload offload = Offload::none;
+  std::int64_t head_rows = 0;
+  float dropout = 0.0F;
+};
+
+std::vector<Variant> variants() {
+  using enum Strategy;
+  return {
+      {0, DType::fp32, zero3, false, true, Offload::none, 5},
+      {0, DType::bf16, zero1, true, false, Offload::optimizer},
+      {0, DType::fp16, zero2, false, false, Offload::none, 0, 0.2F},
+      {1, DType::fp32, zero2, true, false, Offload::none, 5, 0.2F},
+      {1, DType::bf16, zero3, false, true, Offload::state},
+      {1, DType::fp16, dp, false, false},
+      {2, DType::fp32, zero1, false, true, Offload::none, 0, 0.2F},
+      {2, DType::bf16, dp, true, false, Offload::none, 5},
+      {2, DType::fp16, zero3, false, false, Offload::optimizer},
+      {3, DType::fp32, dp, true, false},
+      {3, DType::bf16, zero2, false, true, Offload::optimizer, 5, 0.2F},
+      {3, DType::fp16, zero1, true, false, Offload::none},
+      {3, DType::fp32, zero3, false, true, Offload::state},
+      {4, DType::fp32, zero3, true, false, Offload::optimizer, 0, 0.2F},
+      {4, DType::bf16, zero2, false, true},
+      {5, DType::bf16, zero3, false, true, Offload::none, 5},
+      {5, DType::fp32, zero1, true, false, Offload::none, 0, 0.2F},
+  };
+}
+
+class DecoderParity : public ::testing::TestWithParam<Variant> {};
+INSTANTIATE_TEST_SUITE_P(Variants, DecoderParity, ::testing::ValuesIn(variants()),
+                         [](const auto& test) {
+                           return std::string{
+                                      decoder_configs(2, 36, 37, 11)[test.param.config].name} +
+                                  "_" + std::string{to_string(test.param.compute)} + "_" +
+                                  std::string{to_string(test.param.strategy)};
+                         });
+
+TEST_P(DecoderParity, TrainsWithTheBitsOfDDP) {
+  const Variant& variant = GetParam();
+  GPTRun run;
+  run.config = decoder_configs(3, 36, 37, 11)[variant.config].config;
+  run.ranks = 3;
+  run.steps = 6;
+  run.gpt = {.head_rows = variant.head_rows, .dropout = variant.dropout};
+  run.options = {.strategy = Strategy::ddp, .compute = variant.compute};
+  const ToyOutcome expected = train_gpt(run);
+  EXPECT_EQ(std::ssize(expected.losses), run.steps);
+  EXPECT_LT(std::ranges::min(expected.losses), expected.losses.front());
+  run.options.strategy = variant.strategy;
+  run.options.offload = variant.offload;
+  using nn::Recompute;
+  if (variant.whole) { run.gpt.recompute = Recompute::block(); }
+  if (variant.again) {
+    run.gpt.recompute = Recompute::activation(run.config) | Recompute::norms(run.config);
+  }
+  EXPECT_EQ(difference(expected, train_gpt(run)), "");
 }
 
 class GPTThreads : public ::testing::TestWithParam<int> {};

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 
+#include "support/decoder_configs.hpp"
 #include "support/gpt_rounding.hpp"
 #include "support/groups.hpp"
 #include "support/mesh_rounding.hpp"
@@ -29,9 +30,11 @@ const MeshOutcome& one_rank(const MeshRun& run) {
   static std::map<std::string, MeshOutcome> all;
   const MeshRun one = on_one_rank(run);
   const std::string norms = one.gpt.norms ? std::string{to_string(*one.gpt.norms)} : "";
-  const std::string key =
-      fmt::format("{} {} {} {} {} {}", one.options.accumulate, one.steps, one.batch,
-                  to_string(one.options.compute), norms, one.gpt.dropout);
+  const nn::DecoderConfig& config = one.config;
+  const std::string key = fmt::format(
+      "{} {} {} {} {} {} {} {} {} {} {} {}", one.options.accumulate, one.steps, one.batch,
+      to_string(one.options.compute), norms, one.gpt.dropout, config.head_size(),
+      config.key_heads(), config.window, config.rotary_base, config.rotary_elems, config.gated());
   const auto found = all.find(key);
   return found != all.end() ? found->second : all.emplace(key, train_on(one)).first->second;
 }
@@ -207,9 +210,14 @@ struct Pairing {
   Strategy strategy;
   DType compute = DType::fp32;
   int accumulate = 2;
-  nn::GPTOptions gpt = {};
+  nn::DecoderOptions gpt = {};
   Offload offload = Offload::none;
+  std::size_t config = 6;  ///< in decoder_configs; 6: kMeshGPT
 };
+
+nn::DecoderConfig config_of(std::size_t index) {
+  return index == 6 ? kMeshGPT : decoder_configs(5, 60, 257, 16)[index].config;
+}
 
 std::vector<Pairing> pairings() {
   using nn::Recompute;
@@ -256,6 +264,58 @@ std::vector<Pairing> pairings() {
       {{1, 1, 2, 3}, Strategy::zero3, DType::fp32, 2, {}, Offload::optimizer},
       {{1, 1, 2, 2}, Strategy::zero1, DType::bf16, 1, {}, Offload::optimizer},
       {{2, 1, 1, 2}, Strategy::zero2, DType::fp32, 2, {.sequence_parallel = true}, Offload::state},
+      {{2, 1, 1, 3},
+       Strategy::zero3,
+       DType::fp32,
+       2,
+       {.recompute = Recompute::swiglu() | Recompute::rms_norm(), .sequence_parallel = true},
+       Offload::none,
+       0},
+      {{1, 1, 2, 2},
+       Strategy::zero1,
+       DType::bf16,
+       2,
+       {.recompute = Recompute::block()},
+       Offload::none,
+       0},
+      {{2, 1, 2, 1}, Strategy::zero2, DType::bf16, 2, {.head_rows = 7}, Offload::none, 1},
+      {{1, 2, 1, 3},
+       Strategy::ddp,
+       DType::fp32,
+       1,
+       {.recompute = Recompute::every(2)},
+       Offload::none,
+       1},
+      {{2, 1, 1, 2},
+       Strategy::zero3,
+       DType::bf16,
+       4,
+       {.schedule = two_stages_a_rank, .sequence_parallel = true},
+       Offload::none,
+       2},
+      {{1, 1, 3, 2}, Strategy::zero3, DType::fp32, 1, {.head_rows = 5}, Offload::optimizer, 2},
+      {{2, 1, 1, 2},
+       Strategy::zero3,
+       DType::fp32,
+       2,
+       {.recompute = Recompute::block(), .sequence_parallel = true},
+       Offload::none,
+       3},
+      {{1, 1, 2, 2}, Strategy::zero2, DType::bf16, 2, {.tensor_slices = 2}, Offload::none, 3},
+      {{2, 1, 1, 3},
+       Strategy::zero3,
+       DType::fp32,
+       2,
+       {.recompute = Recompute::gelu()},
+       Offload::none,
+       4},
+      {{1, 2, 2, 2},
+       Strategy::hybrid,
+       DType::fp32,
+       1,
+       {.sequence_parallel = true},
+       Offload::none,
+       5},
   };
 }
 
@@ -273,6 +333,7 @@ TEST_P(Paired, OptionsMatchOneRankAndUseThePlannedMemory) {
   run.options.accumulate = pairing.accumulate;
   run.options.offload = pairing.offload;
   run.gpt = pairing.gpt;
+  run.config = config_of(pairing.config);
   if (pairing.strategy == Strategy::ddp) { std::erase(run.options.mesh, MeshDim{"shard", 1}); }
   if (pairing.compute == DType::fp32) {
     expect_as_one_rank(run);
@@ -291,20 +352,30 @@ TEST(DropoutOnMeshes, DropsWhatOneRankDrops) {
 
 TEST(ZeroBubble, SplitBackwardPassesHaveTheBitsOfWholeOnes) {
   using nn::Recompute;
-  const std::vector<std::pair<std::array<int, 4>, nn::GPTOptions>> cases = {
+  struct Case {
+    std::array<int, 4> mesh;
+    nn::DecoderOptions gpt;
+    std::size_t config = 6;
+  };
+  const std::vector<Case> cases = {
       {{3, 1, 2, 1}, {}},
       {{2, 1, 1, 2}, {.recompute = Recompute::gelu() | Recompute::layer_norm(), .dropout = 0.1F}},
       {{2, 1, 2, 2}, {.recompute = Recompute::every(2), .sequence_parallel = true}},
       {{4, 1, 1, 2},
        {.recompute = Recompute::layer_norm(), .dropout = 0.2F, .sequence_parallel = true}},
+      {{2, 1, 1, 2}, {.recompute = Recompute::swiglu() | Recompute::rms_norm()}, 3},
+      {{2, 1, 1, 3}, {.sequence_parallel = true}, 0},
+      {{3, 1, 1, 1}, {.recompute = Recompute::gelu()}, 4},
+      {{3, 1, 1, 1}, {.recompute = Recompute::every(2)}, 5},
   };
   for (const DType compute : {DType::fp32, DType::bf16}) {
-    for (const auto& [mesh, gpt] : cases) {
+    for (const auto& [mesh, gpt, config] : cases) {
       MeshRun run = run_on(mesh[0], mesh[1], mesh[2], mesh[3]);
       run.options.compute = compute;
       run.options.accumulate = 5;
       run.options.checks = Checks::strict;
       run.gpt = gpt;
+      run.config = config_of(config);
       const ToyOutcome whole = train_on(run).seen;
       run.gpt.schedule = pipeline::zero_bubble;
       const MeshOutcome divided = train_on(run);
@@ -335,13 +406,13 @@ TEST(MeshesOnWorkers, PoisonAndDelaysChangeNoBit) {
 
 // A rank of 1F1B holds activations of at most as many micro-batches as the pipeline has stages.
 TEST(OneForwardOneBackward, HoldsActivationsByStagesAndNotByMicroBatches) {
-  const auto bytes = [](int rank, int micro_batches, const nn::GPTOptions& gpt) {
+  const auto bytes = [](int rank, int micro_batches, const nn::DecoderOptions& gpt) {
     std::size_t sum = 0;
     simulate_rank({.rank = rank, .ranks = 4}, [&](World& world) {
       const ModelOptions options{.strategy = Strategy::zero3,
                                  .accumulate = micro_batches,
                                  .mesh = {{"pipe", 4}, {"shard", 1}}};
-      const auto needed = nn::GPT::bytes_needed(kMeshGPT, gpt, 1, world, options);
+      const auto needed = nn::Decoder::bytes_needed(kMeshGPT, gpt, 1, world, options);
       sum = needed.activations + needed.workspace;
     });
     return sum;
@@ -355,10 +426,10 @@ TEST(OneForwardOneBackward, HoldsActivationsByStagesAndNotByMicroBatches) {
 }
 
 /// The error of a step of this training; empty if there is none.
-std::string refusal(const MeshRun& run, const std::function<void(Sharded<nn::GPT>&)>& act) {
+std::string refusal(const MeshRun& run, const std::function<void(Sharded<nn::Decoder>&)>& act) {
   try {
     run_ranks(ranks_of(run), [&](World& world) {
-      auto gpt = shard(nn::GPT{run.config, run.gpt}, world, run.options);
+      auto gpt = shard(nn::Decoder{run.config, run.gpt}, world, run.options);
       gpt.materialize(1);
       act(gpt);
     });
@@ -368,10 +439,10 @@ std::string refusal(const MeshRun& run, const std::function<void(Sharded<nn::GPT
 
 TEST(MeshRefusals, NameWhatToDoInstead) {
   const std::vector<std::int32_t> tokens(16);
-  const auto nothing = [](Sharded<nn::GPT>&) {};
+  const auto nothing = [](Sharded<nn::Decoder>&) {};
   MeshRun run = run_on(2, 1, 1, 1);
   EXPECT_THAT(refusal(run, [&](auto& gpt) { gpt.forward_backward(tokens, tokens); }),
-              HasSubstr("GPT::forward: the mesh has a dimension `pipe`; call run instead"));
+              HasSubstr("Decoder::forward: the mesh has a dimension `pipe`; call run instead"));
   run.gpt = {.boundaries = nn::Boundaries::host};
   EXPECT_THAT(refusal(run, nothing), HasSubstr("Boundaries::host on a mesh with `pipe`"));
   run.gpt = {.gather_logits = nn::GatherLogits::on_rank0};
@@ -387,6 +458,11 @@ TEST(MeshRefusals, NameWhatToDoInstead) {
       refusal(run, nothing),
       HasSubstr("`offload` optimizer moves its gradients to the host before those of the places "
                 "along pipe that share it"));
+  run = run_on(1, 1, 1, 4);
+  run.config = config_of(0);
+  EXPECT_THAT(refusal(run, nothing),
+              HasSubstr("4 ranks along tensor for 3 heads of keys and values: each rank needs at "
+                        "least one; give at most 3 ranks along tensor"));
   run = run_on(1, 1, 2, 1);
   run.gpt = {.sequence_parallel = true};
   EXPECT_THAT(refusal(run, nothing), HasSubstr("sequence parallelism needs a mesh"));

@@ -5,7 +5,7 @@
 #include "support/places.hpp"
 #include "tessera/data/loader.hpp"
 #include "tessera/data/token_source.hpp"
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/run.hpp"
 
@@ -14,7 +14,7 @@
 namespace tessera::test::real_text_test {
 namespace {
 
-constexpr nn::GPTConfig kConfig{.layers = 2, .hidden = 48, .heads = 3, .vocab = 256, .seq = 48};
+constexpr nn::DecoderConfig kConfig{.layers = 2, .hidden = 48, .heads = 3, .vocab = 256, .seq = 48};
 constexpr int kSteps = 300;
 constexpr std::int64_t kBatch = 2;
 constexpr double kWithin = 0.01;  // bound: learning as well, not rounding; see below
@@ -24,7 +24,7 @@ double final_loss(const ModelOptions& options, MomentFormat moments = MomentForm
   std::vector<double> last;
   const auto text = open_bytes(std::string{test::kSourceDir} + "/LICENSE");
   run_ranks(2, [&](World& world) {
-    auto gpt = shard(nn::GPT{kConfig}, world, options);
+    auto gpt = shard(nn::Decoder{kConfig}, world, options);
     gpt.materialize(/*seed=*/1);
     gpt.optimize_with(AdamW{.lr = 1e-3F}, {.clip_norm = 1.0F, .moments = moments});
     TokenLoader loader{text,

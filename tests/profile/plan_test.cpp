@@ -218,14 +218,15 @@ TEST(PlanOfLowPrecision, EqualsWhatAHandWrittenTrainerHoldsToTheByte) {
 
 // Values have the compute dtype; tokens, statistics and the loss do not.
 TEST(PlanOfLowPrecision, CountsActivationsInTheComputeDtype) {
-  const nn::GPTConfig config{.layers = 3, .hidden = 64, .heads = 4, .vocab = 256, .seq = 64};
+  const nn::DecoderConfig config{.layers = 3, .hidden = 64, .heads = 4, .vocab = 256, .seq = 64};
   simulate_rank({.rank = 0, .ranks = 4}, [&](World& world) {
-    const nn::GPTBytes wide = nn::GPT::bytes_needed(config, {}, 2, world);
-    const nn::GPTBytes low = nn::GPT::bytes_needed(config, {}, 2, world, {.compute = DType::bf16});
+    const nn::DecoderBytes wide = nn::Decoder::bytes_needed(config, {}, 2, world);
+    const nn::DecoderBytes low =
+        nn::Decoder::bytes_needed(config, {}, 2, world, {.compute = DType::bf16});
     const std::size_t rows = 2 * 64;
     const std::size_t others = 4 * rows * (2 + 3 * (4 + 4) + 2);  // tokens, norms, log-sum-exps
     EXPECT_EQ(2 * (low.activations - others), wide.activations - others);
-    auto gpt = shard(nn::GPT(config), world, {.compute = DType::bf16});
+    auto gpt = shard(nn::Decoder(config), world, {.compute = DType::bf16});
     gpt.module().reserve(2);
     EXPECT_EQ(world.memory().report().live[Category::activations], low.activations);
   });

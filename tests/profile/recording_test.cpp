@@ -5,14 +5,14 @@
 #include <map>
 #include <mutex>
 
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/tessera.hpp"
 
 namespace tessera::test::recording_test {
 namespace {
 
-constexpr nn::GPTConfig kNano{.layers = 4, .hidden = 128, .heads = 4, .vocab = 256, .seq = 128};
+constexpr nn::DecoderConfig kNano{.layers = 4, .hidden = 128, .heads = 4, .vocab = 256, .seq = 128};
 
 double cpu_seconds() {
   timespec used{};
@@ -22,12 +22,12 @@ double cpu_seconds() {
 
 /// Trains for some steps and calls `after` after each, on rank 0.
 template <class AfterStep>
-void train(int ranks, Strategy strategy, const nn::GPTConfig& model, int steps,
+void train(int ranks, Strategy strategy, const nn::DecoderConfig& model, int steps,
            const WorldOptions& options, const AfterStep& after) {
   run_ranks(
       ranks,
       [&](World& world) {
-        auto gpt = shard(nn::GPT(model), world, {.strategy = strategy});
+        auto gpt = shard(nn::Decoder(model), world, {.strategy = strategy});
         gpt.materialize(/*seed=*/1);
         gpt.optimize_with(AdamW{});
         const std::vector<std::int32_t> tokens(static_cast<std::size_t>(2 * model.seq), 3);
@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, RecordedSteps, ::testing::ValuesIn(all_stra
                          [](const auto& tested) { return std::string{to_string(tested.param)}; });
 
 TEST_P(RecordedSteps, DoNotGrowAndSumToWhatIsInUse) {
-  constexpr nn::GPTConfig small{.layers = 3, .hidden = 12, .heads = 3, .vocab = 37, .seq = 8};
+  constexpr nn::DecoderConfig small{.layers = 3, .hidden = 12, .heads = 3, .vocab = 37, .seq = 8};
   std::vector<std::size_t> counts;
   train(2, GetParam(), small, 12, {.trace = true, .trace_steps = 2}, [&](World& world) {
     const std::vector<trace::Record> records = world.recorder()->records();

@@ -1,24 +1,35 @@
 #pragma once
 
-#include "support/rounding.hpp"
-#include "tessera/nn/gpt_config.hpp"
+#include <algorithm>
 
-// The roundings of a GPT in fp32. exp, tanh and the like count 8.
+#include "support/rounding.hpp"
+#include "tessera/nn/decoder_config.hpp"
+
+// The roundings of a decoder in fp32. exp, tanh and the like count 8.
 namespace tessera::test {
 
 /// Mean, variance and scaling, or in backward two sums and scaling.
-constexpr double norm_roundings(const nn::GPTConfig& gpt) {
+inline double norm_roundings(const nn::DecoderConfig& gpt) {
   return 2 * sum_roundings(gpt.hidden) + 8;
 }
-/// Two products, one with four times as many terms, and GELU.
-constexpr double mlp_roundings(const nn::GPTConfig& gpt) {
-  return sum_roundings(gpt.hidden) + 16 + sum_roundings(4 * gpt.hidden);
+/// Two products and an activation, perhaps times a gate's values.
+inline double mlp_roundings(const nn::DecoderConfig& gpt) {
+  return sum_roundings(gpt.hidden) + 16 + (gpt.gated() ? 2 : 0) + sum_roundings(gpt.mlp_elems());
+}
+/// The norm and the rotation of queries or keys.
+inline double head_roundings(const nn::DecoderConfig& gpt) {
+  return (gpt.head_norms ? 2 * sum_roundings(gpt.head_size()) + 8 : 0) +
+         (gpt.rotated_elems() > 0 ? 3 : 0);
+}
+/// The largest number of terms of a product from a hidden vector, or to one.
+inline std::int64_t projected(const nn::DecoderConfig& gpt) {
+  return std::max(gpt.hidden, gpt.heads * gpt.head_size());
 }
 
 /// In sequence between tokens and logits.
-constexpr double logit_roundings(const nn::GPTConfig& gpt) {
-  const double q = sum_roundings(gpt.hidden);  // or k, v, projection
-  const double scores = sum_roundings(gpt.hidden / gpt.heads);
+inline double logit_roundings(const nn::DecoderConfig& gpt) {
+  const double q = sum_roundings(projected(gpt));  // or k, v, projection
+  const double scores = sum_roundings(gpt.head_size()) + head_roundings(gpt);
   const double softmax_and_mix = 2 * sum_roundings(gpt.seq) + 8;
   const double attention = q + scores + softmax_and_mix + q;
   const double layer = 2 * norm_roundings(gpt) + attention + mlp_roundings(gpt) + 2;
@@ -26,17 +37,20 @@ constexpr double logit_roundings(const nn::GPTConfig& gpt) {
 }
 
 /// Between tokens and a loss. Losses of tokens are added in fp64.
-constexpr double loss_roundings(const nn::GPTConfig& gpt) {
+inline double loss_roundings(const nn::DecoderConfig& gpt) {
   return logit_roundings(gpt) + sum_roundings(gpt.vocab) + 8;
 }
 
 /// Between tokens and a gradient: the passes forward and backward, and the sum over the `tokens` of
 /// a step.
-constexpr double gradient_roundings(const nn::GPTConfig& gpt, std::int64_t tokens) {
-  const double projection = sum_roundings(gpt.hidden);
-  const double scores = sum_roundings(gpt.hidden / gpt.heads);
-  const double of_tokens = 3 * sum_roundings(gpt.seq);  // dv; dscores; dq, dk
-  const double attention = projection + scores + of_tokens + sum_roundings(3 * gpt.hidden);
+inline double gradient_roundings(const nn::DecoderConfig& gpt, std::int64_t tokens) {
+  const double projection = sum_roundings(projected(gpt));
+  const double scores = sum_roundings(gpt.head_size()) + head_roundings(gpt);
+  const std::int64_t group = gpt.heads / gpt.key_heads();
+  // dv; dscores; dq, dk. The gradient of a head of keys is a sum over its query heads.
+  const double of_tokens = 2 * sum_roundings(gpt.seq) + sum_roundings(gpt.seq * group);
+  const std::int64_t packed = (gpt.heads + 2 * gpt.key_heads()) * gpt.head_size();
+  const double attention = projection + scores + of_tokens + sum_roundings(packed);
   const double layer = 2 * norm_roundings(gpt) + attention + mlp_roundings(gpt) + 2;
   return loss_roundings(gpt) + 4 + sum_roundings(gpt.vocab) + norm_roundings(gpt) +
          static_cast<double>(gpt.layers) * layer + sum_roundings(tokens);
@@ -54,7 +68,7 @@ struct GPTBounds {
   /// differ by.
   double later_loss = 0.0;
 };
-inline GPTBounds between_runs(const nn::GPTConfig& gpt, std::int64_t tokens) {
+inline GPTBounds between_runs(const nn::DecoderConfig& gpt, std::int64_t tokens) {
   const double gradient = chain_difference(gradient_roundings(gpt, tokens));
   const double loss = chain_difference(loss_roundings(gpt));
   return {.logits = chain_difference(logit_roundings(gpt)),
@@ -63,7 +77,7 @@ inline GPTBounds between_runs(const nn::GPTConfig& gpt, std::int64_t tokens) {
           .later_loss = loss + gradient};
 }
 /// The same of a run against float64.
-inline GPTBounds against_exact(const nn::GPTConfig& gpt, std::int64_t tokens) {
+inline GPTBounds against_exact(const nn::DecoderConfig& gpt, std::int64_t tokens) {
   const GPTBounds two = between_runs(gpt, tokens);
   const double one = 1.0 / std::sqrt(2.0);
   return {.logits = one * two.logits,

@@ -6,7 +6,7 @@ namespace {
 using Tokens = std::vector<std::int32_t>;
 
 // Learnable tokens.
-Tokens tokens_of(const nn::GPTConfig& config, int step, int micro, int rank, int shift) {
+Tokens tokens_of(const nn::DecoderConfig& config, int step, int micro, int rank, int shift) {
   Tokens tokens;
   for (std::int64_t i = 0; i < kGPTRunBatch * config.seq; ++i) {
     const int from = shift + 17 * rank + 5 * step + 3 * micro;
@@ -17,7 +17,7 @@ Tokens tokens_of(const nn::GPTConfig& config, int step, int micro, int rank, int
 }
 
 void train_rank(const GPTRun& run, World& world, ToyOutcome& outcome) {
-  auto gpt = shard(nn::GPT{run.config, run.gpt}, world, run.options);
+  auto gpt = shard(nn::Decoder{run.config, run.gpt}, world, run.options);
   gpt.materialize(/*seed=*/3);
   gpt.optimize_with(AdamW{.lr = run.lr}, {.clip_norm = 1.0F});
   for (int step = 0; step < run.steps; ++step) {

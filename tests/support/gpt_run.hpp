@@ -1,21 +1,21 @@
 #pragma once
 
 #include "support/toy_model.hpp"
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 
 namespace tessera::test {
 
 /// Sizes that no number of ranks divides.
-inline constexpr nn::GPTConfig kSmallGPT{
+inline constexpr nn::DecoderConfig kSmallGPT{
     .layers = 3, .hidden = 21, .heads = 3, .vocab = 37, .seq = 11};
 /// Sequences per rank and micro-batch.
 inline constexpr std::int64_t kGPTRunBatch = 2;
 
 /// A training of GPT-2 on tokens predictable from the ones before, with AdamW and clipping.
 struct GPTRun {
-  nn::GPTConfig config = kSmallGPT;
-  nn::GPTOptions gpt = {};
+  nn::DecoderConfig config = kSmallGPT;
+  nn::DecoderOptions gpt = {};
   ModelOptions options = {};
   WorldOptions world = {};
   int ranks = 1;

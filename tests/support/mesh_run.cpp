@@ -35,7 +35,7 @@ void train_rank(const MeshRun& run, World& world, MeshOutcome& outcome) {
   const bool sees = world.rank() == 0;
   const int data_rank =
       run.options.mesh.empty() ? 0 : MeshShape{run.options.mesh}.data_index(world.rank());
-  auto gpt = shard(nn::GPT{run.config, run.gpt}, world, run.options);
+  auto gpt = shard(nn::Decoder{run.config, run.gpt}, world, run.options);
   gpt.materialize(/*seed=*/3);
   gpt.optimize_with(run.optimizer, {.clip_norm = 1.0F});
   gpt.module().reserve(run.batch);

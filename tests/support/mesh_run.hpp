@@ -4,20 +4,20 @@
 #include <vector>
 
 #include "support/toy_model.hpp"
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 
 namespace tessera::test {
 
 /// A GPT whose sizes no mesh divides.
-inline constexpr nn::GPTConfig kMeshGPT{
+inline constexpr nn::DecoderConfig kMeshGPT{
     .layers = 5, .hidden = 60, .heads = 3, .vocab = 257, .seq = 16};
 
 /// A training of GPT-2 on a mesh, or, if that is empty, on one rank. The tokens of a sample depend
 /// only on its number in the step's global batch.
 struct MeshRun {
-  nn::GPTConfig config = kMeshGPT;
-  nn::GPTOptions gpt = {};
+  nn::DecoderConfig config = kMeshGPT;
+  nn::DecoderOptions gpt = {};
   ModelOptions options = {};
   WorldOptions world = {};
   Optimizer optimizer = AdamW{.lr = 0.001F};

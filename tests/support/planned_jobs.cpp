@@ -10,9 +10,9 @@
 namespace tessera::test {
 namespace {
 
-void train_gpt(World& world, const ModelOptions& options, const nn::GPTConfig& config,
-               std::int64_t batch, nn::GPTOptions gpt_options = {}) {
-  auto gpt = shard(nn::GPT(config, gpt_options), world, options);
+void train_gpt(World& world, const ModelOptions& options, const nn::DecoderConfig& config,
+               std::int64_t batch, nn::DecoderOptions gpt_options = {}) {
+  auto gpt = shard(nn::Decoder(config, gpt_options), world, options);
   gpt.materialize(/*seed=*/3);
   gpt.optimize_with(AdamW{}, {.clip_norm = 1.0F});
   const std::vector<std::int32_t> tokens(static_cast<std::size_t>(batch * config.seq), 1);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/tessera.hpp"
 

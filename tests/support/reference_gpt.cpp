@@ -46,17 +46,17 @@ SubLayer within(const SubLayer& at, const std::string& name) {
   return {at.weights, at.prefix + name, at.shape, at.heads};
 }
 
-nn::BatchShape shape_of(const nn::GPTConfig& config, Tokens inputs) {
+nn::BatchShape shape_of(const nn::DecoderConfig& config, Tokens inputs) {
   return {static_cast<std::int64_t>(inputs.size()) / config.seq, config.seq};
 }
 
-SubLayer layer(const nn::GPTConfig& config, const Tensors& weights, Tokens inputs,
+SubLayer layer(const nn::DecoderConfig& config, const Tensors& weights, Tokens inputs,
                std::int64_t index) {
   return {weights, "h." + std::to_string(index), shape_of(config, inputs), config.heads};
 }
 
 // The residual stream before each layer, and after the last.
-std::vector<Matrix> residual_stream(const nn::GPTConfig& config, const Tensors& weights,
+std::vector<Matrix> residual_stream(const nn::DecoderConfig& config, const Tensors& weights,
                                     Tokens inputs) {
   Matrix x(static_cast<Eigen::Index>(inputs.size()), config.hidden);
   for (Eigen::Index r = 0; r < x.rows(); ++r) {
@@ -124,17 +124,17 @@ Matrix block_backward(const SubLayer& at, const Matrix& x, const Matrix& dy, Ten
   return dmiddle + norm_backward(at.weights, ln_1, x, dnormed_1, gradients);
 }
 
-Matrix gpt_logits(const nn::GPTConfig& config, const Tensors& weights, Tokens inputs) {
+Matrix gpt_logits(const nn::DecoderConfig& config, const Tensors& weights, Tokens inputs) {
   const Matrix last = residual_stream(config, weights, inputs).back();
   return apply_norm(weights, "ln_f", last) * weights.at("wte.weight").transpose();
 }
 
-double gpt_loss(const nn::GPTConfig& config, const Tensors& weights, Tokens inputs,
+double gpt_loss(const nn::DecoderConfig& config, const Tensors& weights, Tokens inputs,
                 Tokens targets) {
   return cross_entropy(gpt_logits(config, weights, inputs), targets);
 }
 
-Tensors gpt_gradients(const nn::GPTConfig& config, const Tensors& weights, Tokens inputs,
+Tensors gpt_gradients(const nn::DecoderConfig& config, const Tensors& weights, Tokens inputs,
                       Tokens targets) {
   const Matrix& wte = weights.at("wte.weight");
   Tensors gradients = gpt_zeros(config);
@@ -155,27 +155,38 @@ Tensors gpt_gradients(const nn::GPTConfig& config, const Tensors& weights, Token
   return gradients;
 }
 
-Tensors gpt_zeros(const nn::GPTConfig& config) {
+Tensors gpt_zeros(const nn::DecoderConfig& config) {
   const std::int64_t h = config.hidden;
+  const std::int64_t head = config.head_size();
+  const std::int64_t wide = config.mlp_elems();
   Tensors all;
   const auto zeros = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
     all.emplace(name, Matrix::Zero(rows, columns));
   };
-  const auto with_bias = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+  const auto linear = [&](const std::string& name, std::int64_t rows, std::int64_t columns,
+                          bool bias) {
     zeros(name + ".weight", rows, columns);
-    zeros(name + ".bias", 1, columns);
+    if (bias) { zeros(name + ".bias", 1, columns); }
+  };
+  const auto norm = [&](const std::string& name) {
+    linear(name, 1, h, config.norm == nn::NormKind::layer_norm);
   };
   zeros("wte.weight", config.vocab, h);
-  zeros("wpe.weight", config.seq, h);
-  with_bias("ln_f", 1, h);
+  if (config.positions == nn::PositionKind::learned) { zeros("wpe.weight", config.seq, h); }
+  norm("ln_f");
+  if (!config.tied_head) { zeros("lm_head.weight", config.vocab, h); }
   for (std::int64_t l = 0; l < config.layers; ++l) {
     const std::string prefix = "h." + std::to_string(l);
-    with_bias(prefix + ".ln_1", 1, h);
-    with_bias(prefix + ".attn.c_attn", h, 3 * h);
-    with_bias(prefix + ".attn.c_proj", h, h);
-    with_bias(prefix + ".ln_2", 1, h);
-    with_bias(prefix + ".mlp.c_fc", h, 4 * h);
-    with_bias(prefix + ".mlp.c_proj", 4 * h, h);
+    norm(prefix + ".ln_1");
+    linear(prefix + ".attn.c_attn", h, (config.heads + 2 * config.key_heads()) * head,
+           config.qkv_bias);
+    linear(prefix + ".attn.c_proj", config.heads * head, h, config.output_bias);
+    for (const char* name : {".attn.q_norm", ".attn.k_norm"}) {
+      if (config.head_norms) { linear(prefix + name, 1, head, false); }
+    }
+    norm(prefix + ".ln_2");
+    linear(prefix + ".mlp.c_fc", h, (config.gated() ? 2 : 1) * wide, config.mlp_bias);
+    linear(prefix + ".mlp.c_proj", wide, h, config.mlp_bias);
   }
   return all;
 }

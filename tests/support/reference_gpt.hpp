@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "tessera/nn/gpt_config.hpp"
+#include "tessera/nn/decoder_config.hpp"
 #include "tessera/nn/tensors.hpp"
 
 // GPT-2 in float64, written for readability: attention matrices are kept, nothing is fused or
@@ -66,13 +66,14 @@ struct SubLayer {
                                     Tensors& gradients);
 
 /// The whole model on inputs of whole sequences.
-[[nodiscard]] Matrix gpt_logits(const nn::GPTConfig& config, const Tensors& weights, Tokens inputs);
-[[nodiscard]] double gpt_loss(const nn::GPTConfig& config, const Tensors& weights, Tokens inputs,
-                              Tokens targets);
-[[nodiscard]] Tensors gpt_gradients(const nn::GPTConfig& config, const Tensors& weights,
+[[nodiscard]] Matrix gpt_logits(const nn::DecoderConfig& config, const Tensors& weights,
+                                Tokens inputs);
+[[nodiscard]] double gpt_loss(const nn::DecoderConfig& config, const Tensors& weights,
+                              Tokens inputs, Tokens targets);
+[[nodiscard]] Tensors gpt_gradients(const nn::DecoderConfig& config, const Tensors& weights,
                                     Tokens inputs, Tokens targets);
 
 /// Zeros of the shapes of all parameters, by name.
-[[nodiscard]] Tensors gpt_zeros(const nn::GPTConfig& config);
+[[nodiscard]] Tensors gpt_zeros(const nn::DecoderConfig& config);
 
 }  // namespace tessera::reference

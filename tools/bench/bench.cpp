@@ -254,7 +254,7 @@ Json features(const BenchSettings& settings) {
 }
 
 Json step(const BenchSettings& settings) {
-  const nn::GPTConfig& model = settings.step.model;
+  const nn::DecoderConfig& model = settings.step.model;
   const bench::StepResult result = bench::measure_step(settings.step);
   fmt::print(
       "GPT of {} layers, hidden {}, {} heads, seq {}, vocab {}, {}, AdamW; {} ranks of one "
@@ -305,7 +305,7 @@ std::string rate_of(const bench::Comparison& ways, std::string_view name) {
 }
 
 Json products(const BenchSettings& settings) {
-  const nn::GPTConfig& model = settings.step.model;
+  const nn::DecoderConfig& model = settings.step.model;
   const auto times =
       bench::measure_products(model, settings.step.batch * model.seq, settings.repeat);
   fmt::print(

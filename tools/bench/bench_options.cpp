@@ -64,7 +64,7 @@ auto bench_whole(T bench::StepOptions::* member, std::int64_t most) {
   };
 }
 
-auto size_of_model(std::int64_t nn::GPTConfig::* member) {
+auto size_of_model(std::int64_t nn::DecoderConfig::* member) {
   return [=](BenchSettings& s, const std::string& text) {
     s.step.model.*member = parse_whole(text, 1, 1'000'000);
   };
@@ -102,17 +102,18 @@ const std::vector<BenchOption>& options() {
          if (text.empty()) { throw ConfigError("is empty; give a path"); }
          s.from = text;
        }},
-      {"--layers", "L", "4", "transformer blocks", "step", size_of_model(&nn::GPTConfig::layers)},
+      {"--layers", "L", "4", "transformer blocks", "step",
+       size_of_model(&nn::DecoderConfig::layers)},
       {"--layers", "L", "6", "transformer blocks", "checkpoint",
-       size_of_model(&nn::GPTConfig::layers)},
-      {"--hidden", "H", "256", "width", "products step", size_of_model(&nn::GPTConfig::hidden)},
-      {"--hidden", "H", "512", "width", "checkpoint", size_of_model(&nn::GPTConfig::hidden)},
+       size_of_model(&nn::DecoderConfig::layers)},
+      {"--hidden", "H", "256", "width", "products step", size_of_model(&nn::DecoderConfig::hidden)},
+      {"--hidden", "H", "512", "width", "checkpoint", size_of_model(&nn::DecoderConfig::hidden)},
       {"--heads", "A", "4", "attention heads", "checkpoint step",
-       size_of_model(&nn::GPTConfig::heads)},
+       size_of_model(&nn::DecoderConfig::heads)},
       {"--vocab", "V", "1024", "number of different tokens", "checkpoint products step",
-       size_of_model(&nn::GPTConfig::vocab)},
+       size_of_model(&nn::DecoderConfig::vocab)},
       {"--seq", "T", "128", "tokens in a sample", "checkpoint products step",
-       size_of_model(&nn::GPTConfig::seq)},
+       size_of_model(&nn::DecoderConfig::seq)},
       {"--batch", "B", "8", "samples of a rank", "checkpoint products step",
        bench_whole(&bench::StepOptions::batch, 1'000'000)},
       {"--strategies", "S,S", "dp,ddp,zero1,zero2,zero3", "what to time", "step",
@@ -160,7 +161,7 @@ const std::vector<BenchOption>& options() {
 
 // Bytes of `models` at the same time. A double, since the request may exceed 64 bits.
 double step_bytes(const bench::StepOptions& step, std::size_t models, int ranks, double samples) {
-  const nn::GPTConfig& model = step.model;
+  const nn::DecoderConfig& model = step.model;
   const double row = 22.0 * static_cast<double>(model.hidden) * static_cast<double>(model.layers) +
                      static_cast<double>(model.vocab);
   const double values = 4.0 * ranks * static_cast<double>(model.parameter_elems()) +

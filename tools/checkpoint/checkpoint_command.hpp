@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tessera/checkpoint/checkpoint.hpp"
+#include "tessera/checkpoint/reader.hpp"
 #include "tools/checkpoint/checkpoint_options.hpp"
 
 namespace tessera::tools {
@@ -23,6 +24,9 @@ void verify_checkpoint(const CheckpointSettings& settings);
 /// Throws Ended with status 1 if they differ.
 void diff_checkpoints(const CheckpointSettings& settings);
 void export_checkpoint(const CheckpointSettings& settings);
+/// Writes the weights of `reader` to the folder of --hf, in the hub's format. ConfigError for a
+/// checkpoint that does not say what model it holds.
+void export_to_hub(const CheckpointReader& reader, const CheckpointSettings& settings);
 void merge_checkpoints(const CheckpointSettings& settings);
 
 }  // namespace tessera::tools

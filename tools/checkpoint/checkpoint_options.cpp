@@ -63,6 +63,10 @@ const std::vector<CheckpointOption>& action_options() {
        "where to write the weights: a file that ends in .safetensors, or a folder for "
        "model.safetensors",
        "export", [](CheckpointSettings& s, const std::string& text) { s.to = given_path(text); }},
+      {"--hf", "DIR", "",
+       "write the model as transformers reads it: a new folder with config.json and "
+       "model.safetensors",
+       "export", [](CheckpointSettings& s, const std::string& text) { s.hub = given_path(text); }},
       {"--to", "DIR", "", "the folder of the run that gets the whole checkpoint", "merge",
        [](CheckpointSettings& s, const std::string& text) { s.to = given_path(text); }},
       {"--dtype", "D", "", "fp32, bf16 or fp16 (default: as they are)", "export",
@@ -131,14 +135,27 @@ void require_no_checkpoint(std::string_view option, const fs::path& folder) {
                   folder.string()));
 }
 
+void check_hub_output(const CheckpointSettings& settings) {
+  const auto refuse = [](bool given, std::string_view option) {
+    if (!given) { return; }
+    throw ConfigError(fmt::format("--hf and {} cannot be combined; leave one of them out", option));
+  };
+  refuse(!settings.to.empty(), "--to");
+  refuse(settings.masters, "--masters");
+  refuse(settings.allows_infinities, "--allow-infinities");
+  require_no_checkpoint("--hf", settings.hub);
+}
+
 void check_outputs(const CheckpointSettings& settings) {
   if (!settings.json.empty()) {
     require_no_checkpoint("--json", fs::path{settings.json}.parent_path());
     require_writable("--json", settings.json);
   }
+  if (!settings.hub.empty()) { return check_hub_output(settings); }
   const bool needs_to = settings.what == "export" || settings.what == "merge";
   if (needs_to && settings.to.empty()) {
-    throw ConfigError(fmt::format("tessera checkpoint {} needs --to", settings.what));
+    throw ConfigError(fmt::format("tessera checkpoint {} needs --to{}", settings.what,
+                                  settings.what == "export" ? ", or --hf" : ""));
   }
   if (settings.allows_infinities && settings.dtype.empty()) {
     throw ConfigError("--allow-infinities has no effect without --dtype");

@@ -15,6 +15,7 @@ struct CheckpointSettings {
   std::vector<std::string> paths;
   std::string json;
   std::string to;
+  std::string hub;    ///< the folder to write in the hub's format, in place of `to`
   std::string dtype;  ///< "F32", "BF16", "F16"; empty: as in the checkpoint
   bool masters = false;
   bool allows_infinities = false;  ///< for values that `dtype` cannot hold

@@ -91,6 +91,7 @@ void export_checkpoint(const CheckpointSettings& settings) {
   if (settings.masters) { contents.insert(Content::masters); }
   const CheckpointReader reader{checkpoint_at(settings.paths.front(), LoadOptions::What::weights),
                                 contents};
+  if (!settings.hub.empty()) { return export_to_hub(reader, settings); }
   const WeightExport weights = weights_of(reader, settings);
   const bool to_file = settings.to.ends_with(".safetensors");
   require_range(weights, settings);

@@ -9,6 +9,7 @@
 #include "tessera/base/bytes.hpp"
 #include "tools/common/table.hpp"
 #include "tools/options/mesh.hpp"
+#include "tools/options/model_words.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/shard_group.hpp"
 #include "tools/plan/plan_document.hpp"
@@ -157,17 +158,17 @@ std::string rank_table(const std::vector<RunResult>& results) {
 
 std::string describe(const Job& job) {
   const Settings& settings = job.settings;
-  const nn::GPTConfig& config = job.model.config;
+  const nn::DecoderConfig& config = job.model.config;
   const std::string threads =
       settings.world.threads > 1 ? fmt::format(" of {} threads", settings.world.threads) : "";
   return fmt::format(
-      "{}: {} parameters ({} layers, hidden {}, {} heads, vocab {}, seq {})\n"
+      "{}: {} parameters ({})\n"
       "{} ranks{}{}, {} samples a {} and micro-batch, {} micro-batches a step, {} "
       "steps, seed {}, "
       "{}{}\n{}",
-      job.model.name, config.parameter_elems(), config.layers, config.hidden, config.heads,
-      config.vocab, config.seq, settings.ranks, describe_ranks(settings), threads, settings.batch,
-      data_rank_word(settings), settings.sharded.accumulate, settings.steps, settings.seed,
+      job.model.name, config.parameter_elems(), describe_sizes(config), settings.ranks,
+      describe_ranks(settings), threads, settings.batch, data_rank_word(settings),
+      settings.sharded.accumulate, settings.steps, settings.seed,
       describe_precision(settings) + describe_optimizer(settings),
       describe_forward(settings) + describe_groups(settings),
       settings.sharded.accumulate > 1 ? fmt::format("accumulate mode {} under all strategies\n",
@@ -196,18 +197,11 @@ double largest_difference(const RunResult& a, const RunResult& b) {
 }  // namespace
 
 Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
-  const nn::GPTConfig& config = job.model.config;
+  const nn::DecoderConfig& config = job.model.config;
   Json strategies = Json::array();
   for (const RunResult& result : results) { strategies.push_back(json_of(job, result)); }
   Json json = {
-      {"model",
-       {{"name", job.model.name},
-        {"parameters", results.front().parameters},
-        {"layers", config.layers},
-        {"hidden", config.hidden},
-        {"heads", config.heads},
-        {"vocab", config.vocab},
-        {"seq", config.seq}}},
+      {"model", model_json(job.model.name, results.front().parameters, config)},
       {"ranks", job.settings.ranks},
       {"threads", job.settings.world.threads},
       {"device", to_string(job.settings.world.device)},

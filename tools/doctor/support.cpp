@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tessera/base/error.hpp"
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/simulate.hpp"
 #include "tools/options/command_line.hpp"
@@ -20,7 +20,7 @@ namespace {
 
 struct Choice {
   ModelOptions model;
-  nn::GPTOptions gpt;
+  nn::DecoderOptions gpt;
   OptimizerOptions optimizer;
   DeviceKind device = DeviceKind::cpu;
 };
@@ -61,10 +61,10 @@ class Notes {
   std::vector<std::string> texts_;
 };
 
-constexpr nn::GPTConfig kSmall{.layers = 2, .hidden = 8, .heads = 2, .vocab = 16, .seq = 4};
+constexpr nn::DecoderConfig kSmall{.layers = 2, .hidden = 8, .heads = 2, .vocab = 16, .seq = 4};
 
 void use(World& world, const Choice& choice) {
-  auto gpt = shard(nn::GPT(kSmall, choice.gpt), world, choice.model);
+  auto gpt = shard(nn::Decoder(kSmall, choice.gpt), world, choice.model);
   gpt.materialize(/*seed=*/1);
   const std::vector<std::int32_t> tokens(static_cast<std::size_t>(kSmall.seq), 1);
   gpt.module().reserve(1);

@@ -32,7 +32,7 @@ RunnerOptions runner_options(const StepOptions& options, Strategy strategy) {
 }
 
 GptRunner::GptRunner(World& world, const StepOptions& options, const RunnerOptions& run)
-    : world_{world}, gpt_{shard(nn::GPT(options.model, run.gpt), world, run.model)} {
+    : world_{world}, gpt_{shard(nn::Decoder(options.model, run.gpt), world, run.model)} {
   const std::int64_t tokens = options.batch * options.model.seq;
   const auto seed = static_cast<std::uint32_t>(world.rank() + 1);
   inputs_ = random_tokens(tokens, options.model.vocab, seed);

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/run.hpp"
 #include "tools/measure/step.hpp"
@@ -12,7 +12,7 @@ namespace tessera::bench {
 
 struct RunnerOptions {
   ModelOptions model;
-  nn::GPTOptions gpt;
+  nn::DecoderOptions gpt;
   OptimizerOptions optimizer;
 };
 /// The options of a plain step of `strategy`.
@@ -34,7 +34,7 @@ class GptRunner {
 
  private:
   World& world_;
-  Sharded<nn::GPT> gpt_;
+  Sharded<nn::Decoder> gpt_;
   std::vector<std::int32_t> inputs_, targets_;
 };
 

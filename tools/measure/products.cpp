@@ -45,7 +45,7 @@ Contest contest_of(const MatMul& like, DType a_dtype, DType c_dtype) {
 
 }  // namespace
 
-std::vector<ProductTimes> measure_products(const nn::GPTConfig& model, std::int64_t rows,
+std::vector<ProductTimes> measure_products(const nn::DecoderConfig& model, std::int64_t rows,
                                            int rounds) {
   const std::int64_t h = model.hidden;
   const Weight weights[] = {{"c_attn", h, 3 * h},

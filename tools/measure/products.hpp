@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/nn/gpt_config.hpp"
+#include "tessera/nn/decoder_config.hpp"
 #include "tools/measure/comparison.hpp"
 
 namespace tessera::bench {
@@ -21,7 +21,7 @@ struct ProductTimes {
 
 /// Times the products of `rows` tokens with each weight on one thread: y = x W, dx = dy W^T, and dW
 /// += x^T dy in fp32; in fp32, bf16 and fp16.
-[[nodiscard]] std::vector<ProductTimes> measure_products(const nn::GPTConfig& model,
+[[nodiscard]] std::vector<ProductTimes> measure_products(const nn::DecoderConfig& model,
                                                          std::int64_t rows, int rounds);
 
 }  // namespace tessera::bench

@@ -63,7 +63,7 @@ double timed_products(World& world, ModelProducts& products) {
 
 }  // namespace
 
-double step_flops(const nn::GPTConfig& model, std::int64_t batch) {
+double step_flops(const nn::DecoderConfig& model, std::int64_t batch) {
   const auto layers = static_cast<double>(model.layers);
   const auto hidden = static_cast<double>(model.hidden);
   const auto seq = static_cast<double>(model.seq);

@@ -5,13 +5,13 @@
 
 #include "tessera/base/dtype.hpp"
 #include "tessera/engine/strategy.hpp"
-#include "tessera/nn/gpt_config.hpp"
+#include "tessera/nn/decoder_config.hpp"
 #include "tools/measure/timing.hpp"
 
 namespace tessera::bench {
 
 struct StepOptions {
-  nn::GPTConfig model{.layers = 4, .hidden = 256, .heads = 4, .vocab = 1024, .seq = 128};
+  nn::DecoderConfig model{.layers = 4, .hidden = 256, .heads = 4, .vocab = 1024, .seq = 128};
   std::int64_t batch = 8;  ///< sequences per rank
   int ranks = 2;
   DType precision = DType::fp32;  ///< of parameters and computation
@@ -25,7 +25,7 @@ struct StepOptions {
 /// forward:
 ///
 ///   3 * batch * seq * (24 layers hidden^2 + 4 layers seq hidden + 2 hidden vocab)
-[[nodiscard]] double step_flops(const nn::GPTConfig& model, std::int64_t batch);
+[[nodiscard]] double step_flops(const nn::DecoderConfig& model, std::int64_t batch);
 
 /// How rank 0 spends its time, as fractions of the step.
 struct Shares {

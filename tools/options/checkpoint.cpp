@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "tessera/base/error.hpp"
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 
 namespace tessera::tools {
 namespace {

@@ -6,9 +6,11 @@
 #include <cctype>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <optional>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 
@@ -34,7 +36,7 @@ constexpr std::string_view kRun = "train compare sample";
 constexpr std::int64_t kMostRanks = 65'536;  // per job; threads may be fewer (settle)
 constexpr std::int64_t kMostPlannedRanks = std::int64_t{1} << 20;
 constexpr std::int64_t kMostParameters = std::int64_t{1} << 50;  // the limit of ShardedModel
-constexpr std::int64_t kMostLayers = 65'536;                     // the limit of GPTConfig
+constexpr std::int64_t kMostLayers = 65'536;                     // the limit of DecoderConfig
 
 /// A member of the settings, or of a struct in them.
 template <auto... Path>
@@ -272,13 +274,16 @@ nn::Recompute recompute_of(const std::string& entry) {
   constexpr std::string_view every = "every:";
   if (entry == "none") { throw ConfigError("none stands alone; leave it or the rest out"); }
   if (entry == "gelu") { return nn::Recompute::gelu(); }
+  if (entry == "swiglu") { return nn::Recompute::swiglu(); }
   if (entry == "layer-norm") { return nn::Recompute::layer_norm(); }
+  if (entry == "rms-norm") { return nn::Recompute::rms_norm(); }
   if (entry == "block") { return nn::Recompute::block(); }
   if (entry.starts_with(every)) {
     return nn::Recompute::every(parse_whole(entry.substr(every.size()), 1, kMostLayers));
   }
   throw ConfigError(fmt::format(
-      "'{}' is unknown; use none, or gelu, layer-norm and block or every:K, with commas between",
+      "'{}' is unknown; use none, or gelu or swiglu, layer-norm or rms-norm, and block or every:K, "
+      "with commas between",
       entry));
 }
 
@@ -322,10 +327,20 @@ void set_resume_moments(Settings& settings, const std::string& text) {
 }
 
 std::vector<OptionRow> model_rows() {
-  const Apply set_model = [](Settings& s, const std::string& text) { s.model = text; };
+  const Apply set_model = [](Settings& s, const std::string& text) {
+    s.model = text;
+    std::error_code ignored;
+    const auto& names = nn::DecoderConfig::preset_names();
+    const bool is_name = std::ranges::find(names, text) != names.end();
+    if (!is_name && std::filesystem::is_directory(text, ignored)) {
+      s.hub = nn::read_hub_config(text);
+    }
+  };
   return {
       {"--model", "model", "NAME", "",
-       "gpt-nano, gpt2, gpt2-medium, gpt2-large or gpt2-xl (default gpt-nano); or give sizes:",
+       "gpt-nano (default), gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama2-7b, llama3-8b, "
+       "llama3-70b or mistral-7b, perhaps with a shorter --seq; or a folder "
+       "with config.json and weights as transformers writes them; or give sizes:",
        kOneModel, set_model},
       {"--layers", "model", "L", "", "transformer blocks (default 4)", kOneModel,
        size<&Settings::layers>(kMostLayers)},
@@ -608,9 +623,9 @@ std::vector<OptionRow> training_rows() {
        "end the run after K skipped steps in a row (gradients that are not finite); 0: never",
        kBoth, integer<&Settings::sharded, &ModelOptions::max_skips>(), "max_skips"},
       {"--recompute", "training", "R", "none",
-       "activations to recompute in backward: none, gelu (GELU's output), layer-norm (both norms' "
-       "outputs), block (every layer; only its input is kept) or every:K (every K-th layer); "
-       "combine with commas: gelu,layer-norm",
+       "activations to recompute in backward: none, gelu or swiglu (the activation's output), "
+       "layer-norm or rms-norm (both norms' outputs), block (every layer; only its input is kept) "
+       "or every:K (every K-th layer); combine with commas: gelu,layer-norm",
        kAll, set_recompute},
       {"--head-rows", "training", "N", "0",
        "compute head, loss and their gradients for N rows of logits at a time, in backward, to "

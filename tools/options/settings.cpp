@@ -19,18 +19,38 @@ bool Settings::changes(std::string_view option) const {
   return std::find(changed.begin(), changed.end(), option) != changed.end();
 }
 
+namespace {
+
+/// The preset, or the model of the hub's folder, with sequences as short as --seq.
+NamedModel model_of_name(const Settings& settings) {
+  NamedModel found{settings.model.value_or("gpt-nano")};
+  if (!settings.hub && found.name.find('/') != std::string::npos) {
+    throw ConfigError(fmt::format(
+        "--model {}: there is no such folder; give one with config.json, or a model's name",
+        found.name));
+  }
+  found.config = settings.hub ? settings.hub->decoder : nn::DecoderConfig::preset(found.name);
+  if (!settings.seq) { return found; }
+  if (*settings.seq > found.config.seq) {
+    throw ConfigError(fmt::format("--seq {}: {} has {} positions; give a shorter one",
+                                  *settings.seq, found.name, found.config.seq));
+  }
+  found.config.seq = *settings.seq;
+  found.config.validate();
+  return found;
+}
+
+}  // namespace
+
 NamedModel Settings::named_model() const {
-  const bool sizes = layers || hidden || heads || vocab || seq;
+  const bool sizes = layers || hidden || heads || vocab;
   if (model && sizes) {
     throw ConfigError(
-        "--model cannot be combined with --layers, --hidden, --heads, --vocab or --seq; "
-        "give the name or the sizes");
+        "--model cannot be combined with --layers, --hidden, --heads or --vocab; give the name or "
+        "the sizes");
   }
-  if (!sizes) {
-    const std::string name = model.value_or("gpt-nano");
-    return {name, nn::GPTConfig::preset(name)};
-  }
-  nn::GPTConfig config;
+  if (model || !(sizes || seq)) { return model_of_name(*this); }
+  nn::DecoderConfig config;
   config.layers = layers.value_or(config.layers);
   config.hidden = hidden.value_or(config.hidden);
   config.heads = heads.value_or(config.heads);

@@ -11,8 +11,9 @@
 #include "tessera/base/dtype.hpp"
 #include "tessera/data/token_source.hpp"
 #include "tessera/engine/model_options.hpp"
-#include "tessera/nn/gpt.hpp"
-#include "tessera/nn/gpt_config.hpp"
+#include "tessera/nn/decoder.hpp"
+#include "tessera/nn/decoder_config.hpp"
+#include "tessera/nn/hub.hpp"
 #include "tessera/optim/optimizer.hpp"
 #include "tessera/optim/schedule.hpp"
 #include "tessera/world/world_options.hpp"
@@ -21,8 +22,8 @@ namespace tessera::tools {
 
 /// A GPT and its name in tables and files.
 struct NamedModel {
-  std::string name;  ///< a preset's, or "custom"
-  nn::GPTConfig config;
+  std::string name;  ///< a preset's, a folder's path, or "custom"
+  nn::DecoderConfig config = {};
 };
 
 /// How the ranks of a run communicate.
@@ -57,6 +58,7 @@ struct Settings {
   OptimizerOptions update;
   // model
   std::optional<std::string> model;
+  std::optional<nn::HubConfig> hub;  ///< if `model` is a folder of the hub: its config.json
   std::optional<std::int64_t> layers, hidden, heads, vocab, seq;
   std::optional<std::int64_t> params;  ///< parameters of a stack of equal units, instead of a GPT
   std::optional<std::int64_t> aspect;  ///< of a family: width per layer
@@ -142,8 +144,9 @@ struct Settings {
   [[nodiscard]] bool changes(std::string_view option) const;
   /// Whether any step is recorded.
   [[nodiscard]] bool records() const noexcept { return !report.empty() || !trace.empty(); }
-  /// The requested model: `--model`, or gpt-nano with the given sizes. ConfigError if both were
-  /// given, if the name is unknown, or if the sizes contradict each other.
+  /// The requested model: `--model`, perhaps with shorter sequences, or gpt-nano with the given
+  /// sizes. ConfigError if both were given, if the name is unknown, or if the sizes contradict each
+  /// other.
   [[nodiscard]] NamedModel named_model() const;
   /// ConfigError if the final rate would exceed the initial one.
   [[nodiscard]] Schedule schedule() const;

@@ -26,7 +26,10 @@ std::string activations_remedy(const CategoryBytes& bytes, const Settings& setti
   const bool trains = bytes[Category::gradients] > 0;
   std::string remedies;
   if (trains && settings.recompute.describe() == "none") {
-    remedies += "--recompute gelu,layer-norm or block, ";
+    const nn::DecoderConfig config =
+        settings.params ? nn::DecoderConfig{} : settings.named_model().config;
+    const nn::Recompute some = nn::Recompute::activation(config) | nn::Recompute::norms(config);
+    remedies += "--recompute " + some.describe() + " or block, ";
   } else if (trains && settings.recompute.describe() != "block") {
     remedies += "--recompute block, ";
   }

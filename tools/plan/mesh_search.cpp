@@ -16,8 +16,8 @@ struct Parts {
 
 Parts most_parts(const Settings& settings) {
   if (settings.params) { return {*settings.params, *settings.params}; }
-  const nn::GPTConfig config = settings.named_model().config;
-  return {config.heads, config.layers};
+  const nn::DecoderConfig config = settings.named_model().config;
+  return {config.key_heads(), config.layers};
 }
 
 Settings split(const Settings& settings, int tensor, int pipe) {

@@ -169,13 +169,16 @@ struct Added {
   std::vector<std::string> costs;  ///< "computes GELU's output again"
 };
 
-std::string cost_of(const nn::Recompute& recompute) {
+std::string cost_of(const Settings& settings) {
+  const nn::Recompute& recompute = settings.recompute;
   if (recompute.applies_to(0)) { return "runs every layer's forward again in backward"; }
-  if (recompute.gelu_of(0) && recompute.layer_norms_of(0)) {
-    return "computes GELU's and both norms' outputs again in backward";
+  const bool swiglu = settings.named_model().config.mlp == nn::MLPKind::swiglu;
+  const std::string activation = swiglu ? "SwiGLU" : "GELU";
+  if (recompute.activation_of(0) && recompute.norms_of(0)) {
+    return "computes " + activation + "'s and both norms' outputs again in backward";
   }
-  return recompute.gelu_of(0) ? "computes GELU's output again in backward"
-                              : "computes both norms' outputs again in backward";
+  return recompute.activation_of(0) ? "computes " + activation + "'s output again in backward"
+                                    : "computes both norms' outputs again in backward";
 }
 
 Added added_by(const Settings& asked, const Planned& shown) {
@@ -183,7 +186,7 @@ Added added_by(const Settings& asked, const Planned& shown) {
   Added added;
   if (chosen.recompute.describe() != asked.recompute.describe()) {
     added.words += " --recompute " + chosen.recompute.describe();
-    added.costs.push_back(cost_of(chosen.recompute));
+    added.costs.push_back(cost_of(chosen));
   }
   if (chosen.head_rows != asked.head_rows) {
     added.words += fmt::format(" --head-rows {}", chosen.head_rows);

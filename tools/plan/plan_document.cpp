@@ -8,6 +8,7 @@
 #include "tessera/base/bytes.hpp"
 #include "tools/common/table.hpp"
 #include "tools/options/mesh.hpp"
+#include "tools/options/model_words.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/resharding.hpp"
 #include "tools/options/shard_group.hpp"
@@ -54,11 +55,8 @@ Json model_json(const Settings& settings) {
     return {{"name", "stack of equal units"}, {"parameters", *settings.params}};
   }
   const NamedModel model = settings.named_model();
-  const nn::GPTConfig& config = model.config;
-  return {{"name", model.name},      {"parameters", config.parameter_elems()},
-          {"layers", config.layers}, {"hidden", config.hidden},
-          {"heads", config.heads},   {"vocab", config.vocab},
-          {"seq", config.seq}};
+  const nn::DecoderConfig& config = model.config;
+  return tools::model_json(model.name, config.parameter_elems(), config);
 }
 
 std::string model_line(const Settings& settings) {
@@ -67,10 +65,9 @@ std::string model_line(const Settings& settings) {
                        *settings.params);
   }
   const NamedModel model = settings.named_model();
-  const nn::GPTConfig& config = model.config;
-  return fmt::format("{}: {} parameters ({} layers, hidden {}, {} heads, vocab {}, seq {})\n",
-                     model.name, config.parameter_elems(), config.layers, config.hidden,
-                     config.heads, config.vocab, config.seq);
+  const nn::DecoderConfig& config = model.config;
+  return fmt::format("{}: {} parameters ({})\n", model.name, config.parameter_elems(),
+                     describe_sizes(config));
 }
 
 /// "0", "1-1023", or, with a mesh that splits the model, "pipe 0", "pipe 1 tensor 0-2".

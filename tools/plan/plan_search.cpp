@@ -181,8 +181,10 @@ std::int64_t chunk_rows(const Settings& settings) {
 std::vector<nn::Recompute> recomputes(const Settings& settings) {
   if (settings.params || settings.has("--recompute")) { return {settings.recompute}; }
   using nn::Recompute;
-  return {Recompute::none(), Recompute::layer_norm(), Recompute::gelu(),
-          Recompute::gelu() | Recompute::layer_norm(), Recompute::block()};
+  const nn::DecoderConfig config = settings.named_model().config;
+  const Recompute norms = Recompute::norms(config);
+  const Recompute activation = Recompute::activation(config);
+  return {Recompute::none(), norms, activation, activation | norms, Recompute::block()};
 }
 
 std::vector<HeadRows> heads(const Settings& settings) {
@@ -274,8 +276,11 @@ Planned nearest_of(Misses& misses) {
 std::string model_words(const Settings& settings) {
   if (settings.params) { return fmt::format(" --params {}", *settings.params); }
   const NamedModel model = settings.named_model();
-  if (model.name != "custom") { return " --model " + model.name; }
-  const nn::GPTConfig& config = model.config;
+  if (model.name != "custom") {
+    const std::string seq = settings.seq ? fmt::format(" --seq {}", *settings.seq) : std::string{};
+    return " --model " + model.name + seq;
+  }
+  const nn::DecoderConfig& config = model.config;
   return fmt::format(" --layers {} --hidden {} --heads {} --vocab {} --seq {}", config.layers,
                      config.hidden, config.heads, config.vocab, config.seq);
 }

@@ -68,7 +68,7 @@ Settings planned_settings(const Settings& settings) {
   return planned;
 }
 
-void run_gpt(RankGpt& gpt, const Settings& settings, const nn::GPTConfig& config) {
+void run_gpt(RankGpt& gpt, const Settings& settings, const nn::DecoderConfig& config) {
   gpt.materialize(gpt.initializer());
   gpt.optimize();
   if (resumes(settings) && settings.steps > 0) { gpt.load_from({}); }  // reads nothing here
@@ -141,10 +141,10 @@ std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks, Limit limi
 // Activations are planned last, and take most of the memory of models with many layers: this finds
 // out whether they fit before the first of 10,000 layers is declared.
 void require_room_for_activations(World& world, const Settings& settings,
-                                  const nn::GPTConfig& config, Strategy strategy) {
+                                  const nn::DecoderConfig& config, Strategy strategy) {
   if (!world.memory().budget_bytes() || settings.steps == 0) { return; }
-  const nn::GPTBytes bytes = nn::GPT::bytes_needed(config, gpt_options(settings), settings.batch,
-                                                   world, model_options(settings, strategy));
+  const nn::DecoderBytes bytes = nn::Decoder::bytes_needed(
+      config, gpt_options(settings), settings.batch, world, model_options(settings, strategy));
   world.memory().require_room(Category::activations, bytes.activations + bytes.workspace,
                               "activations");
 }
@@ -269,7 +269,7 @@ std::size_t activation_bytes(const Settings& settings) {
   model.compute = settings.sharded.compute;
   model.mesh = settings.sharded.mesh;
   model.accumulate = settings.sharded.accumulate;
-  nn::GPTBytes bytes;
+  nn::DecoderBytes bytes;
   WorldOptions options = world_options(settings);
   options.trace = false;
   options.budget_bytes.reset();
@@ -279,8 +279,8 @@ std::size_t activation_bytes(const Settings& settings) {
        .backend = {.device = settings.world.device,
                    .comm = planned_comm(settings, settings.ranks)}},
       [&](World& world) {
-        bytes = nn::GPT::bytes_needed(settings.named_model().config, gpt_options(settings),
-                                      settings.batch, world, model);
+        bytes = nn::Decoder::bytes_needed(settings.named_model().config, gpt_options(settings),
+                                          settings.batch, world, model);
       },
       options);
   return bytes.activations + bytes.workspace;

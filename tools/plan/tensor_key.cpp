@@ -43,14 +43,14 @@ std::int64_t vocab_granule(const Settings& settings) {
 
 }  // namespace
 
-TensorKey gpt_tensor_key(const Settings& settings, const nn::GPTConfig& config) {
+TensorKey gpt_tensor_key(const Settings& settings, const nn::DecoderConfig& config) {
   const int size = ranks_along(settings, "tensor");
   if (size == 1) { return {}; }
   // Sequence parallelism divides the rows of a micro-batch, and those of the head's chunks.
   const std::int64_t rows = settings.batch * config.seq;
   const std::int64_t chunk = settings.head_rows > 0 ? settings.head_rows : rows;
-  return key_of(size, {{config.heads},
-                       {4 * config.hidden},
+  return key_of(size, {{config.key_heads()},
+                       {config.mlp_elems()},
                        {config.vocab, vocab_granule(settings)},
                        {rows},
                        {chunk},

@@ -13,7 +13,7 @@ namespace tessera::tools {
 using TensorKey = std::function<std::string(int tensor)>;
 
 /// The key of a GPT of `config`, trained with `settings`; empty without ranks along `tensor`.
-[[nodiscard]] TensorKey gpt_tensor_key(const Settings& settings, const nn::GPTConfig& config);
+[[nodiscard]] TensorKey gpt_tensor_key(const Settings& settings, const nn::DecoderConfig& config);
 /// The key of a stack of `units` equal units that have `parameters` parameters together.
 [[nodiscard]] TensorKey stack_tensor_key(const Settings& settings, std::int64_t parameters,
                                          std::int64_t units);

@@ -39,7 +39,9 @@ SampleResult run_sampling(const Job& job, const nn::Generation& generation) {
   SampleResult result;
   run_on_ranks(job.settings, [&](World& world) {
     auto gpt = sampling_gpt(world, job.settings, job.model.config, job.settings.sharded.strategy);
-    gpt.materialize(weights_from(job.settings.init, weight_name_in(job.init_names)));
+    gpt.materialize(job.settings.init.empty()
+                        ? nn::hub_weights(*job.settings.model, *job.settings.hub)
+                        : weights_from(job.settings.init, weight_name_in(job.init_names)));
     const auto begin = Clock::now();
     Texts texts = nn::generate(gpt.module(), world, generation);
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -115,7 +117,7 @@ Json json_of(const Job& job, const nn::Generation& generation, const SampleResul
 }  // namespace
 
 void sample(const Settings& settings) {
-  if (settings.init.empty()) {
+  if (settings.init.empty() && !settings.hub) {
     throw ConfigError(
         "no weights to sample from; give --init PATH (tessera train --checkpoint DIR "
         "writes DIR/model.safetensors)");

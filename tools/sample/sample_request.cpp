@@ -31,7 +31,7 @@ void check_token(std::int64_t token, std::int64_t vocab) {
                   token, vocab - 1));
 }
 
-std::vector<std::int32_t> prompt_tokens(const Settings& settings, const nn::GPTConfig& config) {
+std::vector<std::int32_t> prompt_tokens(const Settings& settings, const nn::DecoderConfig& config) {
   std::vector<std::int32_t> tokens = settings.prompt_tokens;
   if (tokens.empty() && config.vocab > kBytes) {
     throw ConfigError(
@@ -48,7 +48,7 @@ std::vector<std::int32_t> prompt_tokens(const Settings& settings, const nn::GPTC
 
 }  // namespace
 
-nn::Generation generation_of(const Settings& settings, const nn::GPTConfig& config) {
+nn::Generation generation_of(const Settings& settings, const nn::DecoderConfig& config) {
   const int prompts = (settings.prompt.empty() ? 0 : 1) + (settings.prompt_file.empty() ? 0 : 1) +
                       (settings.prompt_tokens.empty() ? 0 : 1);
   if (prompts > 1) {

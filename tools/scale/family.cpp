@@ -11,7 +11,7 @@ namespace tessera::tools {
 namespace {
 
 constexpr std::int64_t kMostFamilyLayers = 1024;
-constexpr std::int64_t kMostHidden = std::int64_t{1} << 20;  // the limit of GPTConfig
+constexpr std::int64_t kMostHidden = std::int64_t{1} << 20;  // the limit of DecoderConfig
 // Half of ShardedModel's limit, which includes padding.
 constexpr std::int64_t kMostFamilyParameters = std::int64_t{1} << 49;
 
@@ -37,7 +37,7 @@ const KnownFamily& known(const Settings& settings) {
   const auto found = std::ranges::find(
       families(), name, [](const KnownFamily& k) -> const auto& { return k.family.name; });
   if (found != families().end()) { return *found; }
-  const auto& presets = nn::GPTConfig::preset_names();
+  const auto& presets = nn::DecoderConfig::preset_names();
   const bool model = std::ranges::find(presets, name) != presets.end();
   const std::string meant = model ? "gpt2" : nearest(name, family_names());
   throw ConfigError(
@@ -46,7 +46,7 @@ const KnownFamily& known(const Settings& settings) {
                   meant.empty() ? "use gpt2 or gpt-nano" : fmt::format("did you mean {}?", meant)));
 }
 
-bool possible(const nn::GPTConfig& config) {
+bool possible(const nn::DecoderConfig& config) {
   return config.hidden <= kMostHidden && config.parameter_elems() <= kMostFamilyParameters;
 }
 
@@ -56,7 +56,7 @@ std::string times(std::int64_t factor) {
 
 }  // namespace
 
-nn::GPTConfig Family::member(std::int64_t index) const {
+nn::DecoderConfig Family::member(std::int64_t index) const {
   const std::int64_t heads =
       std::max<std::int64_t>(1, (2 * aspect * index + head_size) / 2 / head_size);
   return {index, head_size * heads, heads, vocab, seq};

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/nn/gpt_config.hpp"
+#include "tessera/nn/decoder_config.hpp"
 #include "tools/options/settings.hpp"
 
 namespace tessera::tools {
@@ -25,7 +25,7 @@ struct Family {
   std::int64_t vocab = 50257;
   std::int64_t seq = 1024;
 
-  [[nodiscard]] nn::GPTConfig member(std::int64_t index) const;
+  [[nodiscard]] nn::DecoderConfig member(std::int64_t index) const;
   /// The index of the largest member: 1024, or less if members would exceed the largest possible
   /// model.
   [[nodiscard]] std::int64_t last() const;

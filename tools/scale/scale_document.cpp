@@ -35,7 +35,7 @@ Json or_null(const std::optional<T>& value) {
 }
 
 Json json_of(const ScaleResult& result, const ScalePoint& point) {
-  const nn::GPTConfig& model = point.model;
+  const nn::DecoderConfig& model = point.model;
   const auto if_fits = [&](const Json& value) { return point.fits() ? value : Json(); };
   Json json = {{"ranks", point.ranks},
                {"parameters", if_fits(model.parameter_elems())},

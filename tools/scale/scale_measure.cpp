@@ -61,7 +61,7 @@ std::optional<Measurement> beyond(const Settings& settings, const ScalePoint& po
 }
 
 /// Tokens of the vocabulary, different for each rank.
-std::vector<std::int32_t> tokens(const nn::GPTConfig& model, std::int64_t batch, int rank) {
+std::vector<std::int32_t> tokens(const nn::DecoderConfig& model, std::int64_t batch, int rank) {
   std::vector<std::int32_t> all(static_cast<std::size_t>(batch * model.seq));
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto value =

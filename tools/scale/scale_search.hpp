@@ -24,7 +24,7 @@ struct ScalePoint {
   Strategy strategy{};
   int ranks = 1;
   std::int64_t index = 0;  ///< in the family; 0: even the smallest does not fit
-  nn::GPTConfig model;
+  nn::DecoderConfig model;
   StrategyPlan plan;            ///< of `model`; of the smallest model if none fits
   bool last_of_family = false;  ///< nothing larger was tried
   std::optional<Measurement> measured;

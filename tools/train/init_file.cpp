@@ -33,10 +33,10 @@ constexpr std::string_view kHead = "lm_head.weight";  // never with the prefix
 constexpr std::int64_t kBlockElems = std::int64_t{1} << 18;
 
 /// The names of the model's tensors, as its ranks request them.
-std::vector<std::string> names_of(const nn::GPTConfig& config) {
+std::vector<std::string> names_of(const nn::DecoderConfig& config) {
   std::vector<std::string> names;
   simulate_rank({}, [&](World& world) {
-    auto gpt = shard(nn::GPT(config), world, ModelOptions{});
+    auto gpt = shard(nn::Decoder(config), world, ModelOptions{});
     const ShardedModel& model = gpt.model();
     for (std::size_t u = 0; u < model.unit_count(); ++u) {
       for (const ParameterSpec& spec : model.layout(model.unit(u)).specs()) {
@@ -60,15 +60,17 @@ std::string layer_name(std::string_view prefix, std::int64_t layer) {
 }
 
 std::string name_in(const InitNames& names, const std::string& name) {
-  return names.table_is_head && name == kTable ? std::string{kHead} : names.prefix + name;
+  if (name == kHead || (names.table_is_head && name == kTable)) { return std::string{kHead}; }
+  return names.prefix + name;
 }
 
 // A program that writes a tied tensor once may write it under either name.
-InitNames names_in(const SafetensorsReader& reader) {
+InitNames names_in(const SafetensorsReader& reader, bool tied_head) {
   const auto has = [&](const std::string& name) { return reader.entries().contains(name); };
   InitNames names;
   if (!has(layer_name("", 0)) && has(layer_name(kPrefix, 0))) { names.prefix = kPrefix; }
-  names.table_is_head = !has(name_in(names, std::string{kTable})) && has(std::string{kHead});
+  names.table_is_head =
+      tied_head && !has(name_in(names, std::string{kTable})) && has(std::string{kHead});
   return names;
 }
 
@@ -168,10 +170,10 @@ InitPath find_init(const std::string& asked) {
   return found;
 }
 
-InitFile examine_init(const std::string& path, const nn::GPTConfig& config) {
+InitFile examine_init(const std::string& path, const nn::DecoderConfig& config) {
   const SafetensorsReader reader = reader_of(path);
   InitFile file;
-  file.names = names_in(reader);
+  file.names = names_in(reader, config.tied_head);
   check_layers(reader, file.names.prefix, config.layers);
   std::set<std::string> wanted;
   for (const std::string& name : names_of(config)) { wanted.insert(name_in(file.names, name)); }

@@ -34,7 +34,7 @@ struct InitFile {
   std::vector<std::string> extra;    ///< its tensors that the model does not have
 };
 /// Reads only the header. FormatError if it cannot be read, or has another number of layers.
-[[nodiscard]] InitFile examine_init(const std::string& path, const nn::GPTConfig& config);
+[[nodiscard]] InitFile examine_init(const std::string& path, const nn::DecoderConfig& config);
 
 /// If `path` is a checkpoint or a file in one, reads its weights and compares their checksums.
 /// FormatError that names file, tensor and bytes of the damage.

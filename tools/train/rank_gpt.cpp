@@ -8,7 +8,7 @@
 
 namespace tessera::tools {
 
-nn::GPTOptions gpt_options(const Settings& settings) {
+nn::DecoderOptions gpt_options(const Settings& settings) {
   return {.norms = settings.norm_dtype,
           .recompute = settings.recompute,
           .boundaries = settings.boundaries,
@@ -20,21 +20,21 @@ nn::GPTOptions gpt_options(const Settings& settings) {
           .tensor_slices = settings.tensor_slices};
 }
 
-Sharded<nn::GPT> sampling_gpt(World& world, const Settings& settings, const nn::GPTConfig& config,
-                              Strategy strategy) {
+Sharded<nn::Decoder> sampling_gpt(World& world, const Settings& settings,
+                                  const nn::DecoderConfig& config, Strategy strategy) {
   ModelOptions options;
   options.strategy = strategy;
   if (strategy == Strategy::hybrid) { options.shard_group = settings.sharded.shard_group; }
   options.purpose = Purpose::inference;
   options.compute = settings.sharded.compute;
   options.prefetch = settings.sharded.prefetch;
-  return shard(nn::GPT(config), world, options);
+  return shard(nn::Decoder(config), world, options);
 }
 
-RankGpt::RankGpt(World& world, const Settings& settings, const nn::GPTConfig& config,
+RankGpt::RankGpt(World& world, const Settings& settings, const nn::DecoderConfig& config,
                  Strategy strategy)
     : settings_{settings},
-      gpt_{shard(nn::GPT(config, gpt_options(settings)), world,
+      gpt_{shard(nn::Decoder(config, gpt_options(settings)), world,
                  model_options(settings, strategy))} {}
 
 void RankGpt::materialize(const Initializer& initial) {

@@ -7,24 +7,25 @@
 #include <span>
 
 #include "tessera/checkpoint/checkpointer.hpp"
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tools/options/settings.hpp"
 
 namespace tessera::tools {
 
-/// The GPTOptions for `settings`.
-[[nodiscard]] nn::GPTOptions gpt_options(const Settings& settings);
+/// The DecoderOptions for `settings`.
+[[nodiscard]] nn::DecoderOptions gpt_options(const Settings& settings);
 
 /// One rank's GPT for evaluation only.
-[[nodiscard]] Sharded<nn::GPT> sampling_gpt(World& world, const Settings& settings,
-                                            const nn::GPTConfig& config, Strategy strategy);
+[[nodiscard]] Sharded<nn::Decoder> sampling_gpt(World& world, const Settings& settings,
+                                                const nn::DecoderConfig& config, Strategy strategy);
 
 /// One rank's GPT as a run sets it up. All memory that the library holds for a run is allocated
 /// here, so running this on the meta device plans the run (planner.hpp).
 class RankGpt {
  public:
-  RankGpt(World& world, const Settings& settings, const nn::GPTConfig& config, Strategy strategy);
+  RankGpt(World& world, const Settings& settings, const nn::DecoderConfig& config,
+          Strategy strategy);
 
   /// Allocates the model state, and sets it from `initial`.
   void materialize(const Initializer& initial);
@@ -36,7 +37,8 @@ class RankGpt {
   void reserve();
   /// Creates the run's Checkpointer, after `optimize`; null if the run saves no checkpoints.
   [[nodiscard]] std::unique_ptr<Checkpointer> checkpointer();
-  /// Runs the `accumulate` micro-batches of a step, which `data` returns in order (nn::GPT::run).
+  /// Runs the `accumulate` micro-batches of a step, which `data` returns in order
+  /// (nn::Decoder::run).
   void run(const std::function<nn::MicroBatch(int micro_batch)>& data) { gpt_.run(data); }
   void update(float lr);
   /// Computes this rank's mean loss, between steps.
@@ -50,7 +52,7 @@ class RankGpt {
 
  private:
   const Settings& settings_;
-  Sharded<nn::GPT> gpt_;
+  Sharded<nn::Decoder> gpt_;
 };
 
 }  // namespace tessera::tools

@@ -14,7 +14,9 @@
 #include "tessera/base/error.hpp"
 #include "tessera/base/shown.hpp"
 #include "tessera/data/loader.hpp"
+#include "tessera/nn/hub.hpp"
 #include "tools/options/mesh.hpp"
+#include "tools/options/model_words.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/option_values.hpp"
 
@@ -30,6 +32,7 @@ constexpr const char* kContent = "data.content";
 constexpr const char* kName = "data.name";
 constexpr const char* kMoments = "moments";
 constexpr const char* kMesh = "mesh";
+constexpr const char* kParts = "model.parts";
 
 /// An option that changes what a run computes.
 struct RunOption {
@@ -42,8 +45,17 @@ std::string key_of(const RunOption& option) {
   return std::string{option.name.substr(2)};
 }
 
+/// The model in the hub's format; empty for sizes that no family there has.
+std::string hub_text_of(const Job& job) {
+  try {
+    nn::HubConfig config = job.settings.hub ? *job.settings.hub : nn::hub_config(job.model.config);
+    config.decoder = job.model.config;
+    return nn::hub_config_text(config);
+  } catch (const ConfigError&) { return {}; }
+}
+
 std::vector<RunOption> model_options_of(const Job& job) {
-  const nn::GPTConfig& config = job.model.config;
+  const nn::DecoderConfig& config = job.model.config;
   return {{"--layers", std::to_string(config.layers), ""},
           {"--hidden", std::to_string(config.hidden), ""},
           {"--heads", std::to_string(config.heads), ""},
@@ -161,7 +173,23 @@ std::string_view resume_option(const Settings& settings) {
   return settings.resume ? "--resume" : "--resume-from";
 }
 
+/// Checkpoints of a GPT-2 have no entry for its parts.
+void require_same_parts(const Job& job, const RunValues& saved, const std::string& path) {
+  const auto value = saved.find(kParts);
+  const std::string there = value == saved.end() ? "" : shown(value->second);
+  const std::string here = describe_parts(job.model.config);
+  if (there == here) { return; }
+  const auto words = [](const std::string& parts) {
+    return parts.empty() ? std::string{"a GPT-2"} : "a model with " + parts;
+  };
+  throw ConfigError(
+      fmt::format("{}: {} is of {}, and this run trains {}; give the --model that it "
+                  "was saved with",
+                  resume_option(job.settings), path, words(there), words(here)));
+}
+
 void require_same_model(const Job& job, const RunValues& saved, const std::string& path) {
+  require_same_parts(job, saved, path);
   const std::vector<Difference> other = differences(model_options_of(job), saved);
   if (other.empty()) { return; }
   throw ConfigError(fmt::format(
@@ -297,6 +325,12 @@ RunValues run_values(const Job& job, std::int64_t data_steps) {
   RunValues values;
   for (const auto& options : {model_options_of(job), training_options_of(job)}) {
     for (const RunOption& option : options) { values[key_of(option)] = option.value; }
+  }
+  if (const std::string text = hub_text_of(job); !text.empty()) {
+    values[std::string{kHubConfig}] = text;
+  }
+  if (const std::string parts = describe_parts(job.model.config); !parts.empty()) {
+    values[kParts] = parts;
   }
   values[kMoments] = to_string(job.settings.update.moments);
   if (!job.settings.sharded.mesh.empty()) { values[kMesh] = mesh_words(job.settings.sharded.mesh); }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/train/trainer.hpp"
@@ -11,6 +12,9 @@ namespace tessera::tools {
 
 /// What a checkpoint stores of the run that wrote it, by name: CheckpointExtras::values.
 using RunValues = std::map<std::string, std::string>;
+
+/// The name of the value that says what model it is: a config.json of the hub's format.
+inline constexpr std::string_view kHubConfig = "model.config";
 
 /// A run's position in its data: `windows` windows of epoch `epoch` are used, in steps of
 /// `global_batch` windows each.

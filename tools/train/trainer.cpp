@@ -15,7 +15,7 @@
 #include "tessera/checkpoint/checkpointer.hpp"
 #include "tessera/checkpoint/weights.hpp"
 #include "tessera/data/loader.hpp"
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 #include "tools/common/noted_signals.hpp"
 #include "tools/common/standard_streams.hpp"
 #include "tools/options/checkpoint.hpp"
@@ -191,7 +191,9 @@ class RankTrainer {
   [[nodiscard]] Initializer initial_weights() {
     const std::string& init = job_.settings.init;
     if (job_.resume) { return init::constant(0.0F); }  // the checkpoint has the values
-    return init.empty() ? gpt_.initializer() : weights_from(init, weight_name_in(job_.init_names));
+    if (!init.empty()) { return weights_from(init, weight_name_in(job_.init_names)); }
+    const std::optional<nn::HubConfig>& hub = job_.settings.hub;
+    return hub ? nn::hub_weights(*job_.settings.model, *hub) : gpt_.initializer();
   }
 
   [[nodiscard]] CheckpointExtras extras_after(std::int64_t steps) const {

@@ -6,17 +6,17 @@
 
 #include "tessera/nn/causal_self_attention.hpp"
 #include "tessera/nn/dropout.hpp"
-#include "tessera/nn/layer_norm.hpp"
 #include "tessera/nn/mlp.hpp"
+#include "tessera/nn/norm.hpp"
 #include "tessera/nn/tensors.hpp"
 
-/// Layers with a forward and a backward, and GPT-2, made of the public kernels and ShardedModel.
+/// Layers with a forward and a backward, and decoders, made of the public kernels and ShardedModel.
 namespace tessera::nn {
 
 enum class DropSite : std::uint32_t;
 
-/// A GPT-2 block: m = x + drop(attn(ln_1(x))), y = m + drop(mlp(ln_2(m))). `drop` drops elements
-/// only if `Saved::dropout` is on.
+/// A block of a decoder: m = x + drop(attn(ln_1(x))), y = m + drop(mlp(ln_2(m))). `drop` drops
+/// elements only if `Saved::dropout` is on.
 ///
 /// Ranks along `tensor` share the attention's heads and the MLP's values inside. With sequence
 /// parallelism each has `own` rows (TensorRanks::own) of x, m, y and of the norms' statistics, and
@@ -25,15 +25,16 @@ class Block {
  public:
   /// The activations that backward needs, in device memory of the caller.
   ///
-  /// On one rank they are 15 * hidden values and heads + 4 fp32 statistics per row, beside the
-  /// input ln_1.x, which is another layer's output: 11 * hidden with mlp.gelu_again, 2 * hidden
-  /// less with norms_again. With several ranks they are 2 * hidden + 4 attention().columns() + 2 *
-  /// mlp().columns() values per row, hidden per own row, and attention().heads() statistics per row
-  /// and 4 per own row.
+  /// Beside the input ln_1.x, which is another layer's output, they are 2 * hidden +
+  /// attention().packed() + attention().columns() + mlp().wide_columns() + mlp().columns() values
+  /// per row and hidden per own row: 15 * hidden for a GPT-2 on one rank. With mlp.activated_again
+  /// mlp().columns() are left out, with norms_again 2 * hidden. There are attention().heads() fp32
+  /// statistics per row, one more for each head that is normed, and per own row 2 for each layer
+  /// norm or 1 for each RMSNorm.
   struct Saved {
-    LayerNorm::Saved ln_1;            ///< of the first norm, whose x is the block's input
+    Norm::Saved ln_1;                 ///< of the first norm, whose x is the block's input
     CausalSelfAttention::Saved attn;  ///< of the attention
-    LayerNorm::Saved ln_2;            ///< of the second norm
+    Norm::Saved ln_2;                 ///< of the second norm
     MLP::Saved mlp;                   ///< of the MLP
     Values normed_1;                  ///< the output of ln_1, which attn.x points to
     Values middle;                    ///< m [own, hidden], which ln_2.x points to
@@ -44,15 +45,17 @@ class Block {
     bool norms_again = false;
   };
 
-  /// Makes a block. Throws ContractError unless `heads` divides `hidden`. `norms` is the dtype of
-  /// the norms' parameters; if it is not given, they have the model's.
-  Block(World& world, std::int64_t hidden, std::int64_t heads, std::optional<DType> norms = {},
+  /// Makes a block of `config`. Throws ContractError unless the heads fit the hidden size. `norms`
+  /// is the dtype of the norms' parameters; if it is not given, they have the model's.
+  Block(World& world, const DecoderConfig& config, std::optional<DType> norms = {},
         const TensorRanks& ranks = {});
 
   /// Returns the parameters ln_1.*, attn.*, ln_2.* and mlp.*, in this order.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
   /// Returns the attention, with the sizes of this rank's part.
   [[nodiscard]] const CausalSelfAttention& attention() const noexcept { return attn_; }
+  /// Returns the first norm; the second is like it.
+  [[nodiscard]] const Norm& norm() const noexcept { return ln_1_; }
   /// Returns the MLP, with the sizes of this rank's part.
   [[nodiscard]] const MLP& mlp() const noexcept { return mlp_; }
   /// Returns the fp32 elements that `Saved::attn.workspace` needs.
@@ -73,14 +76,14 @@ class Block {
                 BatchShape shape) const;
 
   /// The gradients that the first half of a divided backward pass leaves to the second, in device
-  /// memory of the caller: 4 * hidden values, 3 * attention().columns() and mlp().columns() per
+  /// memory of the caller: 4 * hidden values, attention().packed() and mlp().wide_columns() per
   /// row.
   struct Deferred {
     Values mlp_dy;     ///< [rows, hidden], the gradient of the MLP's output
-    Values dwide;      ///< [rows, mlp().columns()], the gradient of the MLP's values before GELU
+    Values dwide;      ///< [rows, mlp().wide_columns()], the gradient before the activation
     Values dnormed_2;  ///< [rows, hidden], the gradient of ln_2's output
     Values attn_dy;    ///< [rows, hidden], the gradient of the attention's output
-    Values dqkv;       ///< [rows, 3 * attention().columns()], of queries, keys and values
+    Values dqkv;       ///< [rows, attention().packed()], of queries, keys and values
     Values dnormed_1;  ///< [rows, hidden], the gradient of ln_1's output
   };
   /// Runs the first half of `backward`, which reads parameters only: `stream` changes as in
@@ -92,15 +95,15 @@ class Block {
   void backward_weight(const BackwardScope& scope, const Saved& saved, const Deferred& deferred,
                        Values scratch, BatchShape shape) const;
 
-  /// Returns the number of values in `scratch` that backward needs: on one rank 5 * rows * hidden,
-  /// or 6 * rows * hidden if elements are dropped.
+  /// Returns the number of values in `scratch` that backward needs: for a GPT-2 on one rank 5 *
+  /// rows * hidden, or 6 * rows * hidden if elements are dropped.
   [[nodiscard]] std::int64_t scratch_elems(std::int64_t rows, const Dropout& dropout) const;
 
  private:
   struct Addition;
   void forward_attention(const Scope& scope, const Saved& saved, BatchShape shape) const;
   [[nodiscard]] std::int64_t inner_elems(std::int64_t rows) const;
-  void norm(const Scope& scope, const LayerNorm& norm, const LayerNorm::Saved& saved, Values y,
+  void norm(const Scope& scope, const Norm& norm, const Norm::Saved& saved, Values y,
             std::int64_t rows) const;
   /// Writes a branch's gradient, made from that of the stream, unless the two are the same.
   void enter_branch(const Scope& scope, const Dropout& dropout, DropSite site, Values stream,
@@ -108,9 +111,9 @@ class Block {
   [[nodiscard]] bool branches_off(const Dropout& dropout) const;
   void drop_and_add(const Scope& scope, const Addition& addition) const;
 
-  LayerNorm ln_1_;
+  Norm ln_1_;
   CausalSelfAttention attn_;
-  LayerNorm ln_2_;
+  Norm ln_2_;
   MLP mlp_;
   TensorRanks ranks_;
   std::int64_t hidden_;

@@ -13,6 +13,7 @@ namespace tessera::nn {
 struct ColumnCut {
   std::int64_t granule = 1;  ///< neighbouring columns that stay together, such as one head's
   int sections = 1;          ///< 3 for queries, keys and values, 2 for the halves of SwiGLU
+  std::int64_t lead = 1;     ///< how many times as long the first section and its granules are
 };
 
 /// A Linear whose columns are divided among the ranks along `tensor`: each rank has some columns of
@@ -21,10 +22,10 @@ struct ColumnCut {
 /// Linear.
 class ColumnLinear {
  public:
-  /// Makes a layer with the parameters "prefix.weight" [in, out] and "prefix.bias" [out], whose
-  /// shapes are those of the whole. Throws ContractError as TensorPart.
+  /// Makes a layer with the parameters "prefix.weight" [in, out] and, with a bias, "prefix.bias"
+  /// [out], whose shapes are those of the whole. Throws ContractError as TensorPart.
   ColumnLinear(std::string_view prefix, std::int64_t in, std::int64_t out, TensorRanks ranks = {},
-               ColumnCut cut = {});
+               ColumnCut cut = {}, Bias bias = Bias::yes);
 
   /// Returns the parameters to declare in the unit whose scopes the layer is called with.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;

@@ -16,12 +16,13 @@ namespace tessera::nn {
 [[nodiscard]] std::int64_t head_rows(std::int64_t vocab, std::int64_t logits_row_elems,
                                      std::int64_t multiple);
 
-/// Token and position embeddings, and the head that is tied to the token embedding: one table,
-/// "wte.weight", turns tokens into vectors and vectors into logits.
+/// Token and position embeddings, and the head, which turns vectors into logits. A tied head
+/// multiplies by the table of tokens, "wte.weight"; another has a table of its own,
+/// "lm_head.weight".
 ///
-/// On CUDA products are fast if their number of rows is a multiple of 64. The table has room for
-/// such a number (ParameterSpec::room), and the head multiplies by `head_rows` rows. Zeros in the
-/// room give zeros in the gaps of the logits, of their gradient and of the table's gradient.
+/// On CUDA products are fast if their number of rows is a multiple of 64. The head's table has room
+/// for such a number (ParameterSpec::room), and the head multiplies by `head_rows` rows. Zeros in
+/// the room give zeros in the gaps of the logits, of their gradient and of the table's gradient.
 ///
 /// Ranks along `tensor` share the vocabulary: each has the vectors of tokens(), in multiples of
 /// kernels::fast_row_multiple, and computes the logits of these tokens only (see CrossEntropy).
@@ -31,17 +32,21 @@ class Embedding {
   /// The sizes of the tables.
   struct Sizes {
     std::int64_t vocab;                 ///< the number of tokens
-    std::int64_t positions;             ///< the number of positions
+    std::int64_t positions;             ///< the number of positions; 0: no table of them
     std::int64_t hidden;                ///< the length of a vector
     std::int64_t logits_row_elems = 0;  ///< elements from one row of logits to the next; 0: no gaps
+    bool tied_head = true;              ///< whether the head multiplies by the table of tokens
   };
 
-  /// Makes a layer with the parameters "wte.weight" [vocab, hidden] and "wpe.weight" [positions,
-  /// hidden].
+  /// Makes a layer with the parameters "wte.weight" [vocab, hidden] and, unless there are no
+  /// positions, "wpe.weight" [positions, hidden].
   Embedding(World& world, Sizes sizes, TensorRanks ranks = {});
 
   /// Returns the parameters to declare in the unit whose scopes the layer is called with.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
+  /// Returns the parameter of a head of its own, "lm_head.weight" [vocab, hidden], to declare in
+  /// the unit whose scopes `head` is called with; nothing if the head is tied.
+  [[nodiscard]] std::vector<ParameterSpec> head_parameters() const;
 
   /// Returns this rank's tokens: all, or its part of them, which may be empty.
   [[nodiscard]] Range tokens() const noexcept { return tokens_; }
@@ -49,9 +54,9 @@ class Embedding {
   /// or the number of tokens(), which Sizes::logits_row_elems rounds up to a multiple of 64.
   [[nodiscard]] std::int64_t logits_row_elems() const noexcept { return logits_row_elems_; }
 
-  /// Computes y[b, t, :] = wte[tokens[b, t], :] + wpe[t, :]. Tokens are in device memory and lie in
-  /// [0, vocab); seq <= positions. With sequence parallelism y has this rank's rows
-  /// (TensorRanks::own), and `whole` [rows, hidden] is overwritten.
+  /// Computes y[b, t, :] = wte[tokens[b, t], :] + wpe[t, :], without positions the first. Tokens
+  /// are in device memory and lie in [0, vocab); seq <= positions. With sequence parallelism y has
+  /// this rank's rows (TensorRanks::own), and `whole` [rows, hidden] is overwritten.
   void forward(const Scope& scope, const std::int32_t* tokens, Values y, BatchShape shape,
                Values whole = {}) const {
     forward(scope, scope, tokens, y, shape, whole);
@@ -69,11 +74,12 @@ class Embedding {
   void backward(const BackwardScope& wte, const BackwardScope& wpe, const std::int32_t* tokens,
                 ConstValues dy, BatchShape shape, Values whole = {}) const;
 
-  /// Computes logits [rows, tokens] = x wte^T for this rank's tokens(). Gaps become zero as far as
-  /// the table has room. With sequence parallelism the caller has gathered x.
+  /// Computes logits [rows, tokens] = x table^T for this rank's tokens(). Gaps become zero as far
+  /// as the table has room. With sequence parallelism the caller has gathered x.
   void head(const Scope& scope, ConstValues x, Values logits, std::int64_t rows) const;
-  /// Adds the gradient of wte and writes dx [rows, hidden]. The gaps of dlogits must be as `head`
-  /// left them. With several ranks dx is this rank's summand: TensorRanks::sum adds them.
+  /// Adds the gradient of the head's table and writes dx [rows, hidden]. The gaps of dlogits must
+  /// be as `head` left them. With several ranks dx is this rank's summand: TensorRanks::sum adds
+  /// them.
   void head_backward(const BackwardScope& scope, ConstValues x, ConstValues dlogits, Values dx,
                      std::int64_t rows) const;
 
@@ -81,6 +87,8 @@ class Embedding {
   Sizes sizes_;
   TensorRanks ranks_;
   std::vector<ParameterSpec> parameters_;
+  std::vector<ParameterSpec> head_parameters_;
+  std::string_view head_table_;
   Range tokens_;
   std::int64_t table_rows_;  ///< rows in the head's products: tokens and room
   std::int64_t logits_row_elems_;

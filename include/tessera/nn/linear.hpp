@@ -9,12 +9,19 @@
 
 namespace tessera::nn {
 
+/// Whether a product has a bias.
+enum class Bias : std::uint8_t {
+  no,   ///< x W
+  yes,  ///< x W + b
+};
+
 /// A linear layer: y = x W + b with W [in, out], as in Hugging Face's Conv1D. It holds names and
 /// sizes only; each call takes the parameters from the scope that it is given.
 class Linear {
  public:
-  /// Makes a layer with the parameters "prefix.weight" [in, out] and "prefix.bias" [out].
-  Linear(std::string_view prefix, std::int64_t in, std::int64_t out);
+  /// Makes a layer with the parameters "prefix.weight" [in, out] and, with a bias, "prefix.bias"
+  /// [out].
+  Linear(std::string_view prefix, std::int64_t in, std::int64_t out, Bias bias = Bias::yes);
 
   /// Returns the parameters to declare in the unit whose scopes the layer is called with.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
@@ -41,7 +48,7 @@ class Linear {
   /// Adds the gradient of the weight, if it is trained, or overwrites it (BackwardScope::write).
   void weight_gradient(const BackwardScope& scope, ConstValues x, ConstValues dy,
                        std::int64_t rows) const;
-  /// Does the same for the gradient of the bias.
+  /// Does the same for the gradient of the bias, if there is one.
   void bias_gradient(const BackwardScope& scope, ConstValues dy, std::int64_t rows) const;
   /// Does both, in one product where CUDA's recorded algorithms have one for the two together.
   void parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
@@ -53,8 +60,10 @@ class Linear {
                            std::int64_t rows) const;
 
  private:
+  [[nodiscard]] ConstValues bias_in(const Scope& scope) const;
+
   std::string weight_;
-  std::string bias_;
+  std::string bias_;  ///< empty without one
   std::int64_t in_;
   std::int64_t out_;
 };

@@ -14,11 +14,11 @@ namespace tessera::nn {
 /// added, and then the bias, which every rank has whole. With one rank it has the bits of a Linear.
 class RowLinear {
  public:
-  /// Makes a layer with the parameters "prefix.weight" [in, out] and "prefix.bias" [out], whose
-  /// shapes are those of the whole. `granule` neighbouring rows of W stay together. Throws
-  /// ContractError as TensorPart.
+  /// Makes a layer with the parameters "prefix.weight" [in, out] and, with a bias, "prefix.bias"
+  /// [out], whose shapes are those of the whole. `granule` neighbouring rows of W stay together.
+  /// Throws ContractError as TensorPart.
   RowLinear(std::string_view prefix, std::int64_t in, std::int64_t out, TensorRanks ranks = {},
-            std::int64_t granule = 1);
+            std::int64_t granule = 1, Bias bias = Bias::yes);
 
   /// Returns the parameters to declare in the unit whose scopes the layer is called with.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;

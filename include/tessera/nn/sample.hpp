@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/decoder.hpp"
 
 namespace tessera::nn {
 
@@ -39,9 +39,9 @@ struct Generation {
 /// the config().seq tokens before it.
 ///
 /// Errors: ConfigError for an invalid sampler, an empty prompt, a token outside the vocabulary, or
-///         a count outside 1 to 2^30, before any work. Otherwise as GPT::next_logits and
+///         a count outside 1 to 2^30, before any work. Otherwise as Decoder::next_logits and
 ///         Sampler::draw.
-[[nodiscard]] std::vector<std::vector<std::int32_t>> generate(GPT& gpt, World& world,
+[[nodiscard]] std::vector<std::vector<std::int32_t>> generate(Decoder& gpt, World& world,
                                                               const Generation& generation);
 
 }  // namespace tessera::nn

@@ -69,7 +69,7 @@ class Sharded {
   M net_;  // after the model it refers to
 };
 
-/// Puts `net` under a strategy: `auto gpt = tessera::shard(nn::GPT(config), world, options);`
+/// Puts `net` under a strategy: `auto gpt = tessera::shard(nn::Decoder(config), world, options);`
 template <Module M>
 [[nodiscard]] Sharded<M> shard(M net, World& world, const ModelOptions& options = {}) {
   return Sharded<M>(std::move(net), world, options);
