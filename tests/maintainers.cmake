@@ -143,6 +143,13 @@ add_test(NAME bundle.python_packages COMMAND ${CMAKE_COMMAND}
   -P ${CMAKE_CURRENT_SOURCE_DIR}/bundle/check_python_packages.cmake)
 set_tests_properties(bundle.python_packages PROPERTIES TIMEOUT 60 LABELS once)
 
+# The generated page says what the command answers.
+if(TARGET tessera_command)
+  add_test(NAME pages.what_fits
+    COMMAND ${PROJECT_SOURCE_DIR}/scripts/what_fits.py $<TARGET_FILE:tessera_command> --check)
+  set_tests_properties(pages.what_fits PROPERTIES TIMEOUT 120 LABELS once)
+endif()
+
 # With several libraries of one name: which is found and which is loaded.
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   add_test(NAME libraries.configured_ones_are_loaded COMMAND ${CMAKE_COMMAND}
