@@ -300,7 +300,7 @@ if(TESSERA_BUILD_TOOLS AND TESSERA_PYTHON3)
     add_test(NAME trials.${name} COMMAND ${TESSERA_PYTHON3} -B
       ${PROJECT_SOURCE_DIR}/scripts/trials/${name}.py --count ${count}
       --command $<TARGET_FILE:${program}>)
-    set_tests_properties(trials.${name} PROPERTIES TIMEOUT 300 LABELS ${label})
+    set_tests_properties(trials.${name} PROPERTIES TIMEOUT 600 LABELS ${label})
     # Each trial reports a command that only fails.
     add_test(NAME trials.${name}_can_fail COMMAND ${TESSERA_PYTHON3} -B
       ${PROJECT_SOURCE_DIR}/scripts/trials/${name}.py --count 1 --command /bin/false)
