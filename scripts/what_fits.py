@@ -21,7 +21,8 @@ SEQ = 4096
 # What the cards do not give to a model: the driver's context and the allocator's rest.
 SPARE_GB = 1.5
 MODELS = {"gpt2": 1024, "gpt2-xl": 1024, "llama2-7b": SEQ, "mistral-7b": SEQ,
-          "llama3-8b": SEQ, "llama3-70b": SEQ}
+          "llama3-8b": SEQ, "qwen3-0.6b": SEQ, "qwen3-4b": SEQ, "qwen3-14b": SEQ, "qwen3-32b": SEQ,
+          "llama3-70b": SEQ}
 
 HEAD = f"""# What fits on 1, 2, 4 and 8 cards
 

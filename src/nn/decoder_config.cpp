@@ -42,8 +42,21 @@ constexpr DecoderConfig mistral(DecoderConfig sizes) {
   return llama(sizes);
 }
 
+constexpr DecoderConfig qwen3(DecoderConfig sizes, bool tied_head) {
+  sizes.vocab = 151'936;
+  sizes.seq = 40'960;
+  sizes.kv_heads = 8;
+  sizes.head_elems = 128;
+  sizes.rotary_base = 1e6;
+  sizes.norm_eps = 1e-6F;
+  sizes.head_norms = true;
+  sizes = llama(sizes);
+  sizes.tied_head = tied_head;
+  return sizes;
+}
+
 // GPT-2 (Radford et al. 2019), Llama 2 and 3 (Touvron et al. 2023, Dubey et al. 2024), Mistral 7B
-// v0.1 (Jiang et al. 2023).
+// v0.1 (Jiang et al. 2023), Qwen 3 (Yang et al. 2025).
 constexpr std::array kPresets{
     Preset{"gpt-nano", {4, 128, 4, 256, 128}},
     Preset{"gpt2", {12, 768, 12, 50257, 1024}},
@@ -64,6 +77,12 @@ constexpr std::array kPresets{
                                   .vocab = 32000,
                                   .seq = 32768,
                                   .wide = 14336})},
+    Preset{"qwen3-0.6b", qwen3({.layers = 28, .hidden = 1024, .heads = 16, .wide = 3072}, true)},
+    Preset{"qwen3-1.7b", qwen3({.layers = 28, .hidden = 2048, .heads = 16, .wide = 6144}, true)},
+    Preset{"qwen3-4b", qwen3({.layers = 36, .hidden = 2560, .heads = 32, .wide = 9728}, true)},
+    Preset{"qwen3-8b", qwen3({.layers = 36, .hidden = 4096, .heads = 32, .wide = 12288}, false)},
+    Preset{"qwen3-14b", qwen3({.layers = 40, .hidden = 5120, .heads = 40, .wide = 17408}, false)},
+    Preset{"qwen3-32b", qwen3({.layers = 64, .hidden = 5120, .heads = 64, .wide = 25600}, false)},
 };
 
 struct Limit {

@@ -195,10 +195,19 @@ HubFamily qwen2() {
   return family;
 }
 
+HubFamily qwen3() {
+  HubFamily family = like_llama("qwen3", "Qwen3ForCausalLM", "Qwen3Model");
+  family.parts.head_norms = true;
+  family.sizes = llama_sizes(32, 128);
+  family.flags.push_back(kAttentionBias);
+  family.windows = HubWindows::by_layer;
+  return family;
+}
+
 }  // namespace
 
 const std::vector<HubFamily>& hub_families() {
-  static const std::vector<HubFamily> families{gpt2(), llama(), mistral(), qwen2()};
+  static const std::vector<HubFamily> families{gpt2(), llama(), mistral(), qwen2(), qwen3()};
   return families;
 }
 

@@ -54,7 +54,7 @@ std::map<std::string, std::vector<float>> values_in(const fs::path& folder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Hub,
-                         testing::Values("gpt2", "llama2", "llama3", "mistral", "qwen2"),
+                         testing::Values("gpt2", "llama2", "llama3", "mistral", "qwen2", "qwen3"),
                          [](const auto& test) { return test.param; });
 
 TEST_P(Hub, ModelsComeOutAsTheyWentIn) {

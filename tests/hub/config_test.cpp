@@ -138,12 +138,12 @@ TEST(HubConfig, RefusesByName) {
        "field 'scale_attn_by_inverse_layer_idx' is true, expected false"},
       {"llama2",
        {{"model_type", "bert"}},
-       "field 'model_type' is \"bert\", expected \"gpt2\", \"llama\", \"mistral\" or "
-       "\"qwen2\""},
+       "field 'model_type' is \"bert\", expected \"gpt2\", \"llama\", \"mistral\", \"qwen2\" or "
+       "\"qwen3\""},
       {"llama2",
        {{"model_type", nullptr}},
-       "field 'model_type' is missing, expected \"gpt2\", \"llama\", \"mistral\" or "
-       "\"qwen2\""},
+       "field 'model_type' is missing, expected \"gpt2\", \"llama\", \"mistral\", \"qwen2\" or "
+       "\"qwen3\""},
       {"llama2",
        {{"architectures", {"LlamaForSequenceClassification"}}},
        "field 'architectures' is [\"LlamaForSequenceClassification\"], expected "
@@ -229,7 +229,7 @@ TEST(HubConfig, FindsTheFamilyOfADecoder) {
   other.mlp = MLPKind::geglu;
   EXPECT_EQ(test::message_of<ConfigError>([&] { static_cast<void>(hub_config(other)); }),
             "no family of Hugging Face's models has the parts of this decoder: expected those of "
-            "\"gpt2\", \"llama\", \"mistral\" or \"qwen2\"");
+            "\"gpt2\", \"llama\", \"mistral\", \"qwen2\" or \"qwen3\"");
 }
 
 }  // namespace

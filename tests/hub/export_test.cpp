@@ -58,9 +58,9 @@ TEST(HubExport, IsDividedAtTensorsWithAnIndex) {
 
 TEST(HubExport, SixteenBitsAreRoundedToNearest) {
   const TemporaryFolder folder;
-  export_model("qwen2", folder / "m", {.dtype = DType::bf16});
+  export_model("qwen3", folder / "m", {.dtype = DType::bf16});
   EXPECT_EQ(read_hub_config(folder / "m").dtype, DType::bf16);
-  auto expected = test::read_tensors(test::hub_folder("qwen2"));
+  auto expected = test::read_tensors(test::hub_folder("qwen3"));
   for (auto& [name, values] : expected) {
     std::ranges::transform(values, values.begin(),
                            [](float x) { return bfloat16::from_float(x).to_float(); });
@@ -126,7 +126,7 @@ TEST(HubExport, TransformersOpensItWithEqualLogits) {
   }
   const TemporaryFolder folder;
   for (const std::string& model : test::kHubModels) {
-    export_model(model, folder / model, {.shard_bytes = model == "qwen2" ? 4'000U : 1'000'000U});
+    export_model(model, folder / model, {.shard_bytes = model == "qwen3" ? 4'000U : 1'000'000U});
   }
   EXPECT_EQ(python(fmt::format("'{0}/tests/hub/record.py' --check '{0}/tests/hub/data' '{1}'",
                                test::kSourceDir, folder.path().string())),

@@ -22,7 +22,7 @@
 namespace tessera::test {
 
 inline const std::vector<std::string> kHubModels{"gpt2",    "llama2", "llama3",
-                                                 "mistral", "qwen2"};
+                                                 "mistral", "qwen2",  "qwen3"};
 
 inline std::filesystem::path hub_folder(std::string_view model) {
   return std::filesystem::path{kSourceDir} / "tests/hub/data" / model;

@@ -28,6 +28,12 @@ TEST(DecoderConfig, PresetsHaveThePublishedNumberOfParameters) {
   EXPECT_EQ(DecoderConfig::preset("llama3-8b").parameter_elems(), 8'030'261'248);
   EXPECT_EQ(DecoderConfig::preset("llama3-70b").parameter_elems(), 70'553'706'496);
   EXPECT_EQ(DecoderConfig::preset("mistral-7b").parameter_elems(), 7'241'732'096);
+  EXPECT_EQ(DecoderConfig::preset("qwen3-0.6b").parameter_elems(), 596'049'920);
+  EXPECT_EQ(DecoderConfig::preset("qwen3-1.7b").parameter_elems(), 1'720'574'976);
+  EXPECT_EQ(DecoderConfig::preset("qwen3-4b").parameter_elems(), 4'022'468'096);
+  EXPECT_EQ(DecoderConfig::preset("qwen3-8b").parameter_elems(), 8'190'735'360);
+  EXPECT_EQ(DecoderConfig::preset("qwen3-14b").parameter_elems(), 14'768'307'200);
+  EXPECT_EQ(DecoderConfig::preset("qwen3-32b").parameter_elems(), 32'762'123'264);
   EXPECT_EQ(DecoderConfig::preset("gpt-nano"), DecoderConfig{});
   for (const auto name : DecoderConfig::preset_names()) {
     EXPECT_NO_THROW(DecoderConfig::preset(name).validate()) << name;

@@ -339,7 +339,7 @@ std::vector<OptionRow> model_rows() {
   return {
       {"--model", "model", "NAME", "",
        "gpt-nano (default), gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama2-7b, llama3-8b, "
-       "llama3-70b or mistral-7b, perhaps with a shorter --seq; or a folder "
+       "llama3-70b, mistral-7b or qwen3-0.6b to -32b, perhaps with a shorter --seq; or a folder "
        "with config.json and weights as transformers writes them; or give sizes:",
        kOneModel, set_model},
       {"--layers", "model", "L", "", "transformer blocks (default 4)", kOneModel,
