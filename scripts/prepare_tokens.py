@@ -4,7 +4,9 @@
   prepare_tokens.py --tokenizer tokenizer.json --output train.bin text.txt folder
   prepare_tokens.py --tokenizer tokenizer.json --output train.bin --text-field text documents.jsonl
   prepare_tokens.py --tokenizer tokenizer.json --output train.npy --prompt-field question \\
-      --answer-field answer --eval-output held-out.npy --eval-fraction 0.05 pairs.jsonl
+      --answer-field answer --mask-output train.mask pairs.jsonl
+  prepare_tokens.py --tokenizer tokenizer.json --output train.npy --eval-output held-out.npy \\
+      --eval-fraction 0.05 --text-field text documents.jsonl
   prepare_tokens.py --tokenizer tokenizer.json --encode-prompt 'Once upon a time'
   tessera sample ... | prepare_tokens.py --tokenizer tokenizer.json --decode
 
@@ -14,9 +16,9 @@ end in .jsonl. After each document comes the separator. The tokenizer adds no to
 tokens that a text spells out are one token each.
 
 The output has llm.c's header, or is a NumPy array if its name ends in .npy; its tokens are uint16 if the
-vocabulary allows it, otherwise uint32. It is written under a temporary name, in pieces, and renamed when all
-outputs are complete. It needs Python's package `tokenizers`. docs/tokens.md has more. The status is 2 if something
-is refused.
+vocabulary allows it, otherwise uint32. A mask has one byte a token, 1 for answers and the separators after them
+and 0 for prompts. Outputs are written under temporary names, in pieces, and renamed when all are complete. It needs
+Python's package `tokenizers`. docs/tokens.md has more. The status is 2 if something is refused.
 """
 
 import argparse
@@ -53,52 +55,61 @@ LAST_CUT = re.compile(r".*\S(?=\s)", re.DOTALL)
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-LLMC_HEADERS = {2: (20240520, 1), 4: (20240801, 7)}  # magic and version by bytes of a token
+LLMC_HEADERS = {"u2": (20240520, 1), "u4": (20240801, 7)}  # magic and version by type of a token
 LLMC_MOST = 2**31 - 1
 NPY_HEADER_BYTES = 128
+
+# The options that name a file to write.
+OUTPUTS = ("output", "mask_output", "documents_output", "eval_output", "eval_mask_output", "eval_documents_output")
 
 
 class Refusal(Exception):
     """What the user asked for cannot be; the text says why and what to do."""
 
 
-# ---- token files
+# ---- outputs
 
 
-def llmc_header(width, count):
-    return struct.pack("<3i", *LLMC_HEADERS[width], count).ljust(1024, b"\0")
+def llmc_header(kind, count):
+    return struct.pack("<3i", *LLMC_HEADERS[kind], count).ljust(1024, b"\0")
 
 
-def npy_header(width, count):
-    text = f"{{'descr': '<u{width}', 'fortran_order': False, 'shape': ({count},), }}"
+def npy_header(kind, count):
+    text = f"{{'descr': '<{kind}', 'fortran_order': False, 'shape': ({count},), }}"
     start = b"\x93NUMPY\x01\x00" + struct.pack("<H", NPY_HEADER_BYTES - 10)
     return start + text.encode().ljust(NPY_HEADER_BYTES - 11) + b"\n"
 
 
-class TokenFile:
-    """A token file that exists under its name only once `publish` has returned."""
+HEADERS = {"llmc": llmc_header, "npy": npy_header, "plain": lambda kind, count: b""}
 
-    def __init__(self, path, layout, width):
-        self.path, self.layout, self.width = path, layout, width
+
+class NumberFile:
+    """A file of numbers, none below 0, that exists under its name only once `publish` has returned.
+
+    `kind` is NumPy's name of their type without the byte order, which is little-endian.
+    """
+
+    def __init__(self, path, layout, kind):
+        self.path, self.layout, self.kind = path, layout, kind
         self.target = target_of(path)
-        self.tokens = self.documents = 0
-        self.type = next(code for code in "HIL" if array.array(code).itemsize == width)
+        self.count = 0
+        self.type = next(code for code in "BHILQ" if array.array(code).itemsize == int(kind[1:]))
         self.part = self.target.with_name(f".{self.target.name}.{os.getpid()}.part")
         self.file = None
 
     def header(self):
-        return (npy_header if self.layout == "npy" else llmc_header)(self.width, self.tokens)
+        return HEADERS[self.layout](self.kind, self.count)
 
     def open(self):
         self.file = open(self.part, "xb")
         self.file.write(self.header())
 
-    def add(self, ids):
-        self.tokens += len(ids)
-        if self.layout == "llmc" and self.tokens > LLMC_MOST:
+    def add(self, numbers):
+        self.count += len(numbers)
+        if self.layout == "llmc" and self.count > LLMC_MOST:
             raise Refusal(f"{self.path}: llm.c's header counts to {LLMC_MOST} tokens; give --format npy, or "
                           "several outputs of fewer inputs each")
-        values = array.array(self.type, ids)
+        values = array.array(self.type, numbers)
         if sys.byteorder == "big":
             values.byteswap()
         self.file.write(values)
@@ -121,6 +132,30 @@ class TokenFile:
             self.file.close()
         with contextlib.suppress(OSError):
             self.part.unlink()
+
+
+class Split:
+    """The files of the documents to train on, or of those that are held out; `mask` and `starts` may be None."""
+
+    def __init__(self, tokens, mask, starts, separator):
+        self.tokens, self.mask, self.starts, self.separator = tokens, mask, starts, separator
+        self.files = [file for file in (tokens, mask, starts) if file is not None]
+        self.start = 0  # of the document that is being written
+        self.documents = self.targets = 0
+
+    def add(self, ids, target):
+        """`target`: 1 if the loss counts these tokens, otherwise 0."""
+        self.tokens.add(ids)
+        self.targets += target * len(ids)
+        if self.mask is not None:
+            self.mask.add(bytes([target]) * len(ids))
+
+    def end_document(self):
+        self.add(self.separator, target=1)
+        if self.starts is not None and self.tokens.count > self.start:  # an empty document may have no token
+            self.starts.add([self.start])
+        self.start = self.tokens.count
+        self.documents += 1
 
 
 def target_of(path):
@@ -282,50 +317,71 @@ def special_tokens(tokenizer):
 
 
 class Batches:
-    """Encodes texts in batches, and writes their ids, and those between them, in the order of the calls."""
+    """Encodes texts in batches, and writes them and the ends of documents in the order of the calls."""
 
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
-        self.pending = []  # a file, and a text or ids
+        self.pending = []  # a split, a text or None for the end of a document, and whether the text is a target
         self.characters = 0
 
-    def add_text(self, file, text):
-        self.pending.append((file, text))
+    def add_text(self, split, text, target):
+        self.pending.append((split, text, target))
         self.characters += len(text)
         if self.characters + 64 * len(self.pending) >= BATCH:  # empty ones take memory too
             self.write()
 
-    def add_ids(self, file, ids):
-        self.pending.append((file, ids))
+    def end_document(self, split):
+        self.pending.append((split, None, None))
 
     def write(self):
-        texts = [entry for _, entry in self.pending if isinstance(entry, str)]
+        texts = [text for _, text, _ in self.pending if text is not None]
         encode = getattr(self.tokenizer, "encode_batch_fast", self.tokenizer.encode_batch)  # without offsets
         encoded = iter(encode(texts, add_special_tokens=False))
-        for file, entry in self.pending:
-            file.add(next(encoded).ids if isinstance(entry, str) else entry)
+        for split, text, target in self.pending:
+            if text is None:
+                split.end_document()
+            else:
+                split.add(next(encoded).ids, target)
         self.pending, self.characters = [], 0
 
 
 # ---- what the script does
 
 
-def choose_layout(path, asked):
-    return asked or ("npy" if path.suffix == ".npy" else "llmc")
+def choose_layout(path):
+    return "npy" if path.suffix == ".npy" else "llmc"
 
 
-def output_paths(settings):
-    return [Path(name) for name in (settings.output, settings.eval_output) if name is not None]
+def flag_of(option):
+    return "--" + option.replace("_", "-")
+
+
+def given(settings, options):
+    return [option for option in options if getattr(settings, option) is not None]
 
 
 def refuse_outputs(settings, inputs):
-    outputs = output_paths(settings)
-    if len(set(map(target_of, outputs))) < len(outputs):
-        raise Refusal(f"--output and --eval-output are both {target_of(outputs[0])}")
-    for path in outputs:
+    named = {option: Path(getattr(settings, option)) for option in given(settings, OUTPUTS)}
+    first = {}
+    for option, path in named.items():
+        other = first.setdefault(target_of(path), option)
+        if other != option:
+            raise Refusal(f"{flag_of(other)} and {flag_of(option)} are both {target_of(path)}")
+    for path in named.values():
         refuse_output(path, settings.overwrite)
         if path.exists() and any(os.path.samefile(path, each) for each in inputs):
             raise Refusal(f"{path} is an input and an output")
+
+
+def splits_of(settings, kind, separator):
+    """That of the documents to train on and, with --eval-output, that of those that are held out."""
+    def file_of(option, layout, kind):
+        name = getattr(settings, option)
+        return None if name is None else NumberFile(Path(name), layout or choose_layout(Path(name)), kind)
+
+    return [Split(file_of(output, settings.format, kind), file_of(mask, "plain", "u1"), file_of(starts, "npy", "i8"),
+                  separator)
+            for output, mask, starts in (OUTPUTS[:3], OUTPUTS[3:]) if given(settings, [output])]
 
 
 def leave(number, _):
@@ -344,17 +400,32 @@ def heed_signals():
             signal.signal(each, leave)
 
 
-def write_documents(documents, files, settings, batches, separator):
-    """The last of `files` gets the fraction that is held out, if there are two."""
+def write_documents(documents, splits, settings, batches):
+    """The last of `splits` gets the fraction that is held out, if there are two."""
     draw = random.Random(settings.seed)
     for document in documents:
-        held_out = len(files) == 2 and draw.random() < settings.eval_fraction
-        file = files[-1] if held_out else files[0]
-        for text in document:
-            batches.add_text(file, text)
-        batches.add_ids(file, separator)
-        file.documents += 1
+        held_out = len(splits) == 2 and draw.random() < settings.eval_fraction
+        split = splits[-1] if held_out else splits[0]
+        for place, text in enumerate(document):
+            batches.add_text(split, text, target=int(place > 0))  # only pairs have a mask: the prompt, the answer
+        batches.end_document(split)
     batches.write()
+
+
+def print_summary(splits, separator, vocabulary):
+    """What was written, and the options that read it."""
+    for split, prefix in zip(splits, ("--", "--eval-")):
+        tokens = split.tokens
+        print(f"{tokens.path}: {tokens.count} tokens of {split.documents} documents, uint{8 * int(tokens.kind[1:])}; "
+              f"train with --vocab {vocabulary} or more")
+        if split.mask is not None:
+            print(f"{split.mask.path}: {split.targets} of {split.mask.count} tokens are targets; train with "
+                  f"{prefix}loss-mask {split.mask.path}")
+        if split.starts is not None:
+            print(f"{split.starts.path}: positions of {split.starts.count} documents; train with {prefix}pack "
+                  f"{split.starts.path} to pack them")
+    if separator and splits[0].starts is None:
+        print(f"separator {separator[0]} ends each document; train with --pack {separator[0]} to pack them")
 
 
 def prepare(settings):
@@ -364,18 +435,18 @@ def prepare(settings):
     tokenizer = load_tokenizer(settings.tokenizer)
     separator = separator_of(tokenizer, settings.separator)
     vocabulary = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
-    width = 2 if vocabulary <= 1 << 16 else 4
-    files = [TokenFile(path, choose_layout(path, settings.format), width) for path in output_paths(settings)]
+    splits = splits_of(settings, "u2" if vocabulary <= 1 << 16 else "u4", separator)
+    files = [file for split in splits for file in split.files]
     heed_signals()
     try:
         for file in files:
             file.open()
-        write_documents(documents_of(inputs, fields), files, settings, Batches(tokenizer), separator)
-        for file in files:
-            if file.tokens == 0:
-                raise Refusal(f"{file.path} would have no tokens: {sum(each.documents for each in files)} documents "
-                              "were read; give more of them, another --eval-fraction or --seed, or files of their own "
-                              "for what is held out")
+        write_documents(documents_of(inputs, fields), splits, settings, Batches(tokenizer))
+        for split in splits:
+            if split.tokens.count == 0:
+                raise Refusal(f"{split.tokens.path} would have no tokens: {sum(each.documents for each in splits)} "
+                              "documents were read; give more of them, another --eval-fraction or --seed, or files of "
+                              "their own for what is held out")
         for file in files:
             file.complete()
         for file in files:
@@ -386,9 +457,7 @@ def prepare(settings):
     finally:
         for file in files:
             file.discard()
-    for file in files:
-        print(f"{file.path}: {file.tokens} tokens of {file.documents} documents, uint{8 * width}; train with "
-              f"--vocab {vocabulary} or more")
+    print_summary(splits, separator, vocabulary)
 
 
 def decoded(tokenizer, ids):
@@ -438,7 +507,13 @@ def parse(arguments):
     parser.add_argument("inputs", nargs="*", metavar="PATH", help="text files, folders or JSON Lines files")
     parser.add_argument("--tokenizer", required=True, metavar="FILE", help="the tokenizer.json of a model")
     parser.add_argument("--output", metavar="FILE", help="the token file to write")
+    parser.add_argument("--mask-output", metavar="FILE",
+                        help="the loss mask of --output to write: 0 for prompts, 1 for answers and separators")
+    parser.add_argument("--documents-output", metavar="FILE.npy",
+                        help="the positions in --output of the documents' first tokens, for `tessera train --pack`")
     parser.add_argument("--eval-output", metavar="FILE", help="the token file of the documents that are held out")
+    parser.add_argument("--eval-mask-output", metavar="FILE", help="the loss mask of --eval-output")
+    parser.add_argument("--eval-documents-output", metavar="FILE.npy", help="the positions in --eval-output")
     parser.add_argument("--eval-fraction", type=float, metavar="F", help="of the documents, drawn one by one by --seed")
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default 1)")
     parser.add_argument("--format", choices=("llmc", "npy"), help="default: npy for names with .npy, otherwise llmc")
@@ -457,7 +532,7 @@ def check(settings):
     """Sets settings.fields, or throws Refusal."""
     for name in ("encode_prompt", "separator"):
         if LONE_SURROGATE.search(getattr(settings, name) or ""):  # what Python makes of other bytes
-            raise Refusal(f"--{name.replace('_', '-')} is not UTF-8")
+            raise Refusal(f"{flag_of(name)} is not UTF-8")
     if (settings.prompt_field is None) != (settings.answer_field is None):
         raise Refusal("--prompt-field and --answer-field go together; give both")
     if settings.text_field is not None and settings.prompt_field is not None:
@@ -475,6 +550,25 @@ def check(settings):
         raise Refusal("--eval-output and --eval-fraction go together; give both")
     if settings.eval_fraction is not None and not 0 < settings.eval_fraction < 1:
         raise Refusal(f"--eval-fraction is {settings.eval_fraction}: it must be above 0 and below 1")
+    check_masks_and_positions(settings)
+
+
+def check_masks_and_positions(settings):
+    for owner, *others in (OUTPUTS[:3], OUTPUTS[3:]):
+        for option in given(settings, others):
+            if not given(settings, [owner]):
+                raise Refusal(f"{flag_of(option)} has no effect without {flag_of(owner)} FILE")
+    for option, held_out in zip(OUTPUTS[1:3], OUTPUTS[4:]):
+        if settings.eval_output is not None and given(settings, [option, held_out]) == [option]:
+            raise Refusal(f"{flag_of(option)} and --eval-output need {flag_of(held_out)} FILE; give it")
+    for option in given(settings, ("mask_output", "eval_mask_output")):
+        if settings.prompt_field is None:
+            raise Refusal(f"{flag_of(option)}: without prompts the loss counts every token, and the mask would be all "
+                          "ones; give --prompt-field and --answer-field, or leave the mask out")
+    for option in given(settings, ("documents_output", "eval_documents_output")):
+        path = Path(getattr(settings, option))
+        if path.suffix != ".npy":
+            raise Refusal(f"{flag_of(option)}: {path} would be a NumPy array; give a name that ends in .npy")
 
 
 def main(arguments):

@@ -80,6 +80,8 @@ class WithoutTheTokenizer(Folder):
         os.mkfifo(self.path("pipe"))
         before = self.names()
         out = ["--output", self.path("o.bin")]
+        pairs = ["--prompt-field", "a", "--answer-field", "b", lines]
+        held_out = ["--eval-output", self.path("e.bin"), "--eval-fraction", "0.5"]
         for arguments, words in [
                 ([], ["--output FILE", "--encode-prompt", "--decode"]),
                 ([*out, "--decode", text], ["one of"]),
@@ -100,7 +102,22 @@ class WithoutTheTokenizer(Folder):
                   for name in ("/dev/null", "", *map(self.path, ("empty", "link", "loop", "null", "pipe")))],
                 ([*out, "--eval-output", "/dev/null", "--eval-fraction", "0.1", text], ["is not a regular file"]),
                 (["--output", text, text], ["text.txt exists", "--overwrite"]),
-                (["--output", text, "--overwrite", text], ["an input and an output"])]:
+                (["--output", text, "--overwrite", text], ["an input and an output"]),
+                ([*out, "--mask-output", "m", text], ["--mask-output: ", "all ones", "--prompt-field", "leave"]),
+                ([*out, "--mask-output", "m", "--text-field", "a", lines], ["all ones"]),
+                ([*out, *held_out, "--eval-mask-output", "m", text], ["--eval-mask-output: ", "all ones"]),
+                ([*out, *held_out, "--mask-output", "m", *pairs], ["need --eval-mask-output FILE"]),
+                ([*out, *held_out, "--documents-output", "d.npy", text], ["need --eval-documents-output FILE"]),
+                ([*out, "--eval-mask-output", "m", *pairs], ["--eval-mask-output has no effect", "--eval-output"]),
+                ([*out, "--eval-documents-output", "d.npy", text], ["--eval-documents-output has no effect"]),
+                (["--decode", "--mask-output", "m"], ["--mask-output has no effect without --output"]),
+                (["--decode", "--documents-output", "d.npy"], ["--documents-output has no effect"]),
+                ([*out, "--documents-output", "d.bin", text], ["d.bin", "ends in .npy"]),
+                ([*out, *held_out, "--documents-output", "d.npy", "--eval-documents-output", "e", text],
+                 ["--eval-documents-output: e", "ends in .npy"]),
+                ([*out, "--mask-output", self.path("o.bin"), *pairs], ["--output and --mask-output are both"]),
+                ([*out, "--mask-output", text, *pairs], ["text.txt exists", "--overwrite"]),
+                ([*out, "--mask-output", lines, "--overwrite", *pairs], ["an input and an output"])]:
             with self.subTest(arguments=arguments):
                 self.refused("--tokenizer", "t.json", *arguments, words=words)
         self.assertEqual(self.names(), before)
@@ -150,7 +167,7 @@ class WithATokenizer(Folder):
             self.assertEqual(data[:10], b"\x93NUMPY\x01\x00\x76\x00")
             fields = eval(data[10:128])  # as numpy writes it
             self.assertEqual(set(fields), {"descr", "fortran_order", "shape"})
-            self.assertEqual(fields["descr"], f"<u{values.itemsize}")
+            self.assertEqual(fields["descr"], f"<{'iu'[typecode.isupper()]}{values.itemsize}")
             data, count = data[128:], fields["shape"][0]
         else:
             header = array.array("i", data[:1024])
@@ -186,13 +203,68 @@ class WithATokenizer(Folder):
         self.prepare("--output", out, "--overwrite", "--text-field", "a", path)
         self.assertEqual(self.tokens(out), sum(([*self.ids(a), self.end] for _, a in pairs), []))
 
+    PAIRS = [("", ""), ("the tile?", " yes"), ("", "it is."), ("", ""), ("of a tile", ""), ("small", " set"), ("", "")]
+
+    def test_a_mask_marks_answers_and_positions_mark_documents(self):
+        lines = self.write("p.jsonl", "".join(json.dumps({"q": q, "a": a}) + "\n" for q, a in self.PAIRS))
+        names = [self.path(name) for name in ("o.bin", "o.mask", "o.starts.npy")]
+        options = [each for pair in zip(("--output", "--mask-output", "--documents-output"), names) for each in pair]
+        for separator, ends in [(["--separator", "a"], [self.made.token_to_id("a")]), (["--separator", ""], [])]:
+            tokens, mask, starts = [], [], []
+            for prompt, answer in self.PAIRS:
+                prompt, answer = self.ids(prompt), [*self.ids(answer), *ends]
+                starts += [len(tokens)] if prompt or answer else []  # without a separator an empty one has no token
+                tokens += prompt + answer
+                mask += [0] * len(prompt) + [1] * len(answer)
+            said = self.prepare("--overwrite", "--prompt-field", "q", "--answer-field", "a", *options, *separator,
+                                lines)
+            self.assertEqual(self.tokens(names[0]), tokens)
+            self.assertEqual(list(names[1].read_bytes()), mask)
+            self.assertEqual(self.tokens(names[2], "q"), starts)
+            self.assertEqual(len(starts), 7 if ends else 4)
+            self.assertEqual(said.splitlines(), [
+                f"{names[0]}: {len(tokens)} tokens of 7 documents, uint16; train with --vocab 300 or more",
+                f"{names[1]}: {sum(mask)} of {len(mask)} tokens are targets; train with --loss-mask {names[1]}",
+                f"{names[2]}: positions of {len(starts)} documents; train with --pack {names[2]} to pack them"])
+
+    def test_held_out_documents_have_a_mask_and_positions_of_their_own(self):
+        lines = self.write("p.jsonl", "".join(json.dumps({"q": "tile" * (i % 3), "a": f"{i}"}) + "\n"
+                                              for i in range(60)))
+        said = self.prepare("--prompt-field", "q", "--answer-field", "a", *self.six_outputs(), lines)
+        for name, prefix in [("o", "--"), ("e", "--eval-")]:
+            tokens, mask = self.tokens(self.path(name + ".bin")), self.path(name + ".mask").read_bytes()
+            starts = self.tokens(self.path(name + ".starts.npy"), "q")
+            ends = [place + 1 for place, token in enumerate(tokens) if token == self.end]
+            self.assertEqual(starts, [0, *ends][:-1])
+            self.assertEqual(ends[-1], len(mask))
+            answers = [token for token, counts in zip(tokens, mask) if counts]
+            texts = self.made.decode(answers, skip_special_tokens=False).split(END)[:-1]
+            prompts = self.made.decode([token for token, counts in zip(tokens, mask) if not counts])
+            self.assertEqual(len(texts), len(starts))
+            self.assertEqual(prompts, "tile" * sum(int(text) % 3 for text in texts))
+            self.assertIn(f"train with {prefix}loss-mask {self.path(name)}.mask\n", said)
+            self.assertIn(f"train with {prefix}pack {self.path(name)}.starts.npy to", said)
+
+    def test_positions_are_those_of_text_files_too(self):
+        for name, text in [("a", TEXT * 2000), ("b", "\ufeff"), ("c", "bee")]:  # pieces, no text, one
+            self.write("folder/" + name, text)
+        out, starts = self.path("o.npy"), self.path("s.npy")
+        for separator, more in [([], 1), (["--separator", ""], 0)]:
+            self.prepare("--overwrite", "--output", out, "--documents-output", starts, *separator, self.path("folder"))
+            last = len(self.tokens(out)) - len(self.ids("bee")) - more
+            self.assertEqual(self.tokens(starts, "q"), [0, last - 1, last] if more else [0, last])
+
     def test_the_separator_is_found_or_named_or_left_out(self):
         text = self.write("t.txt", "yes")
         out = self.path("o.bin")
-        self.prepare("--output", out, "--separator", "", text)
+        said = self.prepare("--output", out, "--separator", "", text)
         self.assertEqual(self.tokens(out), self.ids("yes"))
-        self.prepare("--output", out, "--overwrite", "--separator", "a", text)
-        self.assertEqual(self.tokens(out), [*self.ids("yes"), self.made.token_to_id("a")])
+        self.assertNotIn("--pack", said)
+        letter = self.made.token_to_id("a")
+        said = self.prepare("--output", out, "--overwrite", "--separator", "a", text)
+        self.assertEqual(self.tokens(out), [*self.ids("yes"), letter])
+        self.assertTrue(said.endswith(f"\nseparator {letter} ends each document; train with --pack {letter} to pack "
+                                      "them\n"), said)
         self.refused("--tokenizer", self.tokenizer, "--output", self.path("n"), "--separator", "<none>", text,
                      words=["no token '<none>'", f"special tokens are {END}"])
         document = json.loads(self.tokenizer.read_text().replace(END, "<stop>"))
@@ -251,21 +323,26 @@ class WithATokenizer(Folder):
             self.prepare("--output", out, "--overwrite", *fields, self.write(name, mark + content))
             self.assertEqual(self.tokens(out), [*self.ids("yes"), self.end])
 
-    def two_outputs(self, documents=400):
-        self.write("d.jsonl", "".join(json.dumps({"t": f"the tile {i}"}) + "\n" for i in range(documents)))
-        return ["--tokenizer", self.tokenizer, "--output", self.path("o.bin"), "--eval-output", self.path("e.bin"),
-                "--eval-fraction", "0.5", "--text-field", "t", self.path("d.jsonl")]
+    def six_outputs(self):
+        return ["--eval-fraction", "0.5", "--output", self.path("o.bin"), "--eval-output", self.path("e.bin"),
+                "--mask-output", self.path("o.mask"), "--eval-mask-output", self.path("e.mask"),
+                "--documents-output", self.path("o.starts.npy"), "--eval-documents-output", self.path("e.starts.npy")]
+
+    def all_outputs(self, documents=400):
+        self.write("d.jsonl", "".join(json.dumps({"q": "the", "a": f" tile {i}"}) + "\n" for i in range(documents)))
+        return ["--tokenizer", self.tokenizer, *self.six_outputs(), "--prompt-field", "q", "--answer-field", "a",
+                self.path("d.jsonl")]
 
     def test_a_full_disk_leaves_no_file(self):
-        arguments = self.two_outputs()
+        arguments = self.all_outputs()
         before = self.names()
-        for room in (512, 2048):
+        for room in (64, 512, 2048):
             self.refused(*arguments, words=["File too large"],
                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)))
             self.assertEqual(self.names(), before)
 
     def test_a_signal_leaves_no_file(self):
-        arguments = self.two_outputs()
+        arguments = self.all_outputs()
         self.path("d.jsonl").unlink()
         before = self.names()
         program = ("import signal, sys; sys.path.insert(0, sys.argv.pop(1)); import prepare_tokens as p\n"
@@ -281,7 +358,7 @@ class WithATokenizer(Folder):
             with subprocess.Popen([sys.executable, "-B", "-c", program, SCRIPT.parent, *arguments],
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
                 self.assertEqual(started.stdout.readline(), b"ready\n")
-                self.assertEqual(len([name for name in self.names() if name.endswith(".part")]), 2)
+                self.assertEqual(len([name for name in self.names() if name.endswith(".part")]), 6)
                 started.send_signal(sent)
                 said = started.communicate()[1]
             self.assertEqual((started.returncode, said), (status, b""))
@@ -289,21 +366,23 @@ class WithATokenizer(Folder):
             self.assertEqual(self.names(), before)
 
     def test_outputs_appear_together_or_not_at_all(self):
-        arguments = [str(each) for each in self.two_outputs()]
+        arguments = [str(each) for each in self.all_outputs()]
         before = self.names()
         documents = prepare_tokens.documents_of
-        def another_writer(files, fields):
-            yield from documents(files, fields)
-            self.write("e.bin", "another's")
-        prepare_tokens.documents_of = another_writer
-        try:
-            with contextlib.redirect_stderr(io.StringIO()) as said:
-                self.assertEqual(prepare_tokens.main(arguments), 2)
-        finally:
-            prepare_tokens.documents_of = documents
-        self.assertIn("e.bin exists", said.getvalue())
-        self.assertEqual(self.names(), sorted([*before, "e.bin"]))
-        self.assertEqual(self.path("e.bin").read_text(), "another's")
+        for name in ("e.bin", "o.mask", "e.starts.npy"):
+            def another_writer(files, fields):
+                yield from documents(files, fields)
+                self.write(name, "another's")
+            prepare_tokens.documents_of = another_writer
+            try:
+                with contextlib.redirect_stderr(io.StringIO()) as said:
+                    self.assertEqual(prepare_tokens.main(arguments), 2)
+            finally:
+                prepare_tokens.documents_of = documents
+            self.assertIn(f"{name} exists", said.getvalue())
+            self.assertEqual(self.names(), sorted([*before, name]))
+            self.assertEqual(self.path(name).read_text(), "another's")
+            self.path(name).unlink()
 
     def test_a_link_is_followed_to_the_file_it_names(self):
         text = self.write("t.txt", "yes")
@@ -312,6 +391,11 @@ class WithATokenizer(Folder):
             self.path(link).symlink_to(Path("far") / ("target.npy" if options else "new.npy"))
             self.prepare("--output", self.path(link), *options, "--format", "npy", text)
             self.assertTrue(self.path(link).is_symlink())
+        self.path("starts.npy").symlink_to(Path("other") / "starts")
+        self.path("other").mkdir()
+        self.prepare("--output", self.path("p.bin"), "--documents-output", self.path("starts.npy"), text)
+        self.assertTrue(self.path("starts.npy").is_symlink())
+        self.assertEqual(self.path("other/starts").read_bytes()[:6], b"\x93NUMPY")
         self.assertEqual(self.tokens(target), [*self.ids("yes"), self.end])
         self.assertEqual(target.read_bytes(), self.path("far/new.npy").read_bytes())
         self.assertEqual(sorted(each.name for each in target.parent.iterdir()), ["new.npy", "target.npy"])
@@ -377,17 +461,27 @@ class WithATokenizer(Folder):
                          [word for word, _ in words_of[0].pre_tokenize_str(text)])
         pieces_of("word " * 100 + "x" * 500)
 
+    def peak_of(self, *arguments):
+        """KiB of memory: not ru_maxrss, which begins with that of the process that starts the script."""
+        program = ("import re, sys; sys.path.insert(0, sys.argv.pop(1)); import prepare_tokens; "
+                   "assert prepare_tokens.main(sys.argv[1:]) == 0; "
+                   "print(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])")
+        done = subprocess.run([sys.executable, "-B", "-c", program, SCRIPT.parent, "--tokenizer", self.tokenizer,
+                               "--overwrite", "--output", self.path("o.bin"), *arguments], capture_output=True,
+                              text=True, check=True)
+        return int(done.stdout.split()[-1])
+
     def test_memory_does_not_grow_with_the_text(self):
         def peak_of(megabytes):
-            path = self.write("long.txt", TEXT * (megabytes * 2**20 // len(TEXT)))
-            program = ("import resource, sys; sys.path.insert(0, sys.argv.pop(1)); import prepare_tokens; "
-                       "assert prepare_tokens.main(sys.argv[1:]) == 0; "
-                       "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)")
-            done = subprocess.run([sys.executable, "-B", "-c", program, SCRIPT.parent, "--tokenizer", self.tokenizer,
-                                   "--overwrite", "--output", self.path("o.bin"), path], capture_output=True,
-                                  text=True, check=True)
-            return int(done.stdout.split()[-1])
+            return self.peak_of(self.write("long.txt", TEXT * (megabytes * 2**20 // len(TEXT))))
         self.assertLess(peak_of(12), peak_of(1) + 8 * 2**10)
+
+    def test_memory_does_not_grow_with_the_documents(self):
+        def peak_of(documents):
+            lines = self.write("d.jsonl", '{"q": "a", "a": "b"}\n' * documents)
+            return self.peak_of("--prompt-field", "q", "--answer-field", "a", "--mask-output", self.path("m"),
+                                "--documents-output", self.path("d.npy"), lines)
+        self.assertLess(peak_of(300000), peak_of(50000) + 4 * 2**10)
 
     def test_ids_and_text_are_each_other_s_way_back(self):
         prompt = " it is \N{GREEK SMALL LETTER PI}\n" + END
