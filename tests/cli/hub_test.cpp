@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "cli/command.hpp"
-#include "tessera/checkpoint/safetensors.hpp"
+#include "hub/hub_data.hpp"
 
 namespace tessera::test::hub_cli_test {
 namespace {
@@ -41,18 +41,6 @@ class Hub : public CommandTest, public testing::WithParamInterface<std::string> 
   }
 };
 
-/// All values of a folder's tensors, by name.
-std::map<std::string, std::vector<float>> values_in(const fs::path& folder) {
-  SafetensorsReader reader{folder};
-  std::map<std::string, std::vector<float>> all;
-  for (const auto& [name, entry] : reader.entries()) {
-    auto& values = all[name];
-    values.resize(static_cast<std::size_t>(entry.shape.elems()));
-    reader.read(name, 0, values);
-  }
-  return all;
-}
-
 INSTANTIATE_TEST_SUITE_P(Families, Hub,
                          testing::Values("gpt2", "llama2", "llama3", "mistral", "qwen2", "qwen3"),
                          [](const auto& test) { return test.param; });
@@ -64,7 +52,7 @@ TEST_P(Hub, ModelsComeOutAsTheyWentIn) {
   ASSERT_EQ(trained_.status, 0) << trained_.err;
   const Outcome written = tessera({"checkpoint", "export", path("run"), "--hf", path("model")});
   ASSERT_EQ(written.status, 0) << written.err;
-  EXPECT_EQ(values_in(path("model")), values_in(model(GetParam())));
+  EXPECT_EQ(read_tensors(path("model")), read_tensors(model(GetParam())));
   const nn::HubConfig expected = nn::read_hub_config(model(GetParam()));
   const nn::HubConfig found = nn::read_hub_config(path("model"));
   const auto text_of = [](const nn::HubConfig& config) {
@@ -90,7 +78,7 @@ TEST_P(Hub, TrainingGoesOnOnAnotherMeshAndWhatItLearntIsExported) {
   const Outcome written = tessera({"checkpoint", "export", path("run"), "--hf", path("model")});
   ASSERT_EQ(written.status, 0) << written.err;
   EXPECT_THAT(written.out, HasSubstr("weights of step 6 written to " + path("model")));
-  EXPECT_NE(values_in(path("model")), values_in(from));
+  EXPECT_NE(read_tensors(path("model")), read_tensors(from));
 
   // A run from what was exported begins where the other ended.
   const Outcome sampled =

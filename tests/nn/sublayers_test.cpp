@@ -25,33 +25,35 @@ using test::room;
 using test::without_prefix;
 
 TEST(MLP, MatchesTheReference) {
-  const Tensors weights =
-      test::merged({test::linear_weights("mlp.c_fc", kHidden, 4 * kHidden, 1),
-                    test::linear_weights("mlp.c_proj", 4 * kHidden, kHidden, 3)});
-  const reference::SubLayer at{weights, "mlp", kShape, kHeads};
-  const Matrix x = random_matrix(kRows, kHidden, 5);
-  const Matrix dy = random_matrix(kRows, kHidden, 6);
-  Tensors gradients;
-  const Matrix expected_dx = reference::mlp_backward(at, x, dy, gradients);
-  on_one_rank([&](World& world) {
-    const MLP mlp("mlp", {.hidden = kHidden, .heads = kHeads});
-    OneUnit unit(world, mlp.parameters(), weights);
-    const std::vector<float> x32 = floats(x);
-    const std::vector<float> dy32 = floats(dy);
-    std::vector<float> wide = room(kRows * 4 * kHidden);
-    std::vector<float> activated = room(kRows * 4 * kHidden);
-    std::vector<float> scratch = room(kRows * 4 * kHidden);
-    std::vector<float> y = room(kRows * kHidden);
-    std::vector<float> dx = room(kRows * kHidden);
-    const MLP::Saved saved{x32.data(), wide.data(), activated.data()};
-    unit.run([&](const ForwardScope& scope) { mlp.forward(scope, saved, y.data(), kRows); },
-             [&](const BackwardScope& scope) {
-               mlp.backward(scope, saved, {dy32.data(), dx.data(), scratch.data()}, kRows);
-             });
-    expect_close(matrix(y, kRows), reference::mlp(at, x), test::kLayerTolerance, "y");
-    expect_close(matrix(dx, kRows), expected_dx, test::kLayerTolerance, "dx");
-    expect_close(unit.gradients(), gradients, test::kLayerTolerance);
-  });
+  for (const MLPKind kind : {MLPKind::gelu_tanh, MLPKind::gelu}) {
+    const Tensors weights =
+        test::merged({test::linear_weights("mlp.c_fc", kHidden, 4 * kHidden, 1),
+                      test::linear_weights("mlp.c_proj", 4 * kHidden, kHidden, 3)});
+    const reference::SubLayer at{weights, "mlp", kShape, kHeads, kind};
+    const Matrix x = random_matrix(kRows, kHidden, 5);
+    const Matrix dy = random_matrix(kRows, kHidden, 6);
+    Tensors gradients;
+    const Matrix expected_dx = reference::mlp_backward(at, x, dy, gradients);
+    on_one_rank([&](World& world) {
+      const MLP mlp("mlp", {.hidden = kHidden, .heads = kHeads, .mlp = kind});
+      OneUnit unit(world, mlp.parameters(), weights);
+      const std::vector<float> x32 = floats(x);
+      const std::vector<float> dy32 = floats(dy);
+      std::vector<float> wide = room(kRows * 4 * kHidden);
+      std::vector<float> activated = room(kRows * 4 * kHidden);
+      std::vector<float> scratch = room(kRows * 4 * kHidden);
+      std::vector<float> y = room(kRows * kHidden);
+      std::vector<float> dx = room(kRows * kHidden);
+      const MLP::Saved saved{x32.data(), wide.data(), activated.data()};
+      unit.run([&](const ForwardScope& scope) { mlp.forward(scope, saved, y.data(), kRows); },
+               [&](const BackwardScope& scope) {
+                 mlp.backward(scope, saved, {dy32.data(), dx.data(), scratch.data()}, kRows);
+               });
+      expect_close(matrix(y, kRows), reference::mlp(at, x), test::kLayerTolerance, "y");
+      expect_close(matrix(dx, kRows), expected_dx, test::kLayerTolerance, "dx");
+      expect_close(unit.gradients(), gradients, test::kLayerTolerance);
+    });
+  }
 }
 
 TEST(CausalSelfAttention, MatchesTheReference) {

@@ -91,17 +91,18 @@ Matrix self_attention_backward(const SubLayer& at, const Matrix& x, const Matrix
 
 Matrix mlp(const SubLayer& at, const Matrix& x) {
   return apply_linear(at.weights, at.prefix + ".c_proj",
-                      gelu(apply_linear(at.weights, at.prefix + ".c_fc", x)));
+                      gelu(apply_linear(at.weights, at.prefix + ".c_fc", x), at.kind));
 }
 
 Matrix mlp_backward(const SubLayer& at, const Matrix& x, const Matrix& dy, Tensors& gradients) {
   const std::string fc = at.prefix + ".c_fc";
   const std::string proj = at.prefix + ".c_proj";
   const Matrix wide = apply_linear(at.weights, fc, x);
-  const Matrix dactivated =
-      keep(gradients, proj, linear_backward(gelu(wide), pair_of(at.weights, proj).weight, dy));
-  return keep(gradients, fc,
-              linear_backward(x, pair_of(at.weights, fc).weight, gelu_backward(wide, dactivated)));
+  const Matrix dactivated = keep(
+      gradients, proj, linear_backward(gelu(wide, at.kind), pair_of(at.weights, proj).weight, dy));
+  return keep(
+      gradients, fc,
+      linear_backward(x, pair_of(at.weights, fc).weight, gelu_backward(wide, dactivated, at.kind)));
 }
 
 Matrix block(const SubLayer& at, const Matrix& x) {

@@ -34,8 +34,10 @@ struct LayerGradients {
 [[nodiscard]] LayerGradients layer_norm_backward(const Matrix& x, const Matrix& weight,
                                                  const Matrix& dy);
 
-[[nodiscard]] Matrix gelu(const Matrix& x);
-[[nodiscard]] Matrix gelu_backward(const Matrix& x, const Matrix& dy);
+/// In its tanh form, or by the error function (MLPKind::gelu).
+[[nodiscard]] Matrix gelu(const Matrix& x, nn::MLPKind kind = nn::MLPKind::gelu_tanh);
+[[nodiscard]] Matrix gelu_backward(const Matrix& x, const Matrix& dy,
+                                   nn::MLPKind kind = nn::MLPKind::gelu_tanh);
 
 /// Maps queries, keys and values side by side [rows, 3 hidden] to [rows, hidden].
 [[nodiscard]] Matrix attention(const Matrix& qkv, nn::BatchShape shape, std::int64_t heads);
@@ -53,6 +55,7 @@ struct SubLayer {
   std::string prefix;
   nn::BatchShape shape;
   std::int64_t heads;
+  nn::MLPKind kind = nn::MLPKind::gelu_tanh;
 };
 [[nodiscard]] Matrix self_attention(const SubLayer& at, const Matrix& x);
 [[nodiscard]] Matrix self_attention_backward(const SubLayer& at, const Matrix& x, const Matrix& dy,

@@ -117,11 +117,20 @@ LayerGradients layer_norm_backward(const Matrix& x, const Matrix& weight, const 
   return {dx, dy.cwiseProduct(z).colwise().sum(), dy.colwise().sum()};
 }
 
-Matrix gelu(const Matrix& x) {
+Matrix gelu(const Matrix& x, nn::MLPKind kind) {
+  if (kind == nn::MLPKind::gelu) {
+    return x.unaryExpr([](double v) { return 0.5 * v * std::erfc(-v / std::numbers::sqrt2); });
+  }
   return x.unaryExpr([](double v) { return 0.5 * v * (1.0 + std::tanh(gelu_inner(v))); });
 }
 
-Matrix gelu_backward(const Matrix& x, const Matrix& dy) {
+Matrix gelu_backward(const Matrix& x, const Matrix& dy, nn::MLPKind kind) {
+  if (kind == nn::MLPKind::gelu) {
+    return dy.cwiseProduct(x.unaryExpr([](double v) {
+      const double density = std::exp(-0.5 * v * v) / std::sqrt(2 * std::numbers::pi);
+      return 0.5 * std::erfc(-v / std::numbers::sqrt2) + v * density;
+    }));
+  }
   return dy.cwiseProduct(x.unaryExpr([](double v) { return gelu_slope(v); }));
 }
 
