@@ -40,6 +40,10 @@ template <class T, Row row>
 __global__ void __launch_bounds__(kMostThreads, kResident) row_kernel(Rows<T> rows) {
   T* const logits = rows.logits + blockIdx.x * rows.stride;
   const std::int64_t target = rows.targets[blockIdx.x];
+  if (target < 0) {
+    if (rows.gradient_scale != 0.0F) { clear_row(logits, rows.classes); }
+    return;
+  }
 
   const auto misaligned = reinterpret_cast<std::uintptr_t>(logits) % 16 / sizeof(T);
   T* const keep =
@@ -81,8 +85,8 @@ void add_rows(const CrossEntropy& args, Stream stream) {
     launch(kernel, grid, cuda_stream(stream).open(),
            Rows<T>{args.logits.as<T>() + first * args.row_elems(), args.targets + first, losses,
                    args.classes, args.row_elems(), args.gradient_scale, args.dynamic_scale});
-    launch(add_losses_kernel, {1, kMostThreads}, cuda_stream(stream).open(), losses, rows,
-           args.loss_scale, args.loss);
+    launch(add_losses_kernel, {1, kMostThreads}, cuda_stream(stream).open(), losses,
+           args.targets + first, rows, args.loss_scale, args.loss, args.counted);
   }
 }
 

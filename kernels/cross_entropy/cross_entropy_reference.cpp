@@ -11,6 +11,13 @@ void cross_entropy(const CrossEntropy& args, Stream) {
                                                     : args.gradient_scale * *args.dynamic_scale;
   double loss = 0.0;
   for (std::int64_t r = 0; r < args.rows; ++r) {
+    if (args.targets[r] < 0) {
+      for (std::int64_t c = 0; c < args.classes && scale != 0.0F; ++c) {
+        set_element(args.logits, r * args.row_elems() + c, 0.0F);
+      }
+      continue;
+    }
+    if (args.counted != nullptr) { *args.counted += 1.0; }
     const auto logit = [&](std::int64_t c) {
       return static_cast<double>(element(args.logits, r * args.row_elems() + c));
     };

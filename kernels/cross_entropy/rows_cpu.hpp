@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "device/cpu/parallel.hpp"
 #include "kernels/support/grain.hpp"
@@ -36,21 +37,39 @@ void write_gradient(T* logits, std::int64_t classes, std::int64_t target, float 
   if (here) { set_element(logits, target, hit); }
 }
 
-/// The sum of row_loss(r) over the rows, in order: threads compute the losses of some rows before
-/// one thread adds them.
-template <class RowLoss>
-double sum_of_losses(std::int64_t rows, std::int64_t classes, Stream stream, RowLoss row_loss) {
+/// Adds row_loss(r) of the rows that count to *args.loss, in order: threads compute the losses of
+/// some rows before one thread adds them. Other rows become 0 if gradients are asked for.
+template <class Args, class RowLoss>
+void add_losses(const Args& args, float gradient_scale, Stream stream, RowLoss row_loss) {
   constexpr std::int64_t span = 512;
   double losses[span];
   double sum = 0.0;
-  for (std::int64_t first = 0; first < rows; first += span) {
-    const std::int64_t some = std::min(span, rows - first);
-    device::parallel_for(stream, some, row_grain(classes), [&](const device::Chunk& chunk) {
-      for (std::int64_t i = chunk.first; i < chunk.last; ++i) { losses[i] = row_loss(first + i); }
+  double counted = 0.0;
+  const auto counts = [&](std::int64_t r) { return args.targets[r] >= 0; };
+  const auto clear = [&](std::int64_t r) {
+    with_type(args.logits.dtype, [&]<class T>(std::type_identity<T>) {
+      std::fill_n(args.logits.template as<T>() + r * args.row_elems(), args.classes, T{});
     });
-    for (std::int64_t i = 0; i < some; ++i) { sum += losses[i]; }
+  };
+  for (std::int64_t first = 0; first < args.rows; first += span) {
+    const std::int64_t some = std::min(span, args.rows - first);
+    device::parallel_for(stream, some, row_grain(args.classes), [&](const device::Chunk& chunk) {
+      for (std::int64_t i = chunk.first; i < chunk.last; ++i) {
+        if (counts(first + i)) {
+          losses[i] = row_loss(first + i);
+        } else if (gradient_scale != 0.0F) {
+          clear(first + i);
+        }
+      }
+    });
+    for (std::int64_t i = 0; i < some; ++i) {
+      if (!counts(first + i)) { continue; }
+      sum += losses[i];
+      counted += 1.0;
+    }
   }
-  return sum;
+  *args.loss += args.loss_scale * sum;
+  if (args.counted != nullptr) { *args.counted += counted; }
 }
 
 }  // namespace tessera::kernels::cpu

@@ -203,14 +203,32 @@ __device__ inline BlockSum block_exp_sum(const ExpSum& own) {
 /// The shared memory that block_exp_sum declares.
 inline constexpr std::int64_t kBlockSumBytes = kMostWarps * (sizeof(float) + sizeof(double));
 
-/// *loss += scale * the sum of `losses`, in one block.
+/// A block's row of logits that does not count becomes 0.
+template <class T>
+__device__ void clear_row(T* logits, std::int64_t classes) {
+  for (std::int64_t c = threadIdx.x; c < classes; c += blockDim.x) {
+    logits[c] = from_float<T>(0.0F);
+  }
+}
+
+/// *loss += scale * the sum of `losses` of the rows that count, and *counted += their number, in
+/// one block.
 static __global__ void __launch_bounds__(kMostThreads)
-    add_losses_kernel(const double* losses, std::int64_t rows, double scale, double* loss) {
+    add_losses_kernel(const double* losses, const std::int32_t* targets, std::int64_t rows,
+                      double scale, double* loss, double* counted) {
   __shared__ double shared[kMostWarps];
   double sum = 0.0;
-  for (std::int64_t r = threadIdx.x; r < rows; r += blockDim.x) { sum += losses[r]; }
+  double count = 0.0;
+  for (std::int64_t r = threadIdx.x; r < rows; r += blockDim.x) {
+    if (targets[r] < 0) { continue; }
+    sum += losses[r];
+    count += 1.0;
+  }
   sum = block_sum(sum, shared);
   if (threadIdx.x == 0) { *loss += scale * sum; }
+  if (counted == nullptr) { return; }
+  count = block_sum(count, shared);
+  if (threadIdx.x == 0) { *counted += count; }
 }
 
 }  // namespace tessera::kernels::cuda

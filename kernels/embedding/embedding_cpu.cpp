@@ -2,6 +2,7 @@
 #include "device/cpu/parallel.hpp"
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/support/grain.hpp"
+#include "kernels/support/position_of.hpp"
 #include "kernels/support/typed.hpp"
 #include "kernels/support/vec.hpp"
 
@@ -22,10 +23,11 @@ void forward(const EmbeddingForward& args, const device::Chunk& rows) {
   for (std::int64_t at = rows.first; at < rows.last; ++at) {
     const std::int64_t row = table.row_of(args.tokens[at]);
     Y* y = args.y.as<Y>() + at * hidden;
+    const std::int64_t place = position_of(args.first_key, at, at % args.seq);
     if (row < 0) {
       for_lanes(hidden, [=](std::int64_t h, auto lanes) { lanes.write(y + h, Vec{}); });
       if (args.position_table) {
-        add_row(y, args.position_table.as<Table>() + at % args.seq * hidden, hidden);
+        add_row(y, args.position_table.as<Table>() + place * hidden, hidden);
       }
       continue;
     }
@@ -35,7 +37,7 @@ void forward(const EmbeddingForward& args, const device::Chunk& rows) {
                 [=](std::int64_t h, auto lanes) { lanes.write(y + h, lanes.read(token + h)); });
       continue;
     }
-    const Table* position = args.position_table.as<Table>() + at % args.seq * hidden;
+    const Table* position = args.position_table.as<Table>() + place * hidden;
     for_lanes(hidden, [=](std::int64_t h, auto lanes) {
       lanes.write(y + h, lanes.read(token + h) + lanes.read(position + h));
     });
@@ -55,7 +57,8 @@ void backward(const EmbeddingBackward& args, const device::Chunk& columns) {
       add_row(args.dtoken_table.as<Table>() + row * hidden + columns.first, dy, columns.size());
     }
     if (args.dposition_table) {
-      add_row(args.dposition_table.as<Table>() + at % args.seq * hidden + columns.first, dy,
+      const std::int64_t place = position_of(args.first_key, at, at % args.seq);
+      add_row(args.dposition_table.as<Table>() + place * hidden + columns.first, dy,
               columns.size());
     }
   }

@@ -4,6 +4,7 @@
 #include "kernels/support/cuda/cuda_lanes.cuh"
 #include "kernels/support/cuda/cuda_reduce.cuh"
 #include "kernels/support/cuda/cuda_sort.hpp"
+#include "kernels/support/position_of.hpp"
 #include "tessera/base/math.hpp"
 
 namespace tessera::kernels::cuda {
@@ -41,6 +42,7 @@ struct Forward {
   std::int64_t seq;
   std::int64_t hidden;
   TokenRows table;
+  const std::int32_t* first_key;
   Access access;
 };
 
@@ -51,7 +53,8 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Forward<Table, Y> arg
   for (std::int64_t at = first_warp(); at < args.rows; at += warp_stride()) {
     const std::int64_t row = args.table.row_of(args.tokens[at]);
     const Table* const token = args.token_table + (row < 0 ? 0 : row) * args.hidden;
-    const Table* const position = args.position_table + at % args.seq * args.hidden;
+    const Table* const position =
+        args.position_table + position_of(args.first_key, at, at % args.seq) * args.hidden;
     Y* const y = args.y + at * args.hidden;
     for (std::int64_t c = std::int64_t{lane()} * N; c < args.hidden; c += std::int64_t{kWarp} * N) {
       const std::int64_t count = args.hidden - c;
@@ -283,6 +286,16 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// The positions within their documents of the tokens from row `first` on.
+__global__ void __launch_bounds__(kThreads)
+    document_positions_kernel(const std::int32_t* first_key, std::int64_t seq, std::int64_t first,
+                              std::int64_t elems, std::int32_t* positions) {
+  for (std::int64_t i = first_index(); i < elems; i += index_stride()) {
+    const std::int64_t row = first + i;
+    positions[i] = static_cast<std::int32_t>(position_of(first_key, row, row % seq));
+  }
+}
+
 template <class Dy>
 Backward<Dy> backward_of(const EmbeddingBackward& args, Values table) {
   return {args.dy.as<Dy>(),
@@ -291,34 +304,53 @@ Backward<Dy> backward_of(const EmbeddingBackward& args, Values table) {
           {args.first_token, args.table_tokens}};
 }
 
-// Tokens are sorted in pieces that fit into the workspace, one after another: the rows of a token
-// are still added in order.
-template <class Dy>
-void add_tokens(const EmbeddingBackward& args, Stream stream) {
-  const std::int64_t rows = args.batch * args.seq;
+// Rows are sorted in pieces that fit into the workspace, one after another: the rows of a token are
+// still added in order. sort(first, elems): those of rows [first, first + elems).
+template <class Dy, class Sort>
+void add_sorted(Backward<Dy> backward, std::int64_t rows, Stream stream, const Sort& sort) {
   const std::int64_t most = most_sorted(stream);
-  Backward<Dy> backward = backward_of<Dy>(args, args.dtoken_table);
   for (std::int64_t first = 0; first < rows; first += most) {
     const std::int64_t elems = std::min(most, rows - first);
-    const SortedTokens sorted = sort_by_token(args.tokens + first, elems, stream);
+    const SortedTokens sorted = sort(first, elems);
     Grid grid = warp_grid(elems);
-    grid.blocks_y = blocks_across(args.hidden, kPack<Dy> * kWarp);
+    grid.blocks_y = blocks_across(backward.hidden, kPack<Dy> * kWarp);
     launch(token_kernel<Dy>, grid, cuda_stream(stream).open(), backward, sorted, elems);
     if (elems > kStageRows) {
       const Grid stages{static_cast<unsigned>(ceil_div<std::int64_t>(elems, kStageRows)), kThreads,
-                        blocks_across(args.hidden, kStageColumns)};
+                        blocks_across(backward.hidden, kStageColumns)};
       launch(long_run_kernel<Dy>, stages, cuda_stream(stream).open(), backward, sorted, elems);
     }
-    backward.dy += elems * args.hidden;
+    backward.dy += elems * backward.hidden;
   }
 }
 
 template <class Dy>
+void add_tokens(const EmbeddingBackward& args, Stream stream) {
+  add_sorted(backward_of<Dy>(args, args.dtoken_table), args.batch * args.seq, stream,
+             [&](std::int64_t first, std::int64_t elems) {
+               WorkspaceCut workspace{stream};
+               return sort_by_token(args.tokens + first, elems, workspace, stream);
+             });
+}
+
+// Where positions begin anew with each document, they are sorted as tokens are.
+template <class Dy>
 void add_positions(const EmbeddingBackward& args, Stream stream) {
-  launch(position_kernel<Dy>,
-         grid_for(args.seq * ceil_div(args.hidden, std::int64_t{kPack<Dy>}), kThreads),
-         cuda_stream(stream).open(), backward_of<Dy>(args, args.dposition_table), args.batch,
-         args.seq);
+  Backward<Dy> backward = backward_of<Dy>(args, args.dposition_table);
+  if (args.first_key == nullptr) {
+    launch(position_kernel<Dy>,
+           grid_for(args.seq * ceil_div(args.hidden, std::int64_t{kPack<Dy>}), kThreads),
+           cuda_stream(stream).open(), backward, args.batch, args.seq);
+    return;
+  }
+  backward.tokens = {0, -1};
+  add_sorted(backward, args.batch * args.seq, stream, [&](std::int64_t first, std::int64_t elems) {
+    WorkspaceCut workspace{stream};
+    auto* const positions = workspace.take<std::int32_t>(elems);
+    launch(document_positions_kernel, grid_for(elems, kThreads), cuda_stream(stream).open(),
+           args.first_key, args.seq, first, elems, positions);
+    return sort_by_token(positions, elems, workspace, stream);
+  });
 }
 
 }  // namespace
@@ -341,6 +373,7 @@ void embedding_forward(const EmbeddingForward& args, Stream stream) {
                                                args.seq,
                                                args.hidden,
                                                {args.first_token, args.table_tokens},
+                                               args.first_key,
                                                access});
                     });
 }

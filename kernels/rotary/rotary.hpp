@@ -1,6 +1,5 @@
 #pragma once
 
-#include "kernels/support/host_device.hpp"
 #include "tessera/kernels/rotary.hpp"
 
 namespace tessera::kernels {
@@ -12,14 +11,6 @@ namespace tessera::kernels {
 [[nodiscard]] constexpr std::int64_t row_elems_of(const Rotary& args) noexcept {
   return args.row_elems == 0 ? args.heads * args.head_size : args.row_elems;
 }
-/// The position of token `t` of a sample. `row` counts the tokens of all samples before it.
-TESSERA_HOST_DEVICE constexpr std::int64_t position_of(const std::int32_t* first_key,
-                                                       std::int64_t row, std::int64_t t) noexcept {
-  if (first_key == nullptr) { return t; }
-  const std::int64_t first = first_key[row];
-  return first < 0 ? t : first > t ? 0 : t - first;
-}
-
 using RotaryKernel = void(const Rotary& args, Stream stream);
 
 namespace reference {

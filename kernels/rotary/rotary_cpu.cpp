@@ -4,6 +4,7 @@
 #include "device/cpu/parallel.hpp"
 #include "kernels/rotary/rotary.hpp"
 #include "kernels/support/grain.hpp"
+#include "kernels/support/position_of.hpp"
 #include "kernels/support/typed.hpp"
 #include "kernels/support/vec.hpp"
 

@@ -1,5 +1,6 @@
 #include "kernels/rotary/rotary.hpp"
 #include "kernels/support/cuda/cuda_lanes.cuh"
+#include "kernels/support/position_of.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {

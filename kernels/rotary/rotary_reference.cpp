@@ -1,4 +1,5 @@
 #include "kernels/rotary/rotary.hpp"
+#include "kernels/support/position_of.hpp"
 #include "kernels/support/typed.hpp"
 
 namespace tessera::kernels::reference {

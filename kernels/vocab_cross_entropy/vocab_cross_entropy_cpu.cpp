@@ -51,11 +51,11 @@ void vocab_cross_entropy(const VocabCrossEntropy& args, Stream stream) {
   device::enqueue(stream, [=] {
     const float scale = args.dynamic_scale == nullptr ? 1.0F : *args.dynamic_scale;
     const float gradient_scale = args.gradient_scale * scale;
-    *args.loss += args.loss_scale * sum_of_losses(args.rows, args.classes, stream, [&](auto r) {
-                    return with_type(args.logits.dtype, [&]<class T>(std::type_identity<T>) {
-                      return row_loss<T>(args, r, gradient_scale);
-                    });
-                  });
+    add_losses(args, gradient_scale, stream, [&](std::int64_t r) {
+      return with_type(args.logits.dtype, [&]<class T>(std::type_identity<T>) {
+        return row_loss<T>(args, r, gradient_scale);
+      });
+    });
   });
 }
 

@@ -44,6 +44,10 @@ template <class T>
 __global__ void __launch_bounds__(kMostThreads) gradient_kernel(Rows<T> rows) {
   __shared__ RowParts all;
   const std::int64_t r = rows.first + blockIdx.x;
+  if (rows.targets[r] < 0) {
+    if (rows.gradient_scale != 0.0F) { clear_row(rows.logits + r * rows.stride, rows.classes); }
+    return;
+  }
   if (threadIdx.x == 0) {
     all = row_parts(rows.statistics, rows.parts, rows.rows, r);
     rows.losses[blockIdx.x] = all.loss();
@@ -72,8 +76,8 @@ void add_rows(const VocabCrossEntropy& args, Stream stream) {
            Rows<T>{args.logits.as<T>(), args.targets, args.statistics, args.parts, args.rows, first,
                    losses, args.classes, args.first_class, args.row_elems(), args.gradient_scale,
                    args.dynamic_scale});
-    launch(add_losses_kernel, {1, kMostThreads}, cuda_stream(stream).open(), losses, rows,
-           args.loss_scale, args.loss);
+    launch(add_losses_kernel, {1, kMostThreads}, cuda_stream(stream).open(), losses,
+           args.targets + first, rows, args.loss_scale, args.loss, args.counted);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "cuda/emulation.hpp"
 #include "kernels/values.hpp"
+#include "tessera/base/ignored_target.hpp"
 
 namespace tessera::kernels::cross_entropy_test {
 namespace {
@@ -300,6 +301,82 @@ TEST_P(CrossEntropyKernels, AScaleInMemoryMultipliesTheGradientAndNotTheLoss) {
     EXPECT_LE(largest_difference(expected, problem.logits),
               0.125 * (most.gradient + roundings(4)) * static_cast<double>(scale));
   }
+}
+
+// Whatever the logits of an ignored row are, all else is as without the row.
+TEST_P(CrossEntropyKernels, IgnoredRowsAddNothing) {
+  for (const DType dtype : kValueDTypes) {
+    for (const std::int64_t classes : {9, 257, 5003}) {
+      const std::int64_t rows = 70;
+      Problem problem{rows, classes}, kept{0, classes};
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const auto row = problem.logits.begin() + r * classes;
+        if (r % 3 == 1) {
+          problem.targets[static_cast<std::size_t>(r)] = kIgnoredTarget;
+          row[r % classes] = kNan;
+          continue;
+        }
+        kept.logits.insert(kept.logits.end(), row, row + classes);
+        kept.targets.push_back(problem.targets[static_cast<std::size_t>(r)]);
+        ++kept.rows;
+      }
+      OnDevice expected{bench(), dtype, kept};
+      run(expected);
+      const auto check = [&](OnDevice& actual) {
+        DeviceArray<double> counted{bench(), std::vector<double>{1000.0}};
+        CrossEntropy args = actual.args();
+        args.counted = counted.data();
+        table().cross_entropy(args, stream());
+        EXPECT_EQ(counted.read().front(), 1000.0 + static_cast<double>(kept.rows));
+        // bound: losses are added in fp64, on CUDA in another order
+        EXPECT_NEAR(actual.read_loss(), expected.read_loss(), on_cuda() ? 1e-12 : 0.0);
+      };
+      OnDevice whole{bench(), dtype, problem}, pieces{bench(), dtype, problem};
+      check(whole);
+      {
+        const SmallWorkspace small{bench(), 256};  // 32 rows
+        check(pieces);
+      }
+      EXPECT_EQ(pieces.logits.read(), whole.logits.read());
+      Floats of_kept;
+      const Floats gradient = whole.logits.floats();
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const auto row = gradient.begin() + r * classes;
+        if (r % 3 == 1) {
+          EXPECT_EQ(Floats(row, row + classes), filled(classes, 0.0F)) << r;
+        } else {
+          of_kept.insert(of_kept.end(), row, row + classes);
+        }
+      }
+      EXPECT_TRUE(same_bits(of_kept, expected.logits.floats()));
+
+      problem.gradient_scale = 0.0F;
+      OnDevice watched{bench(), dtype, problem};
+      check(watched);
+      EXPECT_EQ(watched.logits.read(), encoded(problem.logits, dtype));
+    }
+  }
+}
+
+TEST(CrossEntropyReference, IgnoredRowsAddNothing) {
+  Floats logits{0.0F, 1.0F, 5.0F, kNan, 2.0F, 2.0F};
+  const std::vector<std::int32_t> targets{0, kIgnoredTarget, 1};
+  Floats kept{0.0F, 1.0F, 2.0F, 2.0F};
+  const std::vector<std::int32_t> of_kept{0, 1};
+  double loss = 0.0, expected = 0.0, counted = 4.0;
+  reference::cross_entropy({.logits = logits.data(),
+                            .targets = targets.data(),
+                            .loss = &loss,
+                            .rows = 3,
+                            .classes = 2,
+                            .gradient_scale = 1.0F,
+                            .loss_scale = 1.0,
+                            .counted = &counted},
+                           Stream{});
+  reference::cross_entropy({kept.data(), of_kept.data(), &expected, 2, 2, 1.0F, 1.0}, Stream{});
+  EXPECT_EQ(loss, expected);
+  EXPECT_EQ(counted, 6.0);
+  EXPECT_EQ(logits, (Floats{kept[0], kept[1], 0.0F, 0.0F, kept[2], kept[3]}));
 }
 
 TEST_P(CrossEntropyKernels, BitsDoNotDependOnTheAddress) {

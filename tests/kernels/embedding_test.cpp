@@ -42,6 +42,18 @@ std::vector<std::int32_t> tokens_of(const Shape& shape) {
   return tokens;
 }
 
+/// Where the document of each token begins in its sample.
+std::vector<std::int32_t> documents_of(const Shape& shape) {
+  std::mt19937 generator{8};
+  std::vector<std::int32_t> first_key;
+  for (std::int64_t at = 0; at < shape.batch * shape.seq; ++at) {
+    const auto t = static_cast<std::int32_t>(at % shape.seq);
+    const bool begins = t == 0 || generator() % 5 == 0;
+    first_key.push_back(begins ? t : first_key.back());
+  }
+  return first_key;
+}
+
 /// body(shape, dtype of the activations, dtype of the tables, offset of all arrays).
 template <class Body>
 void for_all(Body body) {
@@ -88,6 +100,8 @@ struct Gradients {
   HostValues host_dy, host_tokens, host_positions;
   DeviceArray<std::int32_t> device_tokens;
   DeviceValues dy, dtokens, dpositions;
+  std::vector<std::int32_t> first_key = {};    ///< empty: none
+  const std::int32_t* device_first = nullptr;  ///< the same on the device
 
   Gradients(DeviceBench& bench, const Shape& of, DType dtype, DType tables, std::int64_t offset)
       : shape{of},
@@ -102,13 +116,24 @@ struct Gradients {
 
   void run(const Table& table, Stream stream, bool of_tokens = true, bool of_positions = true) {
     const auto [batch, seq, hidden, vocab] = shape;
-    reference::embedding_backward(
-        {tokens.data(), host_dy.view(), of_tokens ? host_tokens.view() : nullptr,
-         of_positions ? host_positions.view() : nullptr, batch, seq, hidden},
-        Stream{});
-    table.embedding_backward({device_tokens.data(), dy, of_tokens ? dtokens.values() : nullptr,
-                              of_positions ? dpositions.values() : nullptr, batch, seq, hidden},
-                             stream);
+    EmbeddingBackward on_host{tokens.data(),
+                              host_dy.view(),
+                              of_tokens ? host_tokens.view() : nullptr,
+                              of_positions ? host_positions.view() : nullptr,
+                              batch,
+                              seq,
+                              hidden};
+    on_host.first_key = first_key.empty() ? nullptr : first_key.data();
+    reference::embedding_backward(on_host, Stream{});
+    EmbeddingBackward on_device{device_tokens.data(),
+                                dy,
+                                of_tokens ? dtokens.values() : nullptr,
+                                of_positions ? dpositions.values() : nullptr,
+                                batch,
+                                seq,
+                                hidden};
+    on_device.first_key = device_first;
+    table.embedding_backward(on_device, stream);
   }
   void expect_equal() {
     EXPECT_EQ(dtokens.read(), host_tokens.bytes());
@@ -200,6 +225,46 @@ TEST_P(EmbeddingKernels, BackwardHasTheBitsOfTheReference) {
   });
 }
 
+// Positions begin anew with each document; a first_key out of range counts as the nearer end.
+TEST_P(EmbeddingKernels, PositionsWithinDocumentsHaveTheBitsOfTheReference) {
+  for_all([&](const Shape& shape, DType dtype, DType tables, std::int64_t offset) {
+    const auto [batch, seq, hidden, vocab] = shape;
+    const std::vector<std::int32_t> first_key = documents_of(shape);
+    std::mt19937 generator{7};
+    std::vector<std::int32_t> given = first_key;
+    for (std::int64_t at = 0; at < batch * seq; ++at) {
+      std::int32_t& first = given[static_cast<std::size_t>(at)];
+      if (first == at % seq && generator() % 2 == 0) { first += 3; }
+      if (first == 0 && generator() % 2 == 0) { first = -2; }
+    }
+    const std::vector<std::int32_t> tokens = tokens_of(shape);
+    DeviceArray<std::int32_t> device_tokens{bench(), tokens}, device_first{bench(), given};
+    HostValues wte{tables, random_floats(vocab * hidden, 2)};
+    HostValues wpe{tables, random_floats((seq + 2) * hidden, 3)};
+    HostValues expected{dtype, filled(batch * seq * hidden, kNan)};
+    for (std::int64_t at = 0; at < batch * seq; ++at) {  // each token as the first of a sample
+      const std::int64_t place = at % seq - first_key[static_cast<std::size_t>(at)];
+      reference::embedding_forward(
+          {&tokens[static_cast<std::size_t>(at)], wte.view(), wpe.view().at(place * hidden),
+           expected.view().at(at * hidden), 1, 1, hidden},
+          Stream{});
+    }
+    DeviceValues device_wte{bench(), wte.floats(), tables, offset};
+    DeviceValues device_wpe{bench(), wpe.floats(), tables, offset};
+    DeviceValues y{bench(), batch * seq * hidden, dtype, offset};
+    EmbeddingForward forward{device_tokens.data(), device_wte, device_wpe, y, batch, seq, hidden};
+    forward.first_key = device_first.data();
+    table().embedding_forward(forward, stream());
+    EXPECT_EQ(y.read(), expected.bytes());
+
+    Gradients gradients{bench(), shape, dtype, tables, offset};
+    gradients.first_key = given;
+    gradients.device_first = device_first.data();
+    gradients.run(table(), stream());
+    gradients.expect_equal();
+  });
+}
+
 TEST_P(EmbeddingKernels, FrozenTablesGetNoGradient) {
   for (const DType dtype : {DType::fp32, DType::bf16}) {
     for (const bool of_tokens : {false, true}) {
@@ -219,9 +284,18 @@ TEST_P(EmbeddingKernels, FrozenTablesGetNoGradient) {
 // More tokens than the workspace can sort at once: still added in order.
 TEST_P(EmbeddingKernels, TokensThatAreSortedInPiecesAreAddedInOrder) {
   const SmallWorkspace small{bench(), std::size_t{1} << 18U};
-  Gradients gradients{bench(), {3, 7000, 2, 9}, DType::fp32, DType::fp32, 0};
-  gradients.run(table(), stream());
-  gradients.expect_equal();
+  const Shape shape{3, 7000, 2, 9};
+  for (const bool packed : {false, true}) {
+    Gradients gradients{bench(), shape, DType::fp32, DType::fp32, 0};
+    const std::vector<std::int32_t> first_key = documents_of(shape);
+    DeviceArray<std::int32_t> on_device{bench(), first_key};
+    if (packed) {
+      gradients.first_key = first_key;
+      gradients.device_first = on_device.data();
+    }
+    gradients.run(table(), stream());
+    gradients.expect_equal();
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/values.hpp"
+#include "tessera/base/ignored_target.hpp"
 
 // Classes split into parts, as on ranks along `tensor`.
 namespace tessera::kernels::vocab_cross_entropy_test {
@@ -69,8 +70,9 @@ struct Parts {
 };
 
 struct Result {
-  std::vector<double> losses;  ///< by part
-  Floats gradients;            ///< [rows, all classes]
+  std::vector<double> losses;   ///< by part
+  std::vector<double> counted;  ///< by part
+  Floats gradients;             ///< [rows, all classes]
 };
 
 class VocabCrossEntropyKernels : public BackendTest {
@@ -94,12 +96,14 @@ class VocabCrossEntropyKernels : public BackendTest {
       const std::int64_t classes = parts.classes(p);
       const std::int64_t first = parts.cuts[static_cast<std::size_t>(p)];
       DeviceArray<double> loss{bench(), std::vector<double>{0.25}};
+      DeviceArray<double> counted{bench(), std::vector<double>{1.0}};
       DeviceValues& mine = *logits[static_cast<std::size_t>(p)];
       table().vocab_cross_entropy(
           {mine, targets.data(), statistics.data(), parts.count(), loss.data(), parts.rows, classes,
-           first, parts.gradient_scale, 0.5, scale.data(), classes + 5},
+           first, parts.gradient_scale, 0.5, scale.data(), classes + 5, counted.data()},
           stream());
       result.losses.push_back(loss.read().front());
+      result.counted.push_back(counted.read().front());
       if (classes == 0) { continue; }
       const Floats all = mine.floats();
       for (std::int64_t r = 0; r < parts.rows; ++r) {
@@ -168,6 +172,41 @@ TEST_P(VocabCrossEntropyKernels, RowsThatPassThroughTheWorkspaceInPiecesHaveTheS
   EXPECT_TRUE(same_bits(pieces.gradients, whole.gradients));
   // bound: losses are added in fp64
   for (std::size_t p = 0; p < 2; ++p) { EXPECT_NEAR(pieces.losses[p], whole.losses[p], 1e-12); }
+}
+
+TEST_P(VocabCrossEntropyKernels, IgnoredRowsAddNothing) {
+  for (const DType dtype : kValueDTypes) {
+    Parts parts{40, {0, 30, 67}, dtype, 3.0F};
+    Parts kept{0, {0, 30, 67}, dtype, 3.0F};
+    for (std::int64_t r = 0; r < parts.rows; ++r) {
+      const auto row = parts.logits.begin() + r * 67;
+      if (r % 3 == 1) {
+        parts.targets[static_cast<std::size_t>(r)] = kIgnoredTarget;
+        row[r] = kNan;
+        continue;
+      }
+      kept.logits.insert(kept.logits.end(), row, row + 67);
+      kept.targets.push_back(parts.targets[static_cast<std::size_t>(r)]);
+      ++kept.rows;
+    }
+    const Result expected = run(kept);
+    const Result actual = run(parts);
+    for (std::size_t p = 0; p < 2; ++p) {
+      // bound: losses are added in fp64, on CUDA in another order
+      EXPECT_NEAR(actual.losses[p], expected.losses[p], on_cuda() ? 1e-12 : 0.0);
+      EXPECT_EQ(actual.counted[p], 1.0 + static_cast<double>(kept.rows));
+    }
+    Floats of_kept;
+    for (std::int64_t r = 0; r < parts.rows; ++r) {
+      const auto row = actual.gradients.begin() + r * 67;
+      if (r % 3 == 1) {
+        EXPECT_EQ(Floats(row, row + 67), filled(67, 0.0F)) << r;
+      } else {
+        of_kept.insert(of_kept.end(), row, row + 67);
+      }
+    }
+    EXPECT_TRUE(same_bits(of_kept, expected.gradients));
+  }
 }
 
 TEST_P(VocabCrossEntropyKernels, ScalesApplyToTheGradientOnly) {

@@ -10,7 +10,7 @@ namespace tessera::kernels {
 /// Arguments of cross_entropy.
 struct CrossEntropy {
   Values logits;                ///< [rows, classes], overwritten by their gradient
-  const std::int32_t* targets;  ///< [rows], each in [0, classes), in device memory
+  const std::int32_t* targets;  ///< [rows], in [0, classes) or kIgnoredTarget, in device memory
   double* loss;                 ///< one number in device memory, added to
   std::int64_t rows;            ///< number of rows, one a token
   std::int64_t classes;         ///< number of classes
@@ -20,6 +20,9 @@ struct CrossEntropy {
   const float* dynamic_scale = nullptr;
   /// Elements from one row of logits to the next; 0: `classes`. Gaps are neither read nor written.
   std::int64_t stride = 0;
+  /// One number in device memory, to which the number of rows that count is added; null: it is not
+  /// needed.
+  double* counted = nullptr;
 
   /// Returns `stride` in elements, with 0 resolved.
   [[nodiscard]] std::int64_t row_elems() const noexcept { return stride == 0 ? classes : stride; }
@@ -31,6 +34,9 @@ struct CrossEntropy {
 ///     *loss += loss_scale * sum over rows of (log sum exp(logits[r]) - logits[r, target[r]])
 ///     logits[r, c] <- g * (softmax(logits[r])[c] - [c == target[r]])
 ///          with g = gradient_scale * *dynamic_scale in fp32
+///
+/// A row whose target is kIgnoredTarget (base/ignored_target.hpp) adds nothing, whatever its logits
+/// are, and its gradient is 0.
 ///
 /// Bits:   a row's loss and gradient depend on that row only. The losses are added in fp64: on a
 ///         CPU row by row in order, on CUDA in an order that depends on the number of rows only.

@@ -20,9 +20,13 @@ struct EmbeddingForward {
   /// The number of rows of the table. Tokens outside [first_token, first_token + table_tokens) have
   /// a vector of zeros. Below 0: every token has a row.
   std::int64_t table_tokens = -1;
+  /// [batch, seq] in device memory: the position of token t is t - first_key[t], as if its document
+  /// began there (see AttentionForward::first_key); null: it is t. A value outside [0, t] counts as
+  /// the nearer end.
+  const std::int32_t* first_key = nullptr;
 };
 
-/// Computes y[b, t, :] = token_table[tokens[b, t], :] + position_table[t, :].
+/// Computes y[b, t, :] = token_table[tokens[b, t], :] + position_table[position of t, :].
 ///
 /// Bits:   the same on every backend.
 /// Errors: ContractError for a negative size, a null or fp64 array, or tables of different dtypes.
@@ -40,6 +44,7 @@ struct EmbeddingBackward {
   std::int64_t hidden;     ///< elements of a token's vector
   std::int64_t first_token = 0;    ///< the token of the table's first row, as in forward
   std::int64_t table_tokens = -1;  ///< rows of the table, as in forward; other tokens add nothing
+  const std::int32_t* first_key = nullptr;  ///< as in forward
 };
 
 /// Adds dy to the gradients of the tables.

@@ -18,7 +18,7 @@ inline constexpr std::int64_t kRowStatistics = 3;
 /// Arguments of vocab_statistics.
 struct VocabStatistics {
   ConstValues logits;           ///< [rows, classes]
-  const std::int32_t* targets;  ///< [rows], indices among all classes, in device memory
+  const std::int32_t* targets;  ///< [rows], among all classes or kIgnoredTarget, in device memory
   float* statistics;            ///< [rows, kRowStatistics], overwritten
   std::int64_t rows;            ///< number of rows, one a token
   std::int64_t classes;         ///< number of classes in this part; may be 0
@@ -40,7 +40,7 @@ void vocab_statistics(const VocabStatistics& args, Stream stream);
 /// Arguments of vocab_cross_entropy.
 struct VocabCrossEntropy {
   Values logits;                ///< [rows, classes], overwritten by their gradient
-  const std::int32_t* targets;  ///< [rows], indices among all classes, in device memory
+  const std::int32_t* targets;  ///< [rows], among all classes or kIgnoredTarget, in device memory
   const float* statistics;      ///< [parts, rows, kRowStatistics]
   std::int64_t parts;           ///< number of parts of the classes
   double* loss;                 ///< one number in device memory, added to
@@ -53,6 +53,9 @@ struct VocabCrossEntropy {
   const float* dynamic_scale = nullptr;
   /// Elements from one row of logits to the next; 0: `classes`. Gaps are neither read nor written.
   std::int64_t stride = 0;
+  /// One number in device memory, to which the number of rows that count is added; null: it is not
+  /// needed.
+  double* counted = nullptr;
 
   /// Returns `stride` in elements, with 0 resolved.
   [[nodiscard]] std::int64_t row_elems() const noexcept { return stride == 0 ? classes : stride; }
@@ -60,6 +63,7 @@ struct VocabCrossEntropy {
 
 /// Computes what cross_entropy computes, for one part of the classes. It combines the statistics of
 /// a row over all parts, in their order and in fp64. The loss of all classes is added to *loss.
+/// Rows of kIgnoredTarget are treated as in cross_entropy.
 ///
 /// Bits:   the loss depends on the statistics only, so that all parts compute the same loss. The
 ///         gradient of a row depends on that row only. The sum is rounded to fp32 between the two

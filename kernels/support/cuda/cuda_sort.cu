@@ -3,7 +3,6 @@
 #include "device/cuda/cuda_launch.cuh"
 #include "device/cuda/cuda_stream.hpp"
 #include "kernels/support/cuda/cuda_sort.hpp"
-#include "kernels/support/cuda/cuda_workspace.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -17,9 +16,9 @@ __global__ void count_up(std::int32_t* numbers, std::int64_t elems) {
 
 }  // namespace
 
-SortedTokens sort_by_token(const std::int32_t* tokens, std::int64_t elems, Stream stream) {
+SortedTokens sort_by_token(const std::int32_t* tokens, std::int64_t elems, WorkspaceCut& workspace,
+                           Stream stream) {
   const cudaStream_t handle = tessera::cuda::cuda_stream(stream).open();
-  WorkspaceCut workspace{stream};
   auto* const sorted = workspace.take<std::int32_t>(elems);
   auto* const positions = workspace.take<std::int32_t>(elems);
   auto* const numbers = workspace.take<std::int32_t>(elems);

@@ -5,7 +5,6 @@
 
 #include "device/cuda/cuda_launch.cuh"
 #include "device/cuda/cuda_stream.hpp"
-#include "kernels/support/cuda/cuda_workspace.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -21,8 +20,8 @@ __global__ void sort_kernel(const std::int32_t* tokens, std::int64_t elems, std:
 
 }  // namespace
 
-SortedTokens sort_by_token(const std::int32_t* tokens, std::int64_t elems, Stream stream) {
-  WorkspaceCut workspace{stream};
+SortedTokens sort_by_token(const std::int32_t* tokens, std::int64_t elems, WorkspaceCut& workspace,
+                           Stream stream) {
   auto* const sorted = workspace.take<std::int32_t>(elems);
   auto* const positions = workspace.take<std::int32_t>(elems);
   tessera::cuda::launch(sort_kernel, {1, 1}, tessera::cuda::cuda_stream(stream).open(), tokens,
