@@ -556,6 +556,15 @@ typedef struct tessera_step_report {
 /** Collective: averages the gradients, clips them and updates the parameters. `loss` is the device
  * address of this rank's mean loss. `loss` may be NULL. All ranks give one, or none. */
 tessera_status tessera_step(tessera_model* model, const double* loss);
+/** Collective: does what tessera_step does for a loss that does not count every token. The trainer
+ * sums over the tokens that count. It divides the gradient of each micro-batch by one number D, the
+ * same for all micro-batches and ranks, such as the number of all tokens of a micro-batch; and its
+ * loss, the sum over the micro-batches, by `of` = D * accumulate. The step makes both means over
+ * the tokens that all ranks counted together. `counted` is the device address of the number of this
+ * rank's tokens that counted. `loss` and `counted` may be NULL, on a rank that gives no loss. `of`
+ * is above 0, finite and the same on all ranks. */
+tessera_status tessera_step_counted(tessera_model* model, const double* loss, const double* counted,
+                                    double of);
 /** Writes the device address of the factor by which the trainer multiplies the gradient of its
  * loss; NULL, which means 1, before tessera_optimize_with. */
 tessera_status tessera_loss_scale(tessera_model* model, const float** scale);

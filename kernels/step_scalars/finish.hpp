@@ -27,16 +27,25 @@ TESSERA_HOST_DEVICE inline void move_scale(StepScalars& scalars,
   scale = options.most_scale < more ? options.most_scale : more;
 }
 
+/// The factor of gradients and losses that makes means over all tokens means over those that count.
+TESSERA_HOST_DEVICE inline double weight_of(const double* sums,
+                                            const FinishStep& options) noexcept {
+  if (options.most_counted == 0.0) { return 1.0; }
+  const double counted = sums[options.norms + 1];
+  return counted == 0.0 ? 0.0 : options.most_counted / counted;
+}
+
 /// Implements FinishStepKernel with correctly rounded operations only, so a processor and a GPU get
 /// the same bits.
 TESSERA_HOST_DEVICE inline void finish(StepScalars& scalars, const double* sums,
                                        const FinishStep& options) noexcept {
   double squares = 0.0;
   for (int i = 0; i < options.norms; ++i) { squares += sums[i]; }
-  const double average = options.average;
+  const double weight = weight_of(sums, options);
+  const double average = options.average * weight;
   const double scale = scalars.loss_scale;
   scalars.grad_norm = std::sqrt(squares) * average / scale;
-  scalars.loss = sums[options.norms] / options.ranks;
+  scalars.loss = sums[options.norms] / options.ranks * weight;
   scalars.apply = std::isfinite(scalars.grad_norm) ? 1 : 0;
   scalars.updates += scalars.apply;
 

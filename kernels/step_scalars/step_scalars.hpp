@@ -29,6 +29,9 @@ struct FinishStep {
   float clip_norm = 0.0F;  ///< 0: not clipped
   int ranks = 1;           ///< ranks that compute with different data
   int norms = 1;           ///< squared norms that the step's norm is computed from
+  /// What all ranks would have counted had every token counted: the gradients and losses are then
+  /// divided by sums[norms + 1] / most_counted. 0: they are not, and there is no such sum.
+  double most_counted = 0.0;
   // How the loss scale moves; these defaults keep it constant.
   float scale_growth = 1.0F;
   float scale_backoff = 1.0F;
@@ -38,10 +41,12 @@ struct FinishStep {
 };
 
 /// `sums` holds `norms` squared norms of the summed, scaled gradients in each rank's shard, then
-/// the sum of the losses of `ranks` ranks (never scaled). In fp64, with s = loss_scale:
+/// the sum of the losses of `ranks` ranks (never scaled), and perhaps what they counted. In fp64,
+/// with s = loss_scale and w = most_counted / sums[norms + 1], 0 if nothing was counted, or 1:
 ///
+///   average   = average * w
 ///   grad_norm = sqrt(sums[0] + sums[1] + ... in this order) * average / s
-///   loss      = sums[norms] / ranks
+///   loss      = sums[norms] / ranks * w
 ///   clip      = clip_norm > 0 ? min(1, clip_norm / (grad_norm + 1e-6)) : 1
 ///   gradient_factor = average * clip / s (rounded to fp32 once)
 ///   apply     = grad_norm is finite; `updates` grows by one if so, else clip is 1

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "c/objects.hpp"
 #include "c/parameter_info.hpp"
 #include "c/structs.hpp"
@@ -37,6 +39,17 @@ using namespace tessera::c;
 
 tessera_status tessera_step(tessera_model* model, const double* loss) {
   return guarded(__func__, [&](Call call) { find<OpenModel>(call, model)->sharded().step(loss); });
+}
+
+tessera_status tessera_step_counted(tessera_model* model, const double* loss, const double* counted,
+                                    double of) {
+  return guarded(__func__, [&](Call call) {
+    const auto found = find<OpenModel>(call, model);
+    if (!(of > 0.0) || !std::isfinite(of)) {
+      call.refuse("`of` is the number of all tokens, above 0 and finite");
+    }
+    found->sharded().step(loss, {counted, of});
+  });
 }
 
 tessera_status tessera_loss_scale(tessera_model* model, const float** scale) {

@@ -216,7 +216,11 @@ void ShardedModule::discard() {
   work_->loss_sum = at::zeros_like(work_->loss_sum);
 }
 
-void ShardedModule::step() {
+void ShardedModule::step(const LossCount& count) {
+  if (count.of != 0.0 && work_->options.loss_reduction != LossReduction::mean) {
+    throw ContractError{
+        "step() is given what losses count, which divides means; use LossReduction::mean"};
+  }
   work_->heed_zero_grad();
   const int wanted = work_->options.model.accumulate;
   if (work_->backwards == 0 || work_->backwards % wanted != 0) {
@@ -225,11 +229,16 @@ void ShardedModule::step() {
                         " backward passes; a step needs `accumulate` of them, or a multiple "
                         "(model.backward(loss)); discard() drops those that were made"};
   }
+  if (count.of != 0.0 && work_->backwards != wanted) {
+    throw ContractError{"step() is given what losses count after " +
+                        std::to_string(work_->backwards) + " backward passes; it needs exactly " +
+                        std::to_string(wanted) + " then (`accumulate`)"};
+  }
   work_->passes.end_step();
   work_->backwards = 0;
   work_->buffers_sent = false;
   work_->passes.freeze_untrained();
-  work_->model.step(work_->loss_sum.data_ptr<double>());
+  work_->model.step(work_->loss_sum.data_ptr<double>(), count);
   work_->loss_sum = at::zeros_like(work_->loss_sum);
   work_->passes.parameters_changed();
 }

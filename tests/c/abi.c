@@ -338,6 +338,8 @@ IS_FUNCTION(tessera_evaluate, tessera_status, (tessera_model*, tessera_evaluatio
 IS_FUNCTION(tessera_end_pass, tessera_status, (tessera_evaluation*));
 IS_FUNCTION(tessera_end_evaluation, tessera_status, (tessera_evaluation*));
 IS_FUNCTION(tessera_step, tessera_status, (tessera_model*, const double*));
+IS_FUNCTION(tessera_step_counted, tessera_status,
+            (tessera_model*, const double*, const double*, double));
 IS_FUNCTION(tessera_loss_scale, tessera_status, (tessera_model*, const float**));
 IS_FUNCTION(tessera_set_learning_rate, tessera_status, (tessera_model*, float));
 IS_FUNCTION(tessera_report, tessera_status, (tessera_model*, tessera_step_report*));

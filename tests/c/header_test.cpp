@@ -295,6 +295,8 @@ std::vector<Function> functions() {
                [](Place& at) { return with(at.evaluation); }),
       function("tessera_step", &tessera_step,
                [](Place& at) { return with(at.line.model, nullptr); }),
+      function("tessera_step_counted", &tessera_step_counted,
+               [](Place& at) { return with(at.line.model, nullptr, nullptr, 8.0); }),
       function("tessera_loss_scale", &tessera_loss_scale,
                [](Place& at) { return with(at.line.model, &at.results.scale); }),
       function("tessera_set_learning_rate", &tessera_set_learning_rate,
@@ -388,6 +390,10 @@ std::vector<Wrong> wrong_numbers(const DeclaredValue& argument, const Place& at)
   if (type == "size_t" && name == "count") { return wrong<Bits>({"elements"}, {~Bits{0}}); }
   if (type == "size_t" && name == "size") { return wrong<Bits>({"size", "room"}, {0, 1}); }
   if (type == "uint64_t" && name == "bytes") { return wrong<Bits>({"mine"}, {~Bits{0}}); }
+  if (type == "double" && name == "of") {
+    return wrong({"`of`"}, {std::numeric_limits<double>::quiet_NaN(), -1.0, 0.0,
+                            std::numeric_limits<double>::infinity()});
+  }
   if (type == "float") {
     return wrong({name}, {std::numeric_limits<float>::quiet_NaN(), -1.0F,
                           std::numeric_limits<float>::infinity()});

@@ -43,6 +43,11 @@ float slope(float weight, std::int64_t i, int rank, int step, int micro_batch) {
   return 0.1F * weight + std::sin(static_cast<float>(i + place));
 }
 
+// What a rank counts where a course has everything.
+constexpr double kLoss = 0.5;
+constexpr double kCounted = 3.0;
+constexpr double kTokens = 8.0;
+
 float rate_of(int step) {
   return 0.01F / static_cast<float>(step + 1);
 }
@@ -121,7 +126,11 @@ Weights train_in_cpp(World& world, const Course& course) {
       if (!course.in_flight) { backward(step, m); }
     }
     for (int m = 0; course.in_flight && m < course.accumulate; ++m) { backward(step, m); }
-    model.step();
+    if (course.everything) {
+      model.step(&kLoss, {&kCounted, kTokens});
+    } else {
+      model.step();
+    }
   }
   Weights weights;
   model.export_state(StateTensor::parameters, [&](const ParameterInfo& parameter, auto values) {
@@ -234,7 +243,11 @@ tessera_status train_in_c(tessera_world* world, const Course& course, Weights& w
     for (int m = 0; course.in_flight && m < course.accumulate; ++m) {
       TESSERA_TRY(backward(model, units, course, rank, step, m));
     }
-    TESSERA_TRY(tessera_step(model, nullptr));
+    if (course.everything) {
+      TESSERA_TRY(tessera_step_counted(model, &kLoss, &kCounted, kTokens));
+    } else {
+      TESSERA_TRY(tessera_step(model, nullptr));
+    }
   }
   Weights other;
   return tessera_export_state(model, TESSERA_PARAMETERS, keep, rank == 0 ? &weights : &other);

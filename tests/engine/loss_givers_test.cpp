@@ -43,7 +43,7 @@ class Trainer {
       (void)model_.backward(unit);
     }
   }
-  void step(const double* loss) { model_.step(loss); }
+  void step(const double* loss, const LossCount& count = {}) { model_.step(loss, count); }
   [[nodiscard]] double loss() const { return model_.report().loss; }
 
  private:
@@ -113,6 +113,45 @@ TEST(LossGivers, AreAllDataRanksOfOnePlaceOrNone) {
       EXPECT_THAT(text, HasSubstr(job.refused)) << job.name;
     }
   }
+}
+
+/// Makes a step in which rank r counts r + 1 of `of` tokens. Returns the refusal.
+std::string counted_step(const std::vector<MeshDim>& mesh, const Givers& givers,
+                         const std::vector<double>& of) {
+  try {
+    run_ranks(static_cast<int>(givers.size()), [&](World& world) {
+      Trainer trainer{world, mesh};
+      const auto rank = static_cast<std::size_t>(world.rank());
+      const double loss = 0.5 * (world.rank() + 2);  // of 8 tokens
+      const double counted = world.rank() + 1;
+      const bool gives = givers[rank] == '1';
+      trainer.pass();
+      trainer.step(gives ? &loss : nullptr, {gives ? &counted : nullptr, of[rank]});
+      double losses = 0.0;  // sums over tokens
+      double all = 0.0;
+      for (std::size_t r = 0; r < givers.size(); ++r) {
+        const bool counts = mesh.empty() || mesh.back().name != "tensor" || r % 2 == 0;
+        if (givers[r] == '0' || !counts) { continue; }
+        losses += 8 * 0.5 * static_cast<double>(r + 2);
+        all += static_cast<double>(r + 1);
+      }
+      EXPECT_DOUBLE_EQ(trainer.loss(), losses / all);
+    });
+  } catch (const Error& error) { return error.what(); }
+  return {};
+}
+
+TEST(LossGivers, SayWhatTheirLossCounts) {
+  const std::vector<MeshDim> stages{{"pipe", 2}, {"shard", 2}};
+  const std::vector<MeshDim> slices{{"shard", 2}, {"tensor", 2}};
+  EXPECT_EQ(counted_step({}, "111", {8, 8, 8}), "");
+  EXPECT_EQ(counted_step(stages, "0011", {8, 8, 8, 8}), "");
+  EXPECT_EQ(counted_step(slices, "1111", {8, 8, 8, 8}), "");
+  EXPECT_THAT(counted_step({}, "00", {8, 8}), HasSubstr("and none is given"));
+  EXPECT_THAT(counted_step(stages, "0000", {8, 8, 8, 8}), HasSubstr("and none is given"));
+  EXPECT_THAT(counted_step({}, "11", {8, 9}), HasSubstr("of at most 9 counted tokens"));
+  EXPECT_THAT(counted_step({}, "11", {8, 0}), HasSubstr("LossCount::counted goes with"));
+  EXPECT_THAT(counted_step({}, "11", {-1, -1}), HasSubstr("at least 0 and finite"));
 }
 
 // Nothing has moved: the ranks may make the step again.

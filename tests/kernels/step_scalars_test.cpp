@@ -8,6 +8,15 @@
 namespace tessera::kernels::step_scalars_test {
 namespace {
 
+void expect_same(const StepScalars& a, const StepScalars& b) {
+  EXPECT_EQ(std::bit_cast<std::uint64_t>(a.grad_norm), std::bit_cast<std::uint64_t>(b.grad_norm));
+  EXPECT_EQ(std::bit_cast<std::uint64_t>(a.loss), std::bit_cast<std::uint64_t>(b.loss));
+  EXPECT_EQ(std::tie(a.clip, a.gradient_factor, a.apply, a.updates),
+            std::tie(b.clip, b.gradient_factor, b.apply, b.updates));
+  EXPECT_EQ(std::tie(a.loss_scale, a.used_loss_scale, a.good_steps, a.skipped_in_a_row, a.skipped),
+            std::tie(b.loss_scale, b.used_loss_scale, b.good_steps, b.skipped_in_a_row, b.skipped));
+}
+
 class FinishStepKernels : public BackendTest {
  protected:
   void finish(StepScalars& scalars, const std::vector<double>& sums, const FinishStep& options) {
@@ -30,6 +39,33 @@ TEST_P(FinishStepKernels, AddsTheShardsAveragesAndClips) {
   EXPECT_EQ(scalars.gradient_factor, static_cast<float>(0.25 * clip));
   EXPECT_EQ(scalars.apply, 1);
   EXPECT_EQ(scalars.updates, 5);
+}
+
+// 3 ranks counted 6 of 24 tokens: means over all tokens become four times as large.
+TEST_P(FinishStepKernels, MeansAreOverWhatCounted) {
+  const FinishStep options{
+      .average = 0.25F, .clip_norm = 0.0F, .ranks = 3, .norms = 2, .most_counted = 24.0};
+  const std::vector<double> sums{60.0, 4.0, 12.0, 6.0};
+  StepScalars scalars, expected;
+  reference::finish_step(&expected, sums.data(), options, Stream{});
+  finish(scalars, sums, options);
+  expect_same(scalars, expected);
+  EXPECT_EQ(scalars.grad_norm, 8.0);
+  EXPECT_EQ(scalars.loss, 16.0);
+  EXPECT_EQ(scalars.gradient_factor, 1.0F);
+}
+
+TEST_P(FinishStepKernels, AStepThatCountsNothingHasNoGradient) {
+  const FinishStep options{
+      .average = 0.25F, .clip_norm = 1.0F, .ranks = 3, .norms = 1, .most_counted = 24.0};
+  const std::vector<double> sums{0.0, 0.0, 0.0};
+  StepScalars scalars, expected;
+  reference::finish_step(&expected, sums.data(), options, Stream{});
+  finish(scalars, sums, options);
+  expect_same(scalars, expected);
+  EXPECT_EQ(scalars.loss, 0.0);
+  EXPECT_EQ(scalars.gradient_factor, 0.0F);
+  EXPECT_EQ(scalars.apply, 1);
 }
 
 // 1 + 2^53 loses one 1, 2^53 + 1 + 1 would lose both, 1 + 1 + 2^53 neither.
@@ -125,15 +161,6 @@ TEST_P(FinishStepKernels, SkippedStepsAreCountedInARow) {
   }
   EXPECT_EQ(in_a_row, (std::vector<std::int64_t>{1, 0, 1, 2, 0}));
   EXPECT_EQ(scalars.skipped, 3);
-}
-
-void expect_same(const StepScalars& a, const StepScalars& b) {
-  EXPECT_EQ(std::bit_cast<std::uint64_t>(a.grad_norm), std::bit_cast<std::uint64_t>(b.grad_norm));
-  EXPECT_EQ(std::bit_cast<std::uint64_t>(a.loss), std::bit_cast<std::uint64_t>(b.loss));
-  EXPECT_EQ(std::tie(a.clip, a.gradient_factor, a.apply, a.updates),
-            std::tie(b.clip, b.gradient_factor, b.apply, b.updates));
-  EXPECT_EQ(std::tie(a.loss_scale, a.used_loss_scale, a.good_steps, a.skipped_in_a_row, a.skipped),
-            std::tie(b.loss_scale, b.used_loss_scale, b.good_steps, b.skipped_in_a_row, b.skipped));
 }
 
 TEST_P(FinishStepKernels, MatchesReferenceOverManySteps) {

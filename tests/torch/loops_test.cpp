@@ -321,6 +321,49 @@ TEST(TorchLossReduction, SumAddsGradientsAndLossesOverRanks) {
   }
 }
 
+// One rank counts one row, the other all but one: together half of what the losses are divided by.
+// Means over those that count are then the sums that LossReduction::sum makes.
+TEST(TorchLossReduction, CountsOfAllRanksDivideTheLoss) {
+  struct Step {
+    Tensors weights;
+    double loss = 0.0;
+  };
+  const auto made = [](bool counts, Strategy strategy) {
+    Step step;
+    run_ranks(2, [&](World& world) {
+      shards::ShardOptions options{.model = {.strategy = strategy}};
+      if (!counts) { options.loss_reduction = shards::LossReduction::sum; }
+      Ours ours{world, options};
+      const Tensor y = ours(data_of(world.rank(), 0)(0));
+      const std::int64_t rows = world.rank() == 0 ? 1 : y.size(0) - 1;
+      const auto all = static_cast<double>(y.size(0));
+      const Tensor counted = torch::full({1}, static_cast<double>(rows), torch::kDouble);
+      ours.backward(y.slice(0, 0, rows).pow(2).sum() / all, false);
+      if (counts) {
+        ours.model().step({counted.data_ptr<double>(), all});
+      } else {
+        ours.model().step();
+      }
+      const auto report = ours.model().report();
+      const Tensors weights = ours.model().state_dict();
+      if (world.rank() == 0) { step = {weights, report.loss}; }
+    });
+    return step;
+  };
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
+    const Step counted = made(true, strategy);
+    const Step summed = made(false, strategy);
+    EXPECT_EQ(counted.loss, summed.loss);
+    expect_same(counted.weights, summed.weights);
+  }
+  run_ranks(1, [](World& world) {
+    Ours ours{world, {.loss_reduction = shards::LossReduction::sum}};
+    ours.backward(squared(ours(data_of(0, 0)(0))), false);
+    EXPECT_THROW(ours.model().step({nullptr, 8.0}), ContractError);
+    ours.model().step();
+  });
+}
+
 // Ranks that drop different gradients are told which rank differs.
 TEST(TorchLoops, RanksThatDiscardDifferentGradientsAreTold) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {

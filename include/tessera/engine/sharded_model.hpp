@@ -181,7 +181,14 @@ class ShardedModel {
   /// falls. Throws NumericError, the same on all ranks, once this has happened at least `max_skips`
   /// times in a row. It names the first unit whose watched output (else whose gradient) was not
   /// finite. The step then counts as made, and the model can go on.
-  void step(const double* loss = nullptr);
+  ///
+  /// With `count` the reported loss, the gradients and their norm are divided by the fraction of
+  /// tokens that counted on all ranks together; where none did, they are 0. Every rank gives the
+  /// same `count.of`, and `count.counted` if it gives a loss. Gradients that `export_state` and
+  /// `gradient_norms` return before the step are not divided. Throws ContractError for a count
+  /// below 0, one without a loss, or one of the two members without the other; CommError if the
+  /// ranks' `of` differ.
+  void step(const double* loss = nullptr, const LossCount& count = {});
   /// Returns the device address of the loss scale: the factor by which the trainer multiplies the
   /// gradient of its loss (not the loss). It is read on the compute stream in every micro-batch,
   /// and the update divides by it. It is 1 unless ModelOptions::loss_scaling says otherwise. Before
@@ -201,23 +208,23 @@ class ShardedModel {
   [[nodiscard]] std::int64_t steps() const noexcept;
 
   /// *Collective.* Calls `sink` on every rank, in order of declaration, with each whole parameter
-  /// or gradient in host memory (valid during the call), widened to fp32. Tied parameters come
-  /// once, with their owner. Units are gathered one at a time. On a mesh with `tensor` or `pipe`
-  /// the ranks' parts are assembled too, one tensor at a time in device memory. Throws
-  /// ContractError for parameters while a step is in progress, and for gradients except between the
-  /// last micro-batch and `step`.
+  /// or gradient in host memory (valid during the call), widened to fp32. Gradients are those
+  /// before `step` divides them by what counted (LossCount). Tied parameters come once, with their
+  /// owner. Units are gathered one at a time. On a mesh with `tensor` or `pipe` the ranks' parts
+  /// are assembled too, one tensor at a time in device memory. Throws ContractError for parameters
+  /// while a step is in progress, and for gradients except between the last micro-batch and `step`.
   void export_state(StateTensor what,
                     const std::function<void(const ParameterInfo&, std::span<const float>)>& sink);
 
   /// *Collective.* Waits, and returns the norm of each parameter's gradient, averaged over ranks
-  /// and micro-batches: by the index of its unit, then by its place in the unit. The norms have the
-  /// same bits on every rank and under every strategy. Parameters without a gradient of their own
-  /// (frozen, tied to another) have 0. One all-reduce and a meeting of ranks; the sums take device
-  /// memory during the call, 8 bytes for each parameter and rank. On a mesh with `tensor` or `pipe`
-  /// the step's gradients are then final: more of them are a ContractError. Ranks of which only
-  /// some call it get CommError. Throws ContractError except between the last micro-batch and
-  /// `step`, and ConfigError if the host updates a unit (Offload::optimizer): let
-  /// OptimizerOptions::clip_norm clip there.
+  /// and micro-batches, before `step` divides it by what counted (LossCount): by the index of its
+  /// unit, then by its place in the unit. The norms have the same bits on every rank and under
+  /// every strategy. Parameters without a gradient of their own (frozen, tied to another) have 0.
+  /// One all-reduce and a meeting of ranks; the sums take device memory during the call, 8 bytes
+  /// for each parameter and rank. On a mesh with `tensor` or `pipe` the step's gradients are then
+  /// final: more of them are a ContractError. Ranks of which only some call it get CommError.
+  /// Throws ContractError except between the last micro-batch and `step`, and ConfigError if the
+  /// host updates a unit (Offload::optimizer): let OptimizerOptions::clip_norm clip there.
   [[nodiscard]] std::vector<std::vector<double>> gradient_norms(Norm norm = Norm::two);
   /// *Collective.* Multiplies the gradient of a parameter that `step` will use by `factor`. Reports
   /// and OptimizerOptions::clip_norm see the result. An alias stands for its owner. Ranks make the

@@ -7,12 +7,28 @@
 
 namespace tessera {
 
+/// What a step's losses are means over, where not every token (or sample) counts.
+///
+/// The trainer sums over the tokens that count. It divides the gradient of each micro-batch by one
+/// number D, the same for all micro-batches and ranks, such as the number of all tokens of a
+/// micro-batch; and its loss, the sum over the micro-batches, by D * ModelOptions::accumulate. The
+/// step turns both into means over the tokens that all ranks counted together in all micro-batches:
+/// one sum of counts, no mean of means.
+struct LossCount {
+  /// The device address of the number of tokens that this rank's micro-batches counted. Null where
+  /// the rank gives no loss.
+  const double* counted = nullptr;
+  /// D * ModelOptions::accumulate, the same on all ranks: the number of all tokens of a rank's
+  /// micro-batches, if D is that of one. 0: every token counts.
+  double of = 0.0;
+};
+
 /// The results of one step. They have the same bits on every rank and, with the same explicit
 /// options, under every strategy.
 struct StepReport {
-  std::int64_t step = 0;              ///< The number of the step, from 1.
-  double loss = 0.0;                  ///< The mean over data ranks of the losses given to `step`.
-  double grad_norm = 0.0;             ///< The L2 norm of the averaged gradient, before clipping.
+  std::int64_t step = 0;   ///< The number of the step, from 1.
+  double loss = 0.0;       ///< The mean over data ranks of the losses given to `step` (LossCount).
+  double grad_norm = 0.0;  ///< The L2 norm of the averaged gradient, before clipping.
   float clip_coefficient = 1.0F;      ///< The factor that clipping applied; 1 if it did not.
   float lr = 0.0F;                    ///< The learning rate, without the factors of groups.
   float loss_scale = 1.0F;            ///< The loss scale of this step.

@@ -10,7 +10,8 @@ namespace tessera {
 
 /// A model with its own computation. It declares its units in a ShardedModel, keeps the reference,
 /// and computes in scopes that it opens itself. `loss` returns the device address of this rank's
-/// mean loss over the step's micro-batches, or null.
+/// mean loss over the step's micro-batches, or null. A module whose loss does not count every token
+/// also has `count`, which returns a LossCount.
 template <class M>
 concept Module = std::move_constructible<M> &&
                  requires(M net, const M& constant, ShardedModel& model, std::uint64_t seed) {
@@ -52,8 +53,16 @@ class Sharded {
   }
   /// Calls ShardedModel::set_learning_rate.
   void set_learning_rate(float lr) { model_.set_learning_rate(lr); }
-  /// Calls ShardedModel::step with the module's loss.
-  void step() { model_.step(net_.loss()); }
+  /// Calls ShardedModel::step with the module's loss, and with its count if it has one.
+  void step() {
+    if constexpr (requires {
+                    { net_.count() } -> std::convertible_to<LossCount>;
+                  }) {
+      model_.step(net_.loss(), net_.count());
+    } else {
+      model_.step(net_.loss());
+    }
+  }
   /// Calls ShardedModel::report.
   [[nodiscard]] StepReport report() const { return model_.report(); }
   /// Calls ShardedModel::previous_report.

@@ -179,8 +179,13 @@ class ShardedModule {
   void discard();
   /// *Collective.* Averages and clips the gradients and updates the parameters: see
   /// ShardedModel::step. Throws ContractError unless `backward` was called `accumulate` times, or a
-  /// multiple of it. Afterwards autograd refuses graphs that were made before.
-  void step();
+  /// multiple of it. Afterwards autograd refuses graphs that were made before. Where losses do not
+  /// count every token, each is the sum over those that count, divided by one number D for all
+  /// micro-batches and ranks, such as the number of all tokens of a micro-batch. `count` then has
+  /// the number that counted, in a tensor of one double on the module's device that lives until
+  /// `report` returns, and D * `accumulate`. Throws ContractError for a count with
+  /// LossReduction::sum, and after more than `accumulate` backward passes.
+  void step(const LossCount& count = {});
 
   /// *Collective.* Runs `passes` in evaluation mode and without gradients, and returns its result.
   /// It may be called between the passes of a step. Each forward pass in it is a pass of an

@@ -23,15 +23,22 @@ constexpr const char* kGives = "gives";
       world::WorldAccess::name_of(world, gives), world::WorldAccess::name_of(world, other), what)};
 }
 
-/// `gives`: by rank.
-void require_equal(World& world, const ModelOptions& options,
+void require_giver(bool counts, bool any) {
+  expects(
+      any || !counts,
+      "step: LossCount counts the tokens of a loss, and none is given: give it on the ranks that "
+      "compute it");
+}
+
+/// `gives`: by rank. Returns whether any rank gives a loss that counts.
+bool require_equal(World& world, const ModelOptions& options,
                    const std::vector<std::string>& gives) {
   std::optional<int> giver;
   for (int rank = 0; rank < world.size() && !giver; ++rank) {
     const bool counts = model_place(options, rank).tensor.index == 0;
     if (counts && gives[static_cast<std::size_t>(rank)] == kGives) { giver = rank; }
   }
-  if (!giver) { return; }
+  if (!giver) { return false; }
   const int place = model_place(options, *giver).pipe;
   for (int rank = 0; rank < world.size(); ++rank) {
     const ModelPlace at = model_place(options, rank);
@@ -42,6 +49,7 @@ void require_equal(World& world, const ModelOptions& options,
       refuse(world, *giver, rank, ", at another place along `pipe`, does too");
     }
   }
+  return true;
 }
 
 }  // namespace
@@ -49,16 +57,19 @@ void require_equal(World& world, const ModelOptions& options,
 void LossGivers::compare() {
   if (compared_ || !can_disagree(world_)) { return; }
   const std::optional<bool> gave = std::exchange(gave_, std::nullopt);  // a refused step was none
-  require_equal(world_, options_, world_.exchange(gave.value_or(false) ? kGives : "none"));
+  any_ = require_equal(world_, options_, world_.exchange(gave.value_or(false) ? kGives : "none"));
+  require_giver(counts_, any_);
   gave_ = gave;
   compared_ = true;
 }
 
-std::string LossGivers::check(bool gives) {
-  if (!can_disagree(world_)) { return {}; }
-  const bool changed = gave_.value_or(gives) != gives;
+std::string LossGivers::check(bool gives, bool counts) {
   const ModelPlace last = model_place(options_, world_.size() - 1);
   const bool divided = last.tensor.size > 1 || last.pipe > 0;
+  counts_ = counts;
+  if (!divided || compared_) { require_giver(counts, divided ? any_ : gives); }
+  if (!can_disagree(world_)) { return {}; }
+  const bool changed = gave_.value_or(gives) != gives;
   if (changed && divided) {
     throw ContractError{fmt::format(
         "step: this rank {} now, unlike in the steps before; on a mesh with `tensor` or `pipe` a "

@@ -16,9 +16,10 @@ class LossGivers {
 
   /// In a later step than the first it throws ContractError if this rank gives a loss and did not
   /// before, or the reverse, on a mesh that divides the model: other ranks would not notice.
+  /// Throws it too if the step `counts` tokens (LossCount) and no rank gives a loss.
   /// Returns what the label of the step's batch, which ranks compare, says of a change; usually
   /// nothing.
-  [[nodiscard]] std::string check(bool gives);
+  [[nodiscard]] std::string check(bool gives, bool counts);
   /// *Collective* in the first step, after its batch: a rank that makes another call meets this one
   /// there, where labels are compared. Throws ContractError that names the ranks, on all of them,
   /// unless they give a loss as above.
@@ -33,6 +34,8 @@ class LossGivers {
   World& world_;
   const ModelOptions& options_;
   std::optional<bool> gave_;
+  bool counts_ = false;  // whether the step does
+  bool any_ = false;     // whether any rank gives a loss; known once they have compared
   bool compared_ = false;
 };
 

@@ -394,7 +394,7 @@ Step& Model::trained(const char* call) const {
   throw ContractError{fmt::format("{}: call optimize_with first", call)};
 }
 
-void Model::step(const double* loss) {
+void Model::step(const double* loss, const LossCount& count) {
   rethrow_failure();
   require_training("step");
   Step& step = trained("step");
@@ -409,11 +409,11 @@ void Model::step(const double* loss) {
                     training_->ended(), options_.accumulate)};
   }
   require_no_graph(world_, options_);
-  step.check(loss);
+  step.check(loss, count);
   step.note_without_backward(training_->without_backward());
   sums_->add();
   update_order_ =
-      step.run(loss, declaration_.order(), open_pass_->describe() + scalings_.describe());
+      step.run(loss, count, declaration_.order(), open_pass_->describe() + scalings_.describe());
   sums_->next_step();
   scalings_ = {};
   training_->next_step();

@@ -73,7 +73,7 @@ class Model {
   void begin_evaluation();
   void end_pass();
   void end_evaluation() noexcept;
-  void step(const double* loss);
+  void step(const double* loss, const LossCount& count);
   /// Throws a failure kept from a scope's end.
   void rethrow_failure() const;
 

@@ -48,7 +48,7 @@ OptimizerStep::OptimizerStep(World& world, LiveUnits& units, const Setup& setup)
   scalars_ = world.allocate(Category::workspace, sizeof(kernels::StepScalars), "step scalars");
   sums_ =
       world.allocate(Category::workspace,
-                     sizeof(double) * (static_cast<std::size_t>(finish_.norms) + 1), "step sums");
+                     sizeof(double) * (static_cast<std::size_t>(finish_.norms) + 2), "step sums");
   take_state(
       setup);  // last: a failure after it in this constructor would leave the units their ring
   kernels::StepScalars first;
@@ -148,19 +148,24 @@ std::string OptimizerStep::with_rate(const std::string& label) const {
   return fmt::format("{} at learning rate {}", label, learning_rate_);
 }
 
-void OptimizerStep::reduce_scalars(const double* loss, const std::string& label) {
+void OptimizerStep::reduce_scalars(const double* loss, const LossCount& count,
+                                   const std::string& label) {
   const Stream compute = world_.compute_stream();
   auto* sums = static_cast<double*>(sums_.data());
-  const auto count = static_cast<std::size_t>(finish_.norms) + 1;
+  const bool counts = count.of > 0.0;
+  finish_.most_counted = counts ? count.of * finish_.ranks : 0.0;
+  double* const losses = sums + finish_.norms;
   clear_sums();
   add_norms(sums);
   if (loss != nullptr && tells_loss_) {
-    world_.device().copy(&sums[count - 1], loss, sizeof(double), compute);
+    world_.device().copy(losses, loss, sizeof(double), compute);
+    if (counts) { world_.device().copy(losses + 1, count.counted, sizeof(double), compute); }
   }
 
-  // Only one rank has a nonzero value in each entry but the loss, so the sum is exact.
+  // Only one rank has a nonzero value in each entry but the loss and the count, a sum of whole
+  // numbers: all sums but the loss are exact.
   Batch batch{with_rate(label)};
-  batch.all_reduce({sums, static_cast<std::int64_t>(count), DType::fp64});
+  batch.all_reduce({sums, finish_.norms + (counts ? 2 : 1), DType::fp64});
   submit_in_order(compute, world_.reduce_channel(), std::move(batch), mark_.get());
 }
 

@@ -11,6 +11,7 @@
 #include "engine/plan/sharding.hpp"
 #include "engine/unit/live_units.hpp"
 #include "kernels/step_scalars/step_scalars.hpp"
+#include "tessera/engine/step_report.hpp"
 #include "tessera/optim/optimizer.hpp"
 
 namespace tessera::engine {
@@ -34,9 +35,9 @@ class OptimizerStep {
   ~OptimizerStep();
 
   /// *Collective.* Gradients and parameters have settled on the compute stream. `loss`: device
-  /// memory or null. The batch's label states the learning rate if it differs from the optimizer's
-  /// own, so that ranks with different rates get an error.
-  void reduce_scalars(const double* loss, const std::string& label);
+  /// memory or null; `count` likewise. The batch's label states the learning rate if it differs
+  /// from the optimizer's own, so that ranks with different rates get an error.
+  void reduce_scalars(const double* loss, const LossCount& count, const std::string& label);
   /// Updates what this rank holds, with the scalars of `reduce_scalars`. Offloaded units update
   /// beside the compute stream, in the order of `units`.
   void update(const std::vector<std::size_t>& units);
@@ -101,7 +102,7 @@ class OptimizerStep {
   int first_norm_;   // index of this rank's first norm, by shard
   bool tells_loss_;  // of ranks that compute the same loss, one reports it
   Buffer scalars_;   // StepScalars
-  Buffer sums_;      // one squared norm a rank of the mesh, then the loss
+  Buffer sums_;      // one squared norm a rank of the mesh, then the loss and what it counts
   // Used in turn: the previous one stays while the next is made.
   std::array<Returned, 2> returned_;
   std::size_t last_ = 0;

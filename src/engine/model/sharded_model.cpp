@@ -113,8 +113,8 @@ void ShardedModel::set_learning_rate(float lr) {
   live().trained("set_learning_rate").set_learning_rate(lr);
 }
 
-void ShardedModel::step(const double* loss) {
-  live().step(loss);
+void ShardedModel::step(const double* loss, const LossCount& count) {
+  live().step(loss, count);
 }
 
 const float* ShardedModel::loss_scale() const {

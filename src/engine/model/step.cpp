@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -52,13 +53,17 @@ Step::Step(World& world, Journal& journal, LiveUnits& units, const OptimizerStep
       frozen_{describe_frozen(units.plans())},
       in_stages_{setup.group.in_stages()} {}
 
-void Step::check(const double* loss) {
+void Step::check(const double* loss, const LossCount& count) {
   require_loss_scale_known();
   require_slots_free();
-  change_ = givers_.check(loss != nullptr);
+  expects(std::isfinite(count.of) && count.of >= 0.0,
+          "step: LossCount::of is a number of tokens: at least 0 and finite");
+  expects((count.counted != nullptr) == (loss != nullptr && count.of > 0.0),
+          "step: LossCount::counted goes with a loss and with LossCount::of");
+  change_ = givers_.check(loss != nullptr, count.of > 0.0);
 }
 
-std::vector<std::size_t> Step::run(const double* loss, UseOrder& order,
+std::vector<std::size_t> Step::run(const double* loss, const LossCount& count, UseOrder& order,
                                    const std::string& gradients) {
   units_.gradients().settle();
   GatherLane& gather = units_.parameters().lane();
@@ -70,8 +75,9 @@ std::vector<std::size_t> Step::run(const double* loss, UseOrder& order,
   // would not join the comparison. Places along pipe have orders of their own; there the gathers'
   // labels show a difference.
   const bool new_order = order.take_changed() && !in_stages_;
-  const std::string label = new_order ? "step in a new order of units" : "step";
-  optimizer_.reduce_scalars(loss, label + gradients + change_ + frozen_);
+  std::string label = new_order ? "step in a new order of units" : "step";
+  if (count.of > 0.0) { label += fmt::format(" of at most {} counted tokens", count.of); }
+  optimizer_.reduce_scalars(loss, count, label + gradients + change_ + frozen_);
   if (new_order) { check_order_across_ranks(order); }
   givers_.compare();
   if (search_.needs_outcome()) { search_.learn(optimizer_.scalars()); }

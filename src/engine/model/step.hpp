@@ -29,19 +29,20 @@ class Step {
   Step(World& world, Journal& journal, LiveUnits& units, const OptimizerStep::Setup& setup,
        const std::vector<std::size_t>& passes);
 
-  /// Throws ContractError, before anything changes, if a step with this `loss` would report or
-  /// compute something else than the trainer means.
-  void check(const double* loss);
+  /// Throws ContractError, before anything changes, if a step with this `loss` and `count` would
+  /// report or compute something else than the trainer means.
+  void check(const double* loss, const LossCount& count);
   /// The units whose missing gradients count as zeros in the step that `run` makes next.
   void note_without_backward(std::vector<std::string> units) {
     without_backward_[static_cast<std::size_t>(made_ % 2)] = std::move(units);
   }
   /// *Collective.* All micro-batches have ended, and `check` has passed. `loss`: device memory or
-  /// null. `order`: the order in which units were opened; it is compared across ranks when it is
-  /// new. Throws ContractError, before anything is updated, if the wrong ranks give a loss in the
-  /// first step. `gradients`: what the ranks' gradients must agree in, for the label of the step.
-  /// Returns the order in which units are updated.
-  std::vector<std::size_t> run(const double* loss, UseOrder& order, const std::string& gradients);
+  /// null. `count`: as for `check`. `order`: the order in which units were opened; it is compared
+  /// across ranks when it is new. Throws ContractError, before anything is updated, if the wrong
+  /// ranks give a loss in the first step. `gradients`: what the ranks' gradients must agree in, for
+  /// the label of the step. Returns the order in which units are updated.
+  std::vector<std::size_t> run(const double* loss, const LossCount& count, UseOrder& order,
+                               const std::string& gradients);
   /// Throws NumericError, once, if too many steps in a row, including the last one, were skipped.
   /// Within a graph it is thrown later: the outcome is known when the graph has run.
   void check_if_stuck();
