@@ -447,6 +447,9 @@ def prepare(settings):
                 raise Refusal(f"{split.tokens.path} would have no tokens: {sum(each.documents for each in splits)} "
                               "documents were read; give more of them, another --eval-fraction or --seed, or files of "
                               "their own for what is held out")
+            if split.mask is not None and split.targets == 0:
+                raise Refusal(f"{split.mask.path} would leave out every token: the answers are empty, and there is no "
+                              "separator; check --answer-field")
         for file in files:
             file.complete()
         for file in files:
@@ -565,6 +568,10 @@ def check_masks_and_positions(settings):
         if settings.prompt_field is None:
             raise Refusal(f"{flag_of(option)}: without prompts the loss counts every token, and the mask would be all "
                           "ones; give --prompt-field and --answer-field, or leave the mask out")
+        path = Path(getattr(settings, option))
+        if path.suffix == ".npy":
+            raise Refusal(f"{flag_of(option)}: {path} would have one byte for each token and no header of NumPy's; give "
+                          "another name")
     for option in given(settings, ("documents_output", "eval_documents_output")):
         path = Path(getattr(settings, option))
         if path.suffix != ".npy":

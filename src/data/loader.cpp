@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "base/process_limits.hpp"
@@ -45,10 +46,11 @@ std::int64_t window_count(const TokenSource& source, std::int64_t seq) noexcept 
 }
 
 TokenLoader::TokenLoader(std::shared_ptr<const TokenSource> source, std::int64_t seq,
-                         SamplerOptions options, std::int64_t first_step)
+                         SamplerOptions options, std::int64_t first_step, Documents documents)
     : source_{std::move(source)},
       seq_{seq},
       options_{with_windows(options, source_.get(), seq)},
+      documents_{std::move(documents)},
       sampler_{options_},
       step_{first_step} {
   expects(first_step >= 0, "TokenLoader: first_step must not be negative");
@@ -101,12 +103,17 @@ TokenBatch TokenLoader::read_batch(const std::vector<std::int64_t>& windows) con
   const auto seq = static_cast<std::size_t>(seq_);
   TokenBatch batch{std::vector<std::int32_t>(windows.size() * seq),
                    std::vector<std::int32_t>(windows.size() * seq)};
+  if (documents_.packed()) { batch.first_keys.resize(windows.size() * seq); }
   std::vector<std::int32_t> tokens(seq + 1);
   for (std::size_t row = 0; row < windows.size(); ++row) {
     source_->read(windows[row] * seq_, tokens);
     const auto at = static_cast<std::ptrdiff_t>(row * seq);
     std::copy(tokens.begin(), tokens.end() - 1, batch.inputs.begin() + at);
     std::copy(tokens.begin() + 1, tokens.end(), batch.targets.begin() + at);
+    const auto of_row = [&](std::vector<std::int32_t>& of) {
+      return of.empty() ? std::span<std::int32_t>{} : std::span{of}.subspan(row * seq, seq);
+    };
+    documents_.divide(windows[row] * seq_, tokens, of_row(batch.targets), of_row(batch.first_keys));
   }
   return batch;
 }

@@ -105,7 +105,8 @@ kernels::Rotary CausalSelfAttention::rotation(const Saved& saved, Values qkv,
           .head_size = config_.head_size(),
           .row_elems = packed(),
           .rotated = config_.rotated_elems(),
-          .pairs = config_.rotary_pairs};
+          .pairs = config_.rotary_pairs,
+          .first_key = saved.first_key};
 }
 
 // Head norms need their inputs in backward: their outputs are computed again there, in memory that
@@ -150,7 +151,8 @@ void CausalSelfAttention::forward(const Scope& scope, const Saved& saved, Values
                                 .shape = kernel_shape(shape, saved.window),
                                 .dropout = saved.dropout.p,
                                 .key = key_of(saved.dropout, DropSite::attention),
-                                .first_head = first_head_},
+                                .first_head = first_head_,
+                                .first_key = saved.first_key},
                                scope.stream());
   }
   c_proj_.forward(scope, saved.mixed, y, shape.rows(), residual, saved.whole);
@@ -170,7 +172,8 @@ void CausalSelfAttention::heads_backward(const Scope& scope, const Saved& saved,
                                .dropout = saved.dropout.p,
                                .key = key_of(saved.dropout, DropSite::attention),
                                .workspace_elems = saved.lent_elems,
-                               .first_head = first_head_},
+                               .first_head = first_head_,
+                               .first_key = saved.first_key},
                               scope.stream());
   if (config_.positions == PositionKind::rotary) {
     kernels::rotary_backward(rotation(saved, dqkv, shape), scope.stream());

@@ -10,10 +10,13 @@
 
 namespace tessera::nn {
 
-struct CrossEntropy::Scales {
-  float gradient;
-  double loss;
-  const float* dynamic = nullptr;
+/// Where losses and counts are added, and the factors of losses and gradients.
+struct CrossEntropy::Sums {
+  double* loss;
+  double* counted;
+  double loss_scale;
+  float gradient_scale = 0.0F;
+  const float* dynamic_scale = nullptr;
 };
 
 CrossEntropy::CrossEntropy(World& world, std::int64_t classes, int micro_batches,
@@ -29,39 +32,46 @@ std::int64_t CrossEntropy::statistics_elems(std::int64_t rows) const noexcept {
 }
 
 void CrossEntropy::forward(Values logits, const std::int32_t* targets, double* loss,
-                           std::int64_t rows, const float* loss_scale, float* statistics) const {
-  forward_part(logits, targets, loss, {.rows = rows, .all_rows = rows}, loss_scale, statistics);
+                           std::int64_t rows, const float* loss_scale, float* statistics,
+                           double* counted) const {
+  forward_part(logits, targets, loss, {.rows = rows, .all_rows = rows}, loss_scale, statistics,
+               counted);
 }
 
 void CrossEntropy::forward_part(Values logits, const std::int32_t* targets, double* loss, Part part,
-                                const float* loss_scale, float* statistics) const {
+                                const float* loss_scale, float* statistics, double* counted) const {
   const auto count = static_cast<double>(part.all_rows);
   // The engine divides gradients by the number of micro-batches, but not the loss.
-  run(logits, targets, loss, part.rows,
-      {.gradient = static_cast<float>(1.0 / count),
-       .loss = 1.0 / (count * micro_batches_),
-       .dynamic = loss_scale},
+  run(logits, targets, part.rows,
+      {.loss = loss,
+       .counted = counted,
+       .loss_scale = 1.0 / (count * micro_batches_),
+       .gradient_scale = static_cast<float>(1.0 / count),
+       .dynamic_scale = loss_scale},
       statistics);
 }
 
 void CrossEntropy::evaluate(Values logits, const std::int32_t* targets, double* loss,
-                            std::int64_t rows, std::int64_t all_rows, float* statistics) const {
-  run(logits, targets, loss, rows, {.gradient = 0.0F, .loss = 1.0 / static_cast<double>(all_rows)},
+                            std::int64_t rows, std::int64_t all_rows, float* statistics,
+                            double* counted) const {
+  run(logits, targets, rows,
+      {.loss = loss, .counted = counted, .loss_scale = 1.0 / static_cast<double>(all_rows)},
       statistics);
 }
 
-void CrossEntropy::run(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows,
-                       const Scales& scales, float* statistics) const {
+void CrossEntropy::run(Values logits, const std::int32_t* targets, std::int64_t rows,
+                       const Sums& sums, float* statistics) const {
   if (ranks_.size() == 1) {
     return kernels::cross_entropy({.logits = logits,
                                    .targets = targets,
-                                   .loss = loss,
+                                   .loss = sums.loss,
                                    .rows = rows,
                                    .classes = classes_.elems,
-                                   .gradient_scale = scales.gradient,
-                                   .loss_scale = scales.loss,
-                                   .dynamic_scale = scales.dynamic,
-                                   .stride = row_elems_},
+                                   .gradient_scale = sums.gradient_scale,
+                                   .loss_scale = sums.loss_scale,
+                                   .dynamic_scale = sums.dynamic_scale,
+                                   .stride = row_elems_,
+                                   .counted = sums.counted},
                                   world_->compute_stream());
   }
   const std::int64_t elems = kernels::kRowStatistics * rows;
@@ -80,14 +90,15 @@ void CrossEntropy::run(Values logits, const std::int32_t* targets, double* loss,
                                 .targets = targets,
                                 .statistics = statistics,
                                 .parts = ranks_.size(),
-                                .loss = loss,
+                                .loss = sums.loss,
                                 .rows = rows,
                                 .classes = classes_.elems,
                                 .first_class = classes_.first,
-                                .gradient_scale = scales.gradient,
-                                .loss_scale = scales.loss,
-                                .dynamic_scale = scales.dynamic,
-                                .stride = row_elems_},
+                                .gradient_scale = sums.gradient_scale,
+                                .loss_scale = sums.loss_scale,
+                                .dynamic_scale = sums.dynamic_scale,
+                                .stride = row_elems_,
+                                .counted = sums.counted},
                                world_->compute_stream());
 }
 

@@ -103,6 +103,13 @@ const double* Decoder::loss() const noexcept {
   return state_->at.loss;
 }
 
+LossCount Decoder::count() const noexcept {
+  const State& s = *state_;
+  if (!s.options.masked || s.model == nullptr) { return {}; }
+  return {.counted = s.counted(),
+          .of = static_cast<double>(s.shape.rows()) * s.model->options().accumulate};
+}
+
 std::string gpt2_weight_name(const ParameterInfo& parameter) {
   const bool of_a_layer = parameter.unit.starts_with("h.");
   return of_a_layer ? parameter.full_name() : parameter.name;

@@ -175,6 +175,8 @@ class TrainingCut {
     StageActivations at;
     at.blocks.reserve(static_cast<std::size_t>(stage.layers));
     begun_ = kept_.at();
+    // First, at the same place in every stage of a slot: an evaluation has one for all of them.
+    if (sizes_.options->packed) { at.first_keys = take_tokens(); }
     if (stage.embeds) { at.inputs = take_tokens(); }
     if (stage.predicts) { at.targets = take_tokens(); }
     at.residual.push_back(stage.embeds ? take_boundary() : Values{nullptr, sizes_.compute});
@@ -185,6 +187,7 @@ class TrainingCut {
       at.blocks.push_back(for_layer(
           recomputed ? shared_ : cut_block(sizes_, passing_, again_of(sizes_, of_all), kept_),
           sizes_.config, of_all, at.residual.back()));
+      at.blocks.back().attn.first_key = at.first_keys;
       if (sizes_.place.divided) { at.deferred.push_back(cut_deferred(sizes_, kept_)); }
       const bool last = layer + 1 == stage.layers;
       at.residual.push_back(!last            ? take_boundary()
@@ -241,7 +244,8 @@ class TrainingCut {
   }
 
   // Between steps no data of a micro-batch is needed. Of stages that share a slot, the last has
-  // everything except the inputs, which are unused once the targets are loaded.
+  // everything except the inputs, which are unused once the targets are loaded; documents lie at
+  // one place in all of them.
   void borrow_for_evaluation() {
     const StageActivations& first = all_.slots.front().front();
     const StageActivations& last = all_.slots.front().back();
@@ -249,6 +253,7 @@ class TrainingCut {
     static_cast<void>(cut_evaluation(sizes_, passing_, count));
     all_.inputs = first.inputs;
     all_.targets = last.targets;
+    all_.first_keys = last.first_keys;
     const bool in_place = evaluates_in_place(sizes_);
     const std::array<Values, 2> stream = in_place ? std::array{all_.stream, all_.stream}
                                                   : std::array{last.residual.back(), last.normed};
@@ -320,11 +325,11 @@ DecoderActivations cut_activations(const ActivationSizes& sizes, Cutter& kept, C
   const std::int64_t rows = sizes.shape.rows();
   DecoderActivations all;
   if (sizes.trains()) {
-    if (sizes.place.predicts()) { all.loss = passing.take<double>(1); }
+    if (sizes.place.predicts()) { all.loss = passing.take<double>(2); }
     all.stream = passing.take_values(sizes.stream_elems(), sizes.compute);
     all.scratch = passing.take_values(sizes.scratch_elems(), sizes.compute);
   }
-  double* const evaluated = passing.take<double>(1);
+  double* const evaluated = passing.take<double>(2);
   Passing works_in{.workspace = passing.take<float>(sizes.workspace_elems),
                    .scratch = all.scratch,
                    .wide_scratch = {},
@@ -358,6 +363,7 @@ DecoderActivations cut_activations(const ActivationSizes& sizes, Cutter& kept, C
   } else {
     if (sizes.place.embeds()) { all.inputs = kept.take<std::int32_t>(rows); }
     if (sizes.place.predicts()) { all.targets = kept.take<std::int32_t>(rows); }
+    if (sizes.options->packed) { all.first_keys = kept.take<std::int32_t>(rows); }
     all.evaluation = cut_evaluation(sizes, works_in, kept);
   }
   all.evaluation.loss = evaluated;

@@ -111,7 +111,7 @@ struct EvaluationMemory {
   Values normed;  ///< [rows, hidden], ln_f's output
   Values logits;  ///< [logits_rows, vocab], rows logits_row_elems() apart
   std::int64_t logits_rows = 0;
-  double* loss = nullptr;
+  double* loss = nullptr;  ///< next to it, the targets that count
   /// [tensor, parts of a row]: one row of logits, where several ranks have or need it.
   float* row = nullptr;
   std::int64_t row_part_elems = 0;
@@ -120,8 +120,9 @@ struct EvaluationMemory {
 
 /// What one micro-batch keeps in one stage from its forward to its backward pass.
 struct StageActivations {
-  std::int32_t* inputs = nullptr;    ///< set if the stage embeds
-  std::int32_t* targets = nullptr;   ///< set if it predicts
+  std::int32_t* inputs = nullptr;      ///< set if the stage embeds
+  std::int32_t* targets = nullptr;     ///< set if it predicts
+  std::int32_t* first_keys = nullptr;  ///< set if sequences are packed
   std::vector<Block::Saved> blocks;  ///< blocks[l].ln_1.x is the residual stream before its layer l
   std::vector<Block::Deferred> deferred;  ///< by layer, if backward passes are divided
   /// layers + 1 times [rows, hidden]. Null where the memory is not the decoder's: with
@@ -151,7 +152,7 @@ struct DecoderActivations {
   std::size_t lent_bytes = 0;
 
   // Reused memory.
-  double* loss = nullptr;  ///< set if the rank predicts
+  double* loss = nullptr;  ///< set if the rank predicts; next to it, the targets that count
   Values stream;           ///< [rows, hidden], gradient of the residual stream
   Values scratch;          ///< Block::scratch_elems
   Values whole;            ///< [rows, hidden], idle in layers' forward; with sequence parallelism
@@ -161,6 +162,7 @@ struct DecoderActivations {
   /// Tokens of an evaluation; in training, those of a micro-batch.
   std::int32_t* inputs = nullptr;
   std::int32_t* targets = nullptr;
+  std::int32_t* first_keys = nullptr;
 
   EvaluationMemory evaluation;
 };

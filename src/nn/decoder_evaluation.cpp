@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -41,12 +42,11 @@ void Decoder::State::check_may_reserve(const char* what) const {
   expects(model->options().purpose == Purpose::inference, what);
 }
 
-double Decoder::evaluate(std::span<const std::int32_t> inputs,
-                         std::span<const std::int32_t> targets) {
+double Decoder::evaluate(const MicroBatch& batch) {
   State& s = *state_;
-  s.check_call(inputs, targets);
+  s.check_call(batch);
   s.check_evaluation("Decoder::evaluate: a step has begun; evaluate between steps");
-  const BatchShape sequences{std::ssize(inputs) / s.config.seq, s.config.seq};
+  const BatchShape sequences{std::ssize(batch.inputs) / s.config.seq, s.config.seq};
   if (s.shape.batch == 0) {
     s.check_may_reserve(
         "Decoder::evaluate: a model for training has no batch yet; call reserve or forward first");
@@ -57,9 +57,10 @@ double Decoder::evaluate(std::span<const std::int32_t> inputs,
   const auto evaluation = s.model->evaluate();
   const CountedMemory in_use =
       s.world().memory().occupy(Category::activations, s.at.evaluation.bytes, "evaluation");
-  s.load(s.at.inputs, inputs);
-  const Values stream = s.evaluate_layers(sequences);
-  s.load(s.at.targets, targets);
+  s.load(s.at.inputs, batch.inputs);
+  s.load_documents(s.at.first_keys, batch);
+  const Values stream = s.evaluate_layers(sequences, s.at.first_keys);
+  s.load(s.at.targets, batch.targets);
   return s.evaluate_loss(stream, sequences.rows());
 }
 
@@ -80,7 +81,7 @@ std::vector<float> Decoder::next_logits(std::span<const std::int32_t> tokens) {
       s.world().memory().occupy(Category::activations, s.at.evaluation.bytes, "evaluation");
   s.load(s.at.inputs, tokens);
   const BatchShape sequence{1, std::ssize(tokens)};
-  const Values stream = s.evaluate_layers(sequence);
+  const Values stream = s.evaluate_layers(sequence, nullptr);
   if (s.place.predicts()) {
     const auto scope = s.model->forward(s.ends.head);
     s.evaluate_norm(scope, stream, sequence.seq);
@@ -89,15 +90,16 @@ std::vector<float> Decoder::next_logits(std::span<const std::int32_t> tokens) {
   return s.collect_logits();
 }
 
-Values Decoder::State::evaluate_layers(BatchShape sequences) {
+Values Decoder::State::evaluate_layers(BatchShape sequences, const std::int32_t* first_key) {
   EvaluationMemory& memory = at.evaluation;
+  memory.block.attn.first_key = first_key;
   Values stream = memory.stream[0];
   if (place.embeds()) {
     const auto tokens = model->forward(ends.tokens);
     std::optional<ForwardScope> positions;
     if (has_positions_unit()) { positions.emplace(model->forward(ends.positions)); }
     layers->embedding.forward(tokens, positions ? *positions : tokens, at.inputs, stream, sequences,
-                              at.whole);
+                              at.whole, first_key);
   }
   for (const DecoderStage& stage : place.all_stages) {
     const bool mine = place.pipe_of(stage.index) == place.pipe_index;
@@ -143,7 +145,9 @@ double Decoder::State::evaluate_loss(Values stream, std::int64_t rows) {
   const EvaluationMemory& memory = at.evaluation;
   Device& device = world().device();
   const Stream compute = world().compute_stream();
-  device.fill(memory.loss, 0, sizeof(double), compute);
+  constexpr std::int64_t kSums = 2;  // the loss, and the number of targets that count
+  double* const counted = options.masked ? memory.loss + 1 : nullptr;
+  device.fill(memory.loss, 0, kSums * sizeof(double), compute);
   if (place.predicts()) {
     const auto scope = model->forward(ends.head);
     evaluate_norm(scope, stream, rows);
@@ -151,14 +155,16 @@ double Decoder::State::evaluate_loss(Values stream, std::int64_t rows) {
       const std::int64_t count = std::min(memory.logits_rows, rows - first);
       evaluate_head(scope, first, count);
       layers->loss.evaluate(memory.logits, at.targets + first, memory.loss, count, rows,
-                            at.statistics);
+                            at.statistics, counted);
     }
   }
-  broadcast_along_pipe(place.all_stages.back(), {memory.loss, 1, DType::fp64});
-  double loss = 0.0;
-  device.copy_out(&loss, memory.loss, sizeof loss, compute);
+  broadcast_along_pipe(place.all_stages.back(),
+                       {memory.loss, options.masked ? kSums : 1, DType::fp64});
+  std::array<double, kSums> sums{};
+  device.copy_out(sums.data(), memory.loss, sizeof sums, compute);
   compute.wait();
-  return loss;
+  if (!options.masked) { return sums[0]; }
+  return sums[1] == 0.0 ? 0.0 : sums[0] * (static_cast<double>(rows) / sums[1]);
 }
 
 // An evaluation sends all ranks what one of them needs: it is rare, and waits at every stage

@@ -112,9 +112,9 @@ void Decoder::reserve(std::int64_t batch) {
     pipeline = std::make_unique<pipeline::Pipeline>(Mesh{world, model.mesh}, *s.place.schedule,
                                                     boundary_of(sizes));
   }
-  Arena kept{world.allocate(Category::activations, bytes.activations - others, "gpt activations",
-                            BufferUse::parts)};
-  Arena passing{world.allocate(Category::workspace, bytes.workspace, "gpt workspace")};
+  Arena kept{world.allocate(Category::activations, bytes.activations - others,
+                            "decoder activations", BufferUse::parts)};
+  Arena passing{world.allocate(Category::workspace, bytes.workspace, "decoder workspace")};
   if (bytes.gather > 0) {
     s.gathered = world.allocate(Category::gather, bytes.gather, "gathered logits");
   }

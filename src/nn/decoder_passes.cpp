@@ -10,15 +10,16 @@
 #include "tessera/base/error.hpp"
 
 namespace tessera::nn {
-void Decoder::forward(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets) {
+void Decoder::forward(const MicroBatch& batch) {
   State& s = *state_;
-  s.check_call(inputs, targets);
+  s.check_call(batch);
   expects(!s.pipelined(), "Decoder::forward: the mesh has a dimension `pipe`; call run instead");
   expects(s.model->options().purpose == Purpose::training,
           "Decoder::forward: the model was made for inference; use evaluate");
-  reserve(static_cast<std::int64_t>(inputs.size()) / s.config.seq);
-  s.load(s.at.inputs, inputs);
-  s.load(s.at.targets, targets);
+  reserve(std::ssize(batch.inputs) / s.config.seq);
+  s.load(s.at.inputs, batch.inputs);
+  s.load(s.at.targets, batch.targets);
+  s.load_documents(s.at.first_keys, batch);
   if (s.micro_batch == 0) { s.clear_loss(); }
   s.forward(s.only_pass(), {}, {});
   s.micro_batch = (s.micro_batch + 1) % s.model->options().accumulate;
@@ -41,8 +42,7 @@ void Decoder::run(const std::function<MicroBatch(int)>& data) {
           "Decoder::run: a step has begun; call it at the beginning of a step");
   if (s.pipelined()) { return s.run_pipeline(*this, data); }
   for (int micro = 0; micro < s.model->options().accumulate; ++micro) {
-    const MicroBatch batch = data(micro);
-    forward_backward(batch.inputs, batch.targets);
+    forward_backward(data(micro));
   }
 }
 
@@ -54,7 +54,7 @@ void Decoder::State::run_pipeline(Decoder& gpt, const std::function<MicroBatch(i
   const auto batch_of = [&](int micro) -> const MicroBatch& {
     while (std::ssize(batches) <= micro) {
       const MicroBatch& batch = batches.emplace_back(data(static_cast<int>(batches.size())));
-      check_call(batch.inputs, batch.targets);
+      check_call(batch);
       gpt.reserve(std::ssize(batch.inputs) / config.seq);
     }
     return batches[static_cast<std::size_t>(micro)];
@@ -73,6 +73,7 @@ void Decoder::State::run_pipeline(Decoder& gpt, const std::function<MicroBatch(i
              const MicroBatch& batch = batch_of(pass.micro_batch);
              load(pass.at.inputs, batch.inputs);
              load(pass.at.targets, batch.targets);
+             load_documents(pass.at.first_keys, batch);
              forward(pass, values(input), values(output));
            },
        .backward =
@@ -112,7 +113,7 @@ BackwardScope Decoder::State::open_backward(Unit unit, const DecoderPass& pass) 
 
 void Decoder::State::clear_loss() {
   if (at.loss == nullptr) { return; }
-  world().device().fill(at.loss, 0, sizeof(double), world().compute_stream());
+  world().device().fill(at.loss, 0, 2 * sizeof(double), world().compute_stream());
 }
 
 void Decoder::State::forward(const DecoderPass& pass, ConstValues input, Values output) {
@@ -152,7 +153,7 @@ void Decoder::State::forward_embedding(const DecoderPass& pass) {
   begin_part(pass, 0);
   const Values first = open_boundary(pass, 0, {});
   layers->embedding.forward(tokens, positions ? *positions : tokens, pass.at.inputs, first, shape,
-                            at.whole);
+                            at.whole, pass.at.first_keys);
   drop(tokens, embedding_dropout(pass), DropSite::embedding,
        {first, first, shape, config.hidden, own()});
   watch(tokens, first, stream_elems());
@@ -166,7 +167,7 @@ void Decoder::State::backward_embedding(const DecoderPass& pass, Values stream) 
   drop(tokens, embedding_dropout(pass), DropSite::embedding,
        {stream, stream, shape, config.hidden, own()});
   layers->embedding.backward(tokens, positions ? *positions : tokens, pass.at.inputs, stream, shape,
-                             at.whole);
+                             at.whole, pass.at.first_keys);
   end_part(pass, 0);
 }
 
@@ -199,7 +200,7 @@ void Decoder::State::forward_head(const ForwardScope& scope, const DecoderPass& 
   watch(scope, at.logits, rows * layers->embedding.logits_row_elems());
   gather_logits();
   layers->loss.forward(at.logits, pass.at.targets, at.loss, rows, model->loss_scale(),
-                       at.statistics);
+                       at.statistics, counted());
 }
 
 void Decoder::State::backward_head(const BackwardScope& scope, const DecoderPass& pass) {
@@ -212,8 +213,8 @@ void Decoder::State::backward_head(const BackwardScope& scope, const DecoderPass
     if (head_waits()) {
       layers->embedding.head(scope, normed, at.logits, rows);
       layers->loss.forward_part(at.logits, pass.at.targets + first, at.loss,
-                                {.rows = rows, .all_rows = all}, model->loss_scale(),
-                                at.statistics);
+                                {.rows = rows, .all_rows = all}, model->loss_scale(), at.statistics,
+                                counted());
     }
     layers->embedding.head_backward(scope, normed, at.logits, at.scratch.at(first * config.hidden),
                                     rows);
@@ -333,8 +334,8 @@ void Decoder::State::choose_dropout(const DecoderPass& pass) {
   }
 }
 
-void Decoder::State::check_call(std::span<const std::int32_t> inputs,
-                                std::span<const std::int32_t> targets) {
+void Decoder::State::check_call(const MicroBatch& batch) const {
+  const auto& [inputs, targets, first_keys] = batch;
   expects(model != nullptr,
           "Decoder: it is not declared in a model; call declare or tessera::shard first");
   expects(!forward_done,
@@ -342,17 +343,39 @@ void Decoder::State::check_call(std::span<const std::int32_t> inputs,
   expects(inputs.size() == targets.size(), "Decoder: inputs and targets must have equal sizes");
   expects(!inputs.empty() && inputs.size() % static_cast<std::size_t>(config.seq) == 0,
           "Decoder: inputs must be whole sequences of config().seq tokens");
+  expects(first_keys.empty() || options.packed,
+          "Decoder: MicroBatch::first_keys without DecoderOptions::packed; set that");
+  expects(first_keys.empty() || first_keys.size() == inputs.size(),
+          "Decoder: there must be as many first_keys as inputs, or none");
+  if (!world().device().computes()) { return; }  // no kernel will read them
   check_tokens("inputs", inputs);
-  check_tokens("targets", targets);
+  check_tokens("targets", targets, options.masked);
+  check_documents(first_keys);
 }
 
-void Decoder::State::check_tokens(std::string_view what,
-                                  std::span<const std::int32_t> tokens) const {
-  if (!world().device().computes()) { return; }  // no kernel will read a token
+void Decoder::State::check_tokens(std::string_view what, std::span<const std::int32_t> tokens,
+                                  bool may_ignore) const {
+  if (!world().device().computes()) { return; }
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] >= 0 && tokens[i] < config.vocab) { continue; }
-    throw ConfigError(fmt::format("{}[{}] is token {}, outside the vocabulary of {} (0 to {})",
-                                  what, i, tokens[i], config.vocab, config.vocab - 1));
+    if (tokens[i] == kIgnoredTarget && may_ignore) { continue; }
+    throw ConfigError(fmt::format("{}[{}] is token {}, outside the vocabulary of {} (0 to {}){}",
+                                  what, i, tokens[i], config.vocab, config.vocab - 1,
+                                  tokens[i] == kIgnoredTarget && what == "targets"
+                                      ? "; DecoderOptions::masked lets targets be ignored"
+                                      : ""));
+  }
+}
+
+void Decoder::State::check_documents(std::span<const std::int32_t> first_keys) const {
+  for (std::size_t i = 0; i < first_keys.size(); ++i) {
+    const auto token = static_cast<std::int64_t>(i) % config.seq;
+    const std::int32_t least = token == 0 ? 0 : first_keys[i - 1];
+    if (first_keys[i] >= least && first_keys[i] <= token) { continue; }
+    throw ConfigError(
+        fmt::format("first_keys[{}] is {}: the document of token {} of a sequence begins at {} to "
+                    "{}",
+                    i, first_keys[i], token, least, token));
   }
 }
 
@@ -374,6 +397,12 @@ void Decoder::State::begin_part(const DecoderPass& pass, std::size_t part) {
 void Decoder::State::load(std::int32_t* to, std::span<const std::int32_t> tokens) {
   if (to == nullptr) { return; }  // another stage reads them
   world().device().copy_in(to, tokens.data(), tokens.size_bytes(), world().compute_stream());
+}
+
+void Decoder::State::load_documents(std::int32_t* to, const MicroBatch& batch) {
+  if (to == nullptr) { return; }  // sequences are whole documents
+  if (!batch.first_keys.empty()) { return load(to, batch.first_keys); }
+  world().device().fill(to, 0, batch.inputs.size_bytes(), world().compute_stream());
 }
 
 // The logits turn into their gradient next, so computation waits until they are sent.

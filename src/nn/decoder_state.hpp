@@ -90,11 +90,20 @@ struct Decoder::State {
   }
   /// Declares the units in `ends`. Returns those that a forward pass opens, the head last.
   [[nodiscard]] std::vector<Unit> declare_ends(ShardedModel& to);
-  void check_call(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
-  /// Throws ConfigError for a token outside the vocabulary.
-  void check_tokens(std::string_view what, std::span<const std::int32_t> tokens) const;
+  void check_call(const MicroBatch& batch) const;
+  /// Throws ConfigError for a token outside the vocabulary; kIgnoredTarget may be allowed.
+  void check_tokens(std::string_view what, std::span<const std::int32_t> tokens,
+                    bool may_ignore = false) const;
+  /// Throws ConfigError unless `first_keys` are those of documents.
+  void check_documents(std::span<const std::int32_t> first_keys) const;
   /// Does nothing if `to` is null: the rank does not use the tokens.
   void load(std::int32_t* to, std::span<const std::int32_t> tokens);
+  /// Loads where documents begin: with each of `batch`'s sequences if it says nothing.
+  void load_documents(std::int32_t* to, const MicroBatch& batch);
+  /// The number of targets that the step counted so far, next to the loss; null if all count.
+  [[nodiscard]] double* counted() const noexcept {
+    return options.masked && at.loss != nullptr ? at.loss + 1 : nullptr;
+  }
   void gather_logits();
   /// Declares a unit's output of `elems` elements, for the diagnosis of skipped steps.
   static void watch(const ForwardScope& scope, ConstValues output, std::int64_t elems);
@@ -168,7 +177,8 @@ struct Decoder::State {
   void check_may_reserve(const char* what) const;
   /// The residual stream after all layers, for the tokens in `at.inputs`: on the ranks of the last
   /// stage.
-  [[nodiscard]] Values evaluate_layers(BatchShape sequences);
+  /// `first_key`: where their documents begin, or null.
+  [[nodiscard]] Values evaluate_layers(BatchShape sequences, const std::int32_t* first_key);
   [[nodiscard]] Values evaluate_stage(const DecoderStage& stage, Values stream,
                                       BatchShape sequences);
   /// Writes ln_f's output of that stream to the evaluation's memory.

@@ -72,7 +72,7 @@ std::vector<ParameterSpec> Embedding::head_parameters() const {
 
 // One rank adds the positions, before the sum: no extra rounding compared to one rank.
 void Embedding::forward(const Scope& wte, const Scope& wpe, const std::int32_t* tokens, Values y,
-                        BatchShape shape, Values whole) const {
+                        BatchShape shape, Values whole, const std::int32_t* first_key) const {
   const Values sum = ranks_.options().sequence_parallel ? whole : y;
   const bool adds = sizes_.positions > 0 && ranks_.index() == 0;
   kernels::embedding_forward({.tokens = tokens,
@@ -83,15 +83,16 @@ void Embedding::forward(const Scope& wte, const Scope& wpe, const std::int32_t* 
                               .seq = shape.seq,
                               .hidden = sizes_.hidden,
                               .first_token = tokens_.first,
-                              .table_tokens = tokens_.elems},
+                              .table_tokens = tokens_.elems,
+                              .first_key = first_key},
                              wte.stream());
   ranks_.sum(sum, shape.rows(), sizes_.hidden);
   ranks_.copy_own(sum, y, shape.rows(), sizes_.hidden);
 }
 
 void Embedding::backward(const BackwardScope& wte, const BackwardScope& wpe,
-                         const std::int32_t* tokens, ConstValues dy, BatchShape shape,
-                         Values whole) const {
+                         const std::int32_t* tokens, ConstValues dy, BatchShape shape, Values whole,
+                         const std::int32_t* first_key) const {
   ranks_.gather(dy, whole, shape.rows(), sizes_.hidden);
   kernels::embedding_backward(
       {.tokens = tokens,
@@ -102,7 +103,8 @@ void Embedding::backward(const BackwardScope& wte, const BackwardScope& wpe,
        .seq = shape.seq,
        .hidden = sizes_.hidden,
        .first_token = tokens_.first,
-       .table_tokens = tokens_.elems},
+       .table_tokens = tokens_.elems,
+       .first_key = first_key},
       wte.stream());
 }
 

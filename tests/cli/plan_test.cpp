@@ -78,26 +78,28 @@ TEST_F(Plan, SaysWhereMostIsInUse) {
 }
 
 TEST_F(Plan, IsWhatCompareMeasures) {
-  const Words options = {"--accumulate", "2", "--accumulate-mode", "every",
-                         "--prefetch",   "0", "--reduce-dtype",    "bf16"};
-  Words arguments = small("compare", {"--steps", "2", "--json", path("compare.json")});
-  arguments.insert(arguments.end(), options.begin(), options.end());
-  const Outcome outcome = tessera(arguments);
-  ASSERT_EQ(outcome.status, 0) << outcome.err;
-  const Json measured = Json::parse(read_file(path("compare.json")));
-  const Json plan = planned(small_plan(options));
-  EXPECT_EQ(plan.at("model"), measured.at("model"));
-  for (std::size_t s = 0; s < 5; ++s) {
-    std::size_t next = 0;
-    for (const Json& kind : plan.at("strategies")[s].at("ranks")) {
-      for (int i = 0; i < kind.at("count"); ++i) {
-        const Json& rank = measured.at("strategies")[s].at("ranks")[next++];
-        EXPECT_EQ(kind.at("planned_peak_bytes"), rank.at("peak_bytes"));
-        EXPECT_EQ(kind.at("at_peak"), rank.at("at_peak"));
-        EXPECT_EQ(kind.at("model_state_bytes"), rank.at("model_state_bytes"));
+  for (const Words& options : {Words{"--accumulate", "2", "--accumulate-mode", "every",
+                                     "--prefetch", "0", "--reduce-dtype", "bf16"},
+                               Words{"--pack", "10"}}) {
+    Words arguments = small("compare", {"--steps", "2", "--json", path("compare.json")});
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const Outcome outcome = tessera(arguments);
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const Json measured = Json::parse(read_file(path("compare.json")));
+    const Json plan = planned(small_plan(options));
+    EXPECT_EQ(plan.at("model"), measured.at("model"));
+    for (std::size_t s = 0; s < 5; ++s) {
+      std::size_t next = 0;
+      for (const Json& kind : plan.at("strategies")[s].at("ranks")) {
+        for (int i = 0; i < kind.at("count"); ++i) {
+          const Json& rank = measured.at("strategies")[s].at("ranks")[next++];
+          EXPECT_EQ(kind.at("planned_peak_bytes"), rank.at("peak_bytes"));
+          EXPECT_EQ(kind.at("at_peak"), rank.at("at_peak"));
+          EXPECT_EQ(kind.at("model_state_bytes"), rank.at("model_state_bytes"));
+        }
       }
+      EXPECT_EQ(next, 3U);
     }
-    EXPECT_EQ(next, 3U);
   }
 }
 

@@ -128,7 +128,14 @@ struct Variant {
   Offload offload = Offload::none;
   std::int64_t head_rows = 0;
   float dropout = 0.0F;
+  bool packed = false;
+  bool masked = false;
 };
+
+NamedConfig decoder_of(std::size_t index) {
+  const auto configs = decoder_configs(3, 36, 37, 11);
+  return index < configs.size() ? configs[index] : NamedConfig{"gpt2", kSmallGPT};
+}
 
 std::vector<Variant> variants() {
   using enum Strategy;
@@ -150,25 +157,35 @@ std::vector<Variant> variants() {
       {4, DType::bf16, zero2, false, true},
       {5, DType::bf16, zero3, false, true, Offload::none, 5},
       {5, DType::fp32, zero1, true, false, Offload::none, 0, 0.2F},
+      {0, DType::bf16, dp, true, false, Offload::none, 0, 0.2F, true, true},
+      {1, DType::fp32, zero3, false, true, Offload::none, 5, 0.0F, true, true},
+      {2, DType::fp32, zero2, true, false, Offload::optimizer, 0, 0.0F, false, true},
+      {3, DType::fp16, zero2, false, true, Offload::none, 0, 0.0F, true, true},
+      {4, DType::fp32, zero1, false, true, Offload::none, 0, 0.0F, true, true},
+      {5, DType::fp16, zero3, false, false, Offload::none, 0, 0.0F, true, false},
+      {6, DType::fp32, zero3, true, false, Offload::none, 5, 0.2F, true, true},
+      {6, DType::bf16, zero2, false, true, Offload::state, 0, 0.0F, true, true},
   };
 }
 
 class DecoderParity : public ::testing::TestWithParam<Variant> {};
 INSTANTIATE_TEST_SUITE_P(Variants, DecoderParity, ::testing::ValuesIn(variants()),
                          [](const auto& test) {
-                           return std::string{
-                                      decoder_configs(2, 36, 37, 11)[test.param.config].name} +
-                                  "_" + std::string{to_string(test.param.compute)} + "_" +
+                           return std::string{decoder_of(test.param.config).name} + "_" +
+                                  std::string{to_string(test.param.compute)} + "_" +
                                   std::string{to_string(test.param.strategy)};
                          });
 
 TEST_P(DecoderParity, TrainsWithTheBitsOfDDP) {
   const Variant& variant = GetParam();
   GPTRun run;
-  run.config = decoder_configs(3, 36, 37, 11)[variant.config].config;
+  run.config = decoder_of(variant.config).config;
   run.ranks = 3;
   run.steps = 6;
-  run.gpt = {.head_rows = variant.head_rows, .dropout = variant.dropout};
+  run.gpt = {.head_rows = variant.head_rows,
+             .dropout = variant.dropout,
+             .packed = variant.packed,
+             .masked = variant.masked};
   run.options = {.strategy = Strategy::ddp, .compute = variant.compute};
   const ToyOutcome expected = train_gpt(run);
   EXPECT_EQ(std::ssize(expected.losses), run.steps);

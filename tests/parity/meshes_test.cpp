@@ -31,10 +31,11 @@ const MeshOutcome& one_rank(const MeshRun& run) {
   const MeshRun one = on_one_rank(run);
   const std::string norms = one.gpt.norms ? std::string{to_string(*one.gpt.norms)} : "";
   const nn::DecoderConfig& config = one.config;
-  const std::string key = fmt::format(
-      "{} {} {} {} {} {} {} {} {} {} {} {}", one.options.accumulate, one.steps, one.batch,
-      to_string(one.options.compute), norms, one.gpt.dropout, config.head_size(),
-      config.key_heads(), config.window, config.rotary_base, config.rotary_elems, config.gated());
+  const std::string key =
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", one.options.accumulate, one.steps,
+                  one.batch, to_string(one.options.compute), norms, one.gpt.dropout,
+                  config.head_size(), config.key_heads(), config.window, config.rotary_base,
+                  config.rotary_elems, config.gated(), one.gpt.packed, one.gpt.masked);
   const auto found = all.find(key);
   return found != all.end() ? found->second : all.emplace(key, train_on(one)).first->second;
 }
@@ -316,6 +317,29 @@ std::vector<Pairing> pairings() {
        {.sequence_parallel = true},
        Offload::none,
        5},
+      {{2, 1, 1, 2},
+       Strategy::zero3,
+       DType::fp32,
+       3,
+       {.packed = true, .masked = true, .sequence_parallel = true}},
+      {{1, 1, 2, 3},
+       Strategy::zero2,
+       DType::bf16,
+       2,
+       {.head_rows = 5, .packed = true, .masked = true},
+       Offload::none,
+       0},
+      {{2, 1, 2, 1},
+       Strategy::zero1,
+       DType::fp32,
+       2,
+       {.recompute = Recompute::block(),
+        .packed = true,
+        .masked = true,
+        .schedule = two_stages_a_rank},
+       Offload::none,
+       1},
+      {{1, 2, 2, 1}, Strategy::hybrid, DType::bf16, 1, {.masked = true}, Offload::state},
   };
 }
 
@@ -343,10 +367,13 @@ TEST_P(Paired, OptionsMatchOneRankAndUseThePlannedMemory) {
 }
 
 TEST(DropoutOnMeshes, DropsWhatOneRankDrops) {
-  for (const bool sequence_parallel : {false, true}) {
-    MeshRun run = run_on(2, 1, 2, 2);
-    run.gpt = {.dropout = 0.2F, .sequence_parallel = sequence_parallel};
-    expect_as_one_rank(run);
+  for (const std::size_t config : {std::size_t{6}, std::size_t{0}}) {  // 0: grouped queries
+    for (const bool sequence_parallel : {false, true}) {
+      MeshRun run = run_on(2, 1, 2, 2);
+      run.config = config_of(config);
+      run.gpt = {.dropout = 0.2F, .sequence_parallel = sequence_parallel};
+      expect_as_one_rank(run);
+    }
   }
 }
 
@@ -367,6 +394,7 @@ TEST(ZeroBubble, SplitBackwardPassesHaveTheBitsOfWholeOnes) {
       {{2, 1, 1, 3}, {.sequence_parallel = true}, 0},
       {{3, 1, 1, 1}, {.recompute = Recompute::gelu()}, 4},
       {{3, 1, 1, 1}, {.recompute = Recompute::every(2)}, 5},
+      {{2, 1, 1, 2}, {.packed = true, .masked = true}, 3},
   };
   for (const DType compute : {DType::fp32, DType::bf16}) {
     for (const auto& [mesh, gpt, config] : cases) {

@@ -106,6 +106,7 @@ class WithoutTheTokenizer(Folder):
                 ([*out, "--mask-output", "m", text], ["--mask-output: ", "all ones", "--prompt-field", "leave"]),
                 ([*out, "--mask-output", "m", "--text-field", "a", lines], ["all ones"]),
                 ([*out, *held_out, "--eval-mask-output", "m", text], ["--eval-mask-output: ", "all ones"]),
+                ([*out, "--mask-output", "m.npy", *pairs], ["--mask-output: m.npy", "no header"]),
                 ([*out, *held_out, "--mask-output", "m", *pairs], ["need --eval-mask-output FILE"]),
                 ([*out, *held_out, "--documents-output", "d.npy", text], ["need --eval-documents-output FILE"]),
                 ([*out, "--eval-mask-output", "m", *pairs], ["--eval-mask-output has no effect", "--eval-output"]),
@@ -303,7 +304,10 @@ class WithATokenizer(Folder):
                 ("e.jsonl", b'\xef\xbb\xbf{"t": ""}\n{"t": "\xe9"}\n', ["--text-field", "t"],
                  ["e.jsonl:2: is not UTF-8 at byte 20"]),
                 ("f.jsonl", '{"t": ' + "[" * 100000 + "\n", ["--text-field", "t"], ["f.jsonl:1", "nested"]),
-                ("g.jsonl", '{"t": "x"}'.encode("utf-16-le"), ["--text-field", "t"], ["g.jsonl:1: is not JSON"])]:
+                ("g.jsonl", '{"t": "x"}'.encode("utf-16-le"), ["--text-field", "t"], ["g.jsonl:1: is not JSON"]),
+                ("h.jsonl", '{"q": "x", "a": ""}\n', ["--prompt-field", "q", "--answer-field", "a", "--separator", "",
+                                                      "--mask-output", self.path("m")],
+                 ["m would leave out every token", "--answer-field"])]:
             with self.subTest(name=name):
                 path = self.write(name, content)
                 self.refused("--tokenizer", self.tokenizer, "--output", self.path("o.bin"), *fields, path, words=words)
@@ -516,6 +520,12 @@ class WithATokenizer(Folder):
             lines = self.path(name + ".log").read_text().splitlines()
             logs.append([json.loads(line).get("loss") for line in lines])
         self.assertEqual(logs[0], logs[1])
+        pairs = self.write("pairs.jsonl", (json.dumps({"q": "the tile", "a": " is set"}) + "\n") * 60)
+        files = [self.path(name) for name in ("pairs.bin", "pairs.mask", "pairs.npy")]
+        self.prepare("--prompt-field", "q", "--answer-field", "a", "--output", files[0], "--mask-output", files[1],
+                     "--documents-output", files[2], pairs)
+        self.tessera("train", "--tokens", files[0], "--loss-mask", files[1], "--pack", files[2], *model, "--batch", "4",
+                     "--steps", "2")
         prompt = self.prepare("--encode-prompt", "the tile").strip()
         sampled = self.tessera("sample", "--init", weights / "model.safetensors", *model, "--prompt-tokens",
                                prompt, "--count", "8", "--samples", "2", "--temperature", "0")

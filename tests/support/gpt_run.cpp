@@ -1,5 +1,9 @@
 #include "support/gpt_run.hpp"
 
+#include <utility>
+
+#include "support/sample_documents.hpp"
+
 namespace tessera::test {
 namespace {
 
@@ -24,9 +28,14 @@ void train_rank(const GPTRun& run, World& world, ToyOutcome& outcome) {
     std::vector<Tokens> alive;  // until the stream has used them
     const auto passes = [&] {
       for (int micro = 0; micro < run.options.accumulate; ++micro) {
+        const std::int64_t sample =
+            kGPTRunBatch * (world.rank() + std::int64_t{world.size()} * (micro + 7 * step));
+        Tokens targets = tokens_of(run.config, step, micro, world.rank(), 1);
         alive.push_back(tokens_of(run.config, step, micro, world.rank(), 0));
-        alive.push_back(tokens_of(run.config, step, micro, world.rank(), 1));
-        gpt.forward_backward(alive[alive.size() - 2], alive.back());
+        alive.push_back(documents_of(run.gpt, targets, run.config.seq, sample));
+        alive.push_back(std::move(targets));
+        gpt.forward_backward(
+            nn::MicroBatch{alive[alive.size() - 3], alive.back(), alive[alive.size() - 2]});
       }
     };
     if (run.first_graph_step >= 0 && step >= run.first_graph_step) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "support/sample_documents.hpp"
 #include "tessera/world/run.hpp"
 #include "tessera/world/simulate.hpp"
 
@@ -31,6 +32,18 @@ std::map<std::string, std::vector<float>> named(ShardedModel& model, StateTensor
   return all;
 }
 
+/// Makes means over all targets of the first step means over those that count, as the step does.
+void divide_by_counted(const MeshRun& run, std::map<std::string, std::vector<float>>& gradients) {
+  const std::int64_t samples = run.batch * run.options.accumulate * data_ranks_of(run);
+  Tokens targets(static_cast<std::size_t>(samples * run.config.seq));
+  static_cast<void>(documents_of(run.gpt, targets, run.config.seq, 0));
+  const auto counted = std::ssize(targets) - std::ranges::count(targets, kIgnoredTarget);
+  const double weight = static_cast<double>(targets.size()) / static_cast<double>(counted);
+  for (auto& [name, values] : gradients) {
+    for (float& value : values) { value = static_cast<float>(weight * double{value}); }
+  }
+}
+
 void train_rank(const MeshRun& run, World& world, MeshOutcome& outcome) {
   const bool sees = world.rank() == 0;
   const int data_rank =
@@ -41,21 +54,25 @@ void train_rank(const MeshRun& run, World& world, MeshOutcome& outcome) {
   gpt.module().reserve(run.batch);
   {
     const Tokens inputs = tokens_of(run, -1, 100 + data_rank, 0);
-    const Tokens targets = tokens_of(run, -1, 100 + data_rank, 1);
-    const double loss = gpt.module().evaluate(inputs, targets);
+    Tokens targets = tokens_of(run, -1, 100 + data_rank, 1);
+    const Tokens documents = documents_of(run.gpt, targets, run.config.seq, 100 + data_rank);
+    const double loss = gpt.module().evaluate({inputs, targets, documents});
     outcome.evaluated[static_cast<std::size_t>(world.rank())] = loss;
   }
   for (int step = 0; step < run.steps; ++step) {
     std::vector<Tokens> alive;  // until the stream has used them
-    alive.reserve(2 * static_cast<std::size_t>(run.options.accumulate));
+    alive.reserve(3 * static_cast<std::size_t>(run.options.accumulate));
     gpt.run([&](int micro) -> nn::MicroBatch {
       const std::int64_t first = (micro * data_ranks_of(run) + data_rank) * run.batch;
       const Tokens& inputs = alive.emplace_back(tokens_of(run, step, first, 0));
-      const Tokens& targets = alive.emplace_back(tokens_of(run, step, first, 1));
-      return {inputs, targets};
+      Tokens& targets = alive.emplace_back(tokens_of(run, step, first, 1));
+      const Tokens& documents =
+          alive.emplace_back(documents_of(run.gpt, targets, run.config.seq, first + step));
+      return {inputs, targets, documents};
     });
     if (step == 0) {
       auto gradients = named(gpt.model(), StateTensor::gradients);
+      if (run.gpt.masked) { divide_by_counted(run, gradients); }
       if (sees) { outcome.seen.first_gradients = std::move(gradients); }
     }
     gpt.step();
@@ -93,7 +110,10 @@ MeshRun on_one_rank(const MeshRun& run) {
   one.options.accumulate_mode = AccumulateMode::automatic;
   one.options.strategy = Strategy::ddp;
   one.options.offload = Offload::none;
-  one.gpt = {.norms = run.gpt.norms, .dropout = run.gpt.dropout};
+  one.gpt = {.norms = run.gpt.norms,
+             .dropout = run.gpt.dropout,
+             .packed = run.gpt.packed,
+             .masked = run.gpt.masked};
   return one;
 }
 

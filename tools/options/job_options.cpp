@@ -13,6 +13,7 @@
 
 #include "tessera/base/error.hpp"
 #include "tools/common/input_file.hpp"
+#include "tools/train/documents.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -82,6 +83,10 @@ std::string value_of(const Job& job, const Pair& option) {
   if (is_one_of(kPlaces, name)) { return "given"; }
   if (name == "--data" || name == "--tokens") { return content_of(job.source.get()); }
   if (name == "--eval-data") { return content_of(job.held_out.get()); }
+  if (name == "--pack") { return pack_of(job.documents); }
+  if (name == "--loss-mask") { return mask_of(job.documents); }
+  if (name == "--eval-pack") { return pack_of(job.held_documents); }
+  if (name == "--eval-loss-mask") { return mask_of(job.held_documents); }
   if (name == "--prompt-file") { return content_of_prompt(text); }
   return name == "--prompt" ? text : plain(text);
 }
@@ -105,6 +110,12 @@ std::string content_of(const TokenSource* source) {
     hash.add(tokens.data(), tokens.size() * sizeof(std::int32_t));
   }
   return fmt::format("{} tokens of hash {}", source->size(), hash.text());
+}
+
+std::string content_of(const std::vector<std::int64_t>& starts) {
+  Hash hash;
+  hash.add(starts.data(), starts.size() * sizeof(std::int64_t));
+  return fmt::format("{} documents of hash {}", starts.size(), hash.text());
 }
 
 std::string job_options(const Job& job) {

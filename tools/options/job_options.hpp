@@ -10,6 +10,8 @@ namespace tessera::tools {
 /// Size and hash of all of `source`, or of evenly spaced blocks that can be read within seconds.
 /// Empty for null.
 [[nodiscard]] std::string content_of(const TokenSource* source);
+/// "12 documents of hash 0123456789abcdef", for the positions of documents.
+[[nodiscard]] std::string content_of(const std::vector<std::int64_t>& starts);
 
 /// What all processes of a job must have in common, as this process has it: the command, its
 /// options by name with their values, size and hash of the data that it opened, and the step that

@@ -67,6 +67,8 @@ struct Settings {
   std::string data;
   std::string tokens;
   TokenFormat token_format = TokenFormat::detect;
+  std::string pack;       ///< the token that ends each document, or the file of their positions
+  std::string loss_mask;  ///< the file that says which tokens the loss counts
   // parallel
   int ranks = 0;                 ///< 0: the size of the job, or one
   std::vector<int> rank_counts;  ///< several counts, for scale
@@ -97,6 +99,8 @@ struct Settings {
   std::string eval_data;  ///< held-out data whose loss is measured at intervals
   std::int64_t eval_every = 0;
   std::int64_t eval_batches = 0;
+  std::string eval_pack;       ///< as `pack`, if that is a file
+  std::string eval_loss_mask;  ///< as `loss_mask`
   // sampling
   std::string prompt;
   std::string prompt_file;
@@ -142,6 +146,10 @@ struct Settings {
   [[nodiscard]] bool has(std::string_view option) const;
   /// Whether `option` was typed with another value than its default.
   [[nodiscard]] bool changes(std::string_view option) const;
+  /// Whether a sequence holds several documents.
+  [[nodiscard]] bool packs() const noexcept { return !pack.empty(); }
+  /// Whether the loss leaves tokens out.
+  [[nodiscard]] bool masks() const noexcept { return packs() || !loss_mask.empty(); }
   /// Whether any step is recorded.
   [[nodiscard]] bool records() const noexcept { return !report.empty() || !trace.empty(); }
   /// The requested model: `--model`, perhaps with shorter sequences, or gpt-nano with the given

@@ -79,7 +79,7 @@ void run_gpt(RankGpt& gpt, const Settings& settings, const nn::DecoderConfig& co
   gpt.run([&](int /*micro_batch*/) { return nn::MicroBatch{tokens.span(), tokens.span()}; });
   gpt.update(settings.lr);
   if (!settings.eval_data.empty()) {
-    static_cast<void>(gpt.evaluate(tokens.span(), tokens.span()));
+    static_cast<void>(gpt.evaluate({tokens.span(), tokens.span()}));
   }
 }
 

@@ -16,6 +16,7 @@
 #include "tools/options/shard_group.hpp"
 #include "tools/plan/budget.hpp"
 #include "tools/plan/room.hpp"
+#include "tools/train/documents.hpp"
 #include "tools/train/init_file.hpp"
 #include "tools/train/resume.hpp"
 #include "tools/train/run_outputs.hpp"
@@ -80,6 +81,7 @@ std::shared_ptr<const TokenSource> open_source(const Settings& settings) {
 
 void check_held_out(const Job& job) {
   check_tokens(*job.held_out, job.model.config.vocab);
+  check_documents(*job.held_out, job.held_documents);
   const Settings& settings = job.settings;
   const int ranks = data_ranks(settings);
   const double windows = static_cast<double>(ranks) * static_cast<double>(settings.batch);
@@ -102,6 +104,7 @@ void check_held_out(const Job& job) {
 
 void check_data(const Job& job) {
   check_tokens(*job.source, job.model.config.vocab);
+  check_documents(*job.source, job.documents);
   const Settings& settings = job.settings;
   // Doubles, since the product may exceed 64 bits.
   const int ranks = data_ranks(settings);
@@ -168,13 +171,19 @@ Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
   check_memory(job, rooms);
   if (use == Use::training) {
     job.source = open_source(settings);
+    job.documents = documents_of(settings, DataOf::training);
     if (job.source) { check_data(job); }
     if (!settings.checkpoint.empty() || resumes(settings)) {
       job.data_content = content_of(job.source.get());
+      job.pack = pack_of(job.documents);
+      job.loss_mask = mask_of(job.documents);
     }
     if (resumes(settings)) { job.resume = find_resume(job, seen); }
     job.held_out = open_held_out(settings);
-    if (job.held_out) { check_held_out(job); }
+    if (job.held_out) {
+      job.held_documents = documents_of(settings, DataOf::held_out);
+      check_held_out(job);
+    }
   }
   InitFile init;
   InitPath init_path;

@@ -15,6 +15,8 @@ nn::DecoderOptions gpt_options(const Settings& settings) {
           .head_rows = settings.head_rows,
           .dropout = settings.dropout,
           .dropout_seed = settings.seed,
+          .packed = settings.packs(),
+          .masked = settings.masks(),
           .schedule = schedule_maker(settings),
           .sequence_parallel = settings.sequence_parallel,
           .tensor_slices = settings.tensor_slices};
@@ -60,9 +62,8 @@ std::unique_ptr<Checkpointer> RankGpt::checkpointer() {
   return std::make_unique<Checkpointer>(model(), checkpointer_options(settings_));
 }
 
-double RankGpt::evaluate(std::span<const std::int32_t> inputs,
-                         std::span<const std::int32_t> targets) {
-  return gpt_.module().evaluate(inputs, targets);
+double RankGpt::evaluate(const nn::MicroBatch& batch) {
+  return gpt_.module().evaluate(batch);
 }
 
 void RankGpt::update(float lr) {

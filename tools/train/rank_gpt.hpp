@@ -42,8 +42,7 @@ class RankGpt {
   void run(const std::function<nn::MicroBatch(int micro_batch)>& data) { gpt_.run(data); }
   void update(float lr);
   /// Computes this rank's mean loss, between steps.
-  [[nodiscard]] double evaluate(std::span<const std::int32_t> inputs,
-                                std::span<const std::int32_t> targets);
+  [[nodiscard]] double evaluate(const nn::MicroBatch& batch);
 
   [[nodiscard]] Initializer initializer() { return gpt_.module().initializer(settings_.seed); }
   [[nodiscard]] StepReport report() const { return gpt_.report(); }

@@ -10,6 +10,7 @@
 #include "tessera/base/error.hpp"
 #include "tools/common/output_file.hpp"
 #include "tools/common/standard_streams.hpp"
+#include "tools/train/documents.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -50,7 +51,9 @@ bool lies_in(const fs::path& folder, const fs::path& path) {
 // A file that a run writes into a folder of data would be data of the next run.
 void refuse_inputs(const Settings& settings, const Output& output) {
   for (const std::string& input :
-       {settings.data, settings.tokens, settings.init, settings.eval_data, settings.prompt_file}) {
+       {settings.data, settings.tokens, settings.init, settings.eval_data, settings.prompt_file,
+        packs_by_token(settings) ? std::string{} : settings.pack, settings.loss_mask,
+        settings.eval_pack, settings.eval_loss_mask}) {
     if (input.empty()) { continue; }
     std::error_code ignored;
     if (fs::equivalent(input, output.path, ignored)) {

@@ -117,7 +117,9 @@ std::vector<RunOption> training_options_of(const Job& job) {
   const Settings& settings = job.settings;
   std::vector<RunOption> options = {{"--seed", std::to_string(settings.seed), ""},
                                     {"--no-shuffle", settings.shuffle ? "not given" : "given", ""},
-                                    {"--dropout", fmt::format("{}", settings.dropout), ""}};
+                                    {"--dropout", fmt::format("{}", settings.dropout), ""},
+                                    {"--pack", job.pack, ""},
+                                    {"--loss-mask", job.loss_mask, ""}};
   options.push_back(
       {"--accumulate-mode", std::string{to_string(settings.sharded.accumulate_mode)}, ""});
   const auto given = [](bool is) { return std::string{is ? "given" : "not given"}; };

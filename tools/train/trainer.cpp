@@ -84,6 +84,14 @@ void require_same_step(World& world, const Job& job) {
       "--resume: ranks find different checkpoints; give every machine the same folder");
 }
 
+nn::MicroBatch micro_batch_of(const TokenBatch& batch) {
+  return {batch.inputs, batch.targets, batch.first_keys};
+}
+
+std::int64_t counted_targets(const TokenBatch& batch) {
+  return std::ssize(batch.targets) - std::ranges::count(batch.targets, kIgnoredTarget);
+}
+
 /// One rank's part of a run.
 class RankTrainer {
  public:
@@ -107,7 +115,7 @@ class RankTrainer {
   void train(const OnStep& on_step) {
     const Settings& settings = job_.settings;
     TokenLoader loader{job_.source, job_.model.config.seq, sampler_options(settings, world_),
-                       job_.resume ? job_.resume->data_steps : 0};
+                       job_.resume ? job_.resume->data_steps : 0, job_.documents};
     std::optional<StepUnderWay> former;  // reported once the next step is enqueued
     for (std::int64_t step = first_; step < settings.steps && stopped_by_ == 0; ++step) {
       StepUnderWay now{step};
@@ -235,8 +243,7 @@ class RankTrainer {
   void enqueue(TokenLoader& loader, StepUnderWay& now) {
     const auto passes = [&] {
       gpt_.run([&](int /*micro_batch*/) -> nn::MicroBatch {
-        const TokenBatch& batch = now.batches.emplace_back(loader.next());
-        return {batch.inputs, batch.targets};
+        return micro_batch_of(now.batches.emplace_back(loader.next()));
       });
       gpt_.update(job_.schedule.at(now.step));
     };
@@ -282,7 +289,12 @@ class RankTrainer {
   void tell_of_last(const StepUnderWay& step, const OnStep& on_step) {
     StepRecord record = record_of(step, gpt_.report());
     record.last = step.step + 1 == job_.settings.steps || stopped_by_ != 0;
-    if (evaluates_after(step.step)) { record.eval_loss = held_out_loss(); }
+    if (evaluates_after(step.step)) {
+      record.eval_loss = held_out_loss();
+      if (!record.eval_loss && world_.rank() == 0) {
+        tell("note: --eval-loss-mask: no token of the batches that are evaluated counts\n");
+      }
+    }
     if (world_.rank() == 0) { on_step(record); }
   }
 
@@ -332,8 +344,9 @@ class RankTrainer {
   }
 
   // Evaluates the first windows of the held-out data, distributed like those of a step: the same
-  // every time, and for any number of ranks with the same global batch.
-  double held_out_loss() {
+  // every time, and for any number of ranks with the same global batch. Nothing if no target
+  // counts.
+  std::optional<double> held_out_loss() {
     const Settings& settings = job_.settings;
     SamplerOptions options = sampler_options(settings, world_);
     options.accumulate = 1;
@@ -341,13 +354,17 @@ class RankTrainer {
     const std::int64_t windows = window_count(*job_.held_out, job_.model.config.seq);
     const std::int64_t batches =
         std::min(settings.eval_batches, windows / (settings.batch * data_ranks(settings)));
-    TokenLoader loader{job_.held_out, job_.model.config.seq, options};
+    TokenLoader loader{job_.held_out, job_.model.config.seq, options, 0, job_.held_documents};
     double loss = 0;
+    double counted = 0;  // micro-batches, or targets
     for (std::int64_t batch = 0; batch < batches; ++batch) {
       const TokenBatch tokens = loader.next();
-      loss += gpt_.evaluate(tokens.inputs, tokens.targets);
+      const auto weight = settings.masks() ? static_cast<double>(counted_targets(tokens)) : 1.0;
+      loss += gpt_.evaluate(micro_batch_of(tokens)) * weight;
+      counted += weight;
     }
-    return world_.sum(loss) / static_cast<double>(batches * world_.size());
+    const double all = world_.sum(counted);
+    return all > 0 ? std::optional{world_.sum(loss) / all} : std::nullopt;
   }
 
   World& world_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tessera/checkpoint/checkpoint.hpp"
+#include "tessera/data/documents.hpp"
 #include "tessera/data/token_source.hpp"
 #include "tessera/engine/sharded_model.hpp"
 #include "tessera/memory/tracker.hpp"
@@ -31,9 +32,13 @@ struct Job {
   std::vector<StrategyPlan> plans;                        ///< of the strategies that will run
   std::shared_ptr<const TokenSource> source;              ///< null if no step needs data
   std::shared_ptr<const TokenSource> held_out = nullptr;  ///< null if none is to be evaluated
+  Documents documents = {};                               ///< of `source`
+  Documents held_documents = {};                          ///< of `held_out`
   std::shared_ptr<RunOutputs> outputs = nullptr;  ///< null except in the process with rank 0
   InitNames init_names = {};                      ///< in settings.init
   std::string data_content = {};      ///< of `source`, if checkpoints are written or read
+  std::string pack = {};              ///< pack_of(documents), likewise
+  std::string loss_mask = {};         ///< mask_of(documents), likewise
   std::optional<Resume> resume = {};  ///< the checkpoint that the run continues from, if any
 
   /// The steps that were made before this run.

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tessera/data/documents.hpp"
 #include "tessera/data/sampler.hpp"
 #include "tessera/data/token_source.hpp"
 
@@ -17,8 +18,11 @@ namespace tessera {
 /// One micro-batch of one rank, [batch, seq] row-major: targets are the inputs shifted by one
 /// token.
 struct TokenBatch {
-  std::vector<std::int32_t> inputs;   ///< the tokens
-  std::vector<std::int32_t> targets;  ///< the token that follows each input
+  std::vector<std::int32_t> inputs;  ///< the tokens
+  /// The token that follows each input, or kIgnoredTarget where a loss does not count it.
+  std::vector<std::int32_t> targets;
+  /// With packed documents: for each input the place in its sequence at which its document begins.
+  std::vector<std::int32_t> first_keys = {};
 };
 
 /// Reads one rank's micro-batches ahead, epoch after epoch, on a thread of its own. Window w is
@@ -32,9 +36,11 @@ class TokenLoader {
  public:
   /// Starts to read at step `first_step` (counted over epochs, 0 or more). `options.windows` is
   /// ignored: the source determines it. Throws ConfigError with the number of tokens needed if the
-  /// data does not suffice for one step, and ContractError if `source` is null.
+  /// data does not suffice for one step, and ContractError if `source` is null. `documents` are
+  /// those of the source, as check_documents accepts them: windows are cut as without them, and a
+  /// document that is cut begins anew in the next window.
   TokenLoader(std::shared_ptr<const TokenSource> source, std::int64_t seq, SamplerOptions options,
-              std::int64_t first_step = 0);
+              std::int64_t first_step = 0, Documents documents = {});
   /// Stops reading and waits for the thread.
   ~TokenLoader();
   TokenLoader(const TokenLoader&) = delete;
@@ -53,6 +59,7 @@ class TokenLoader {
   std::shared_ptr<const TokenSource> source_;
   std::int64_t seq_;
   SamplerOptions options_;
+  Documents documents_;
   DistributedSampler sampler_;
   std::int64_t step_;
   std::mutex mutex_;

@@ -39,6 +39,8 @@ class CausalSelfAttention {
     Dropout dropout = {};     ///< of the attention probabilities
     RotaryTables rotary{};    ///< with rotary positions
     std::int64_t window = 0;  ///< a token sees this many tokens at most; 0: all before it
+    /// [rows]: where each token's document begins in its sequence; null: with the sequence.
+    const std::int32_t* first_key = nullptr;
     /// With head norms: [rows, packed()], scratch memory of forward; all layers may share it.
     Values normed = {};
     /// With head norms: [rows * (heads() + key_heads())], of the queries, then of the keys.

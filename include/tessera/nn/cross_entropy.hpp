@@ -12,6 +12,9 @@ namespace tessera::nn {
 /// step. `forward` replaces the logits by the gradient of the micro-batch's mean. It borrows the
 /// World, on whose compute stream it runs.
 ///
+/// A target of kIgnoredTarget adds nothing. Means are over all tokens all the same: the number of
+/// those that count is added to *counted, and the step divides by it (LossCount).
+///
 /// Ranks along `tensor` share the classes, as they share the tokens of an Embedding. Each rank has
 /// the logits of its classes. Ranks exchange three numbers per row, never a logit: the largest
 /// logit, the sum of exponentials and the target's logit. All ranks get the same bits of the loss.
@@ -35,7 +38,8 @@ class CrossEntropy {
   /// all ranks together. The gradient, not the loss, is multiplied by *loss_scale (null: 1): see
   /// ShardedModel::loss_scale. All arrays are in device memory.
   void forward(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows,
-               const float* loss_scale = nullptr, float* statistics = nullptr) const;
+               const float* loss_scale = nullptr, float* statistics = nullptr,
+               double* counted = nullptr) const;
 
   /// A part of the rows whose mean is computed.
   struct Part {
@@ -46,16 +50,18 @@ class CrossEntropy {
   /// computes on all rows from the same logits. The loss has them too, except for the order in
   /// which parts are added in fp64.
   void forward_part(Values logits, const std::int32_t* targets, double* loss, Part part,
-                    const float* loss_scale = nullptr, float* statistics = nullptr) const;
+                    const float* loss_scale = nullptr, float* statistics = nullptr,
+                    double* counted = nullptr) const;
   /// Adds the losses of these rows, divided by `all_rows`, to *loss, and leaves the logits
   /// unchanged.
   void evaluate(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows,
-                std::int64_t all_rows, float* statistics = nullptr) const;
+                std::int64_t all_rows, float* statistics = nullptr,
+                double* counted = nullptr) const;
 
  private:
-  struct Scales;
-  void run(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows,
-           const Scales& scales, float* statistics) const;
+  struct Sums;
+  void run(Values logits, const std::int32_t* targets, std::int64_t rows, const Sums& sums,
+           float* statistics) const;
 
   World* world_;
   Range classes_;

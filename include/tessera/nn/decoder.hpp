@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/ignored_target.hpp"
 #include "tessera/engine/sharded_model.hpp"
 #include "tessera/nn/decoder_config.hpp"
 #include "tessera/nn/recompute.hpp"
@@ -33,8 +34,14 @@ enum class Boundaries : std::uint8_t {
 
 /// The tokens of a micro-batch, config().seq a sequence, in host memory.
 struct MicroBatch {
-  std::span<const std::int32_t> inputs;   ///< the tokens
-  std::span<const std::int32_t> targets;  ///< the token after each of them
+  std::span<const std::int32_t> inputs;  ///< the tokens
+  /// The token after each of them; with DecoderOptions::masked, kIgnoredTarget where the loss
+  /// counts none.
+  std::span<const std::int32_t> targets;
+  /// With DecoderOptions::packed: the place in its sequence at which the document of each token
+  /// begins, at most the token's own and never below the place before. Empty: each sequence is one
+  /// document.
+  std::span<const std::int32_t> first_keys = {};
 };
 
 /// How a decoder computes. All ranks give the same values.
@@ -70,6 +77,13 @@ struct DecoderOptions {
   float dropout = 0.0F;
   /// The key of the random numbers of dropout.
   std::uint64_t dropout_seed = 1;
+  /// Whether sequences hold several documents (MicroBatch::first_keys): attention ends at them, and
+  /// positions begin anew with them.
+  bool packed = false;
+  /// Whether targets may be kIgnoredTarget. The loss and the gradients are then means over the
+  /// targets that count, of all ranks and micro-batches together: a step takes Decoder::count, and
+  /// all ranks have the same batch.
+  bool masked = false;
   /// Returns the schedule of a step of `micro_batches` on the `ranks` ranks along the mesh's
   /// dimension `pipe`, the same at each call. Decoder describes how its stages share the layers.
   /// The Decoder checks the schedule itself (pipeline::check).
@@ -173,18 +187,26 @@ class Decoder {
   void reserve(std::int64_t batch);
 
   /// Runs one micro-batch of this rank forward: adds its loss, and replaces the logits by their
-  /// gradient. With DecoderOptions::head_rows `backward` does both instead. `inputs` and `targets`
-  /// have batch * config().seq tokens each, in host memory. The caller keeps them until the compute
+  /// gradient. With DecoderOptions::head_rows `backward` does both instead. Its arrays have
+  /// batch * config().seq elements each, in host memory. The caller keeps them until the compute
   /// stream has read them: on a CPU until the call returns, on CUDA until `ShardedModel::report`
   /// returns.
-  void forward(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
+  void forward(const MicroBatch& batch);
+  /// Runs `forward` on these tokens.
+  void forward(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets) {
+    forward(MicroBatch{inputs, targets});
+  }
   /// Adds the gradients of the last forward's micro-batch.
   void backward();
   /// Runs one micro-batch forward and backward.
+  void forward_backward(const MicroBatch& batch) {
+    forward(batch);
+    backward();
+  }
+  /// Runs one micro-batch of these tokens forward and backward.
   void forward_backward(std::span<const std::int32_t> inputs,
                         std::span<const std::int32_t> targets) {
-    forward(inputs, targets);
-    backward();
+    forward_backward(MicroBatch{inputs, targets});
   }
 
   /// Runs all ModelOptions::accumulate micro-batches of a step forward and backward: one after the
@@ -194,13 +216,18 @@ class Decoder {
   /// `forward` requires.
   void run(const std::function<MicroBatch(int micro_batch)>& data);
 
-  /// *Collective.* Waits for this rank's mean loss over whole sequences, without dropout or
-  /// gradients, and returns it. It is called between steps, or on a model for inference. It uses
-  /// the reserved memory; on a model for inference the first call reserves it. Throws ContractError
-  /// for more sequences than are reserved, and for a model for training before `reserve` or the
-  /// first forward, which choose its batch.
+  /// *Collective.* Waits for this rank's mean loss over whole sequences, or over the targets of
+  /// them that count (0 if none does), without dropout or gradients, and returns it. It is called
+  /// between steps, or on a model for inference. It uses the reserved memory; on a model for
+  /// inference the first call reserves it. Throws ContractError for more sequences than are
+  /// reserved, and for a model for training before `reserve` or the first forward, which choose its
+  /// batch.
+  [[nodiscard]] double evaluate(const MicroBatch& batch);
+  /// Runs `evaluate` on these tokens.
   [[nodiscard]] double evaluate(std::span<const std::int32_t> inputs,
-                                std::span<const std::int32_t> targets);
+                                std::span<const std::int32_t> targets) {
+    return evaluate(MicroBatch{inputs, targets});
+  }
   /// *Collective.* Returns the logits [vocab] of the token after `tokens`, in host memory. `tokens`
   /// are 1 to config().seq tokens, the same on ranks that differ along `pipe` and `tensor` alone;
   /// elsewhere also their number may differ between ranks. It is called when
@@ -211,6 +238,10 @@ class Decoder {
   /// for ShardedModel::step. With DecoderOptions::head_rows it covers the micro-batches whose
   /// backward pass has run. It is null before memory is reserved, and for a model for inference.
   [[nodiscard]] const double* loss() const noexcept;
+  /// Returns what that loss counts, for ShardedModel::step: with DecoderOptions::masked the address
+  /// of the number of targets that count, in the same memory as the loss. A step without it makes
+  /// means over all targets; Sharded::step gives it.
+  [[nodiscard]] LossCount count() const noexcept;
   /// Returns the logits of the last forward, of all ranks, on rank 0 with GatherLogits::on_rank0;
   /// otherwise an empty view. They are in device memory, valid on the compute stream: [ranks *
   /// rows, vocab] in rank order, with rows config().logits_row_elems() apart and zeros between

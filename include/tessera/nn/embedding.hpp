@@ -56,23 +56,26 @@ class Embedding {
 
   /// Computes y[b, t, :] = wte[tokens[b, t], :] + wpe[t, :], without positions the first. Tokens
   /// are in device memory and lie in [0, vocab); seq <= positions. With sequence parallelism y has
-  /// this rank's rows (TensorRanks::own), and `whole` [rows, hidden] is overwritten.
+  /// this rank's rows (TensorRanks::own), and `whole` [rows, hidden] is overwritten. Positions
+  /// begin anew with each document if `first_key` is given (kernels::EmbeddingForward).
   void forward(const Scope& scope, const std::int32_t* tokens, Values y, BatchShape shape,
-               Values whole = {}) const {
-    forward(scope, scope, tokens, y, shape, whole);
+               Values whole = {}, const std::int32_t* first_key = nullptr) const {
+    forward(scope, scope, tokens, y, shape, whole, first_key);
   }
   /// Does the same as the other `forward` if each table has a unit of its own.
   void forward(const Scope& wte, const Scope& wpe, const std::int32_t* tokens, Values y,
-               BatchShape shape, Values whole = {}) const;
+               BatchShape shape, Values whole = {}, const std::int32_t* first_key = nullptr) const;
   /// Adds dy [rows, hidden] to the tables' gradients. With sequence parallelism dy has this rank's
   /// rows, and `whole` [rows, hidden] is overwritten.
   void backward(const BackwardScope& scope, const std::int32_t* tokens, ConstValues dy,
-                BatchShape shape, Values whole = {}) const {
-    backward(scope, scope, tokens, dy, shape, whole);
+                BatchShape shape, Values whole = {},
+                const std::int32_t* first_key = nullptr) const {
+    backward(scope, scope, tokens, dy, shape, whole, first_key);
   }
   /// Does the same as the other `backward` if each table has a unit of its own.
   void backward(const BackwardScope& wte, const BackwardScope& wpe, const std::int32_t* tokens,
-                ConstValues dy, BatchShape shape, Values whole = {}) const;
+                ConstValues dy, BatchShape shape, Values whole = {},
+                const std::int32_t* first_key = nullptr) const;
 
   /// Computes logits [rows, tokens] = x table^T for this rank's tokens(). Gaps become zero as far
   /// as the table has room. With sequence parallelism the caller has gathered x.
