@@ -5,9 +5,10 @@
 #include <sstream>
 
 #include "cli/command.hpp"
+#include "cli/scale_settings.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/nn/hub.hpp"
 #include "tessera/profile/html_report.hpp"
-#include "tools/options/command_line.hpp"
 #include "tools/options/option_values.hpp"
 #include "tools/plan/budget.hpp"
 #include "tools/scale/scale_document.hpp"
@@ -19,11 +20,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-Settings settings_of(const std::vector<std::string>& words) {
-  std::vector<const char*> raw = {"scale"};
-  for (const std::string& word : words) { raw.push_back(word.c_str()); }
-  return parse_command_line(raw).settings;
-}
+constexpr auto settings_of = test::scale_settings;
 
 /// Options of a family whose members need a few MiB and little time.
 std::vector<std::string> tiny(const std::vector<std::string>& more) {
@@ -36,37 +33,6 @@ ScaleResult scaled(const Settings& settings) {
   const Family family = family_of(settings);
   const std::size_t budget = scale_budget(settings);
   return {settings, family, budget, scale_points(settings, family, budget)};
-}
-
-TEST(FamilyTest, EachContainsTheModelItIsNamedAfter) {
-  EXPECT_EQ(family_of(settings_of({})).member(12), nn::DecoderConfig::preset("gpt2"));
-  EXPECT_EQ(family_of(settings_of({"--model", "gpt-nano"})).member(4),
-            nn::DecoderConfig::preset("gpt-nano"));
-}
-
-TEST(FamilyTest, EveryMemberIsAModelAndLargerThanTheOneBefore) {
-  for (const char* aspect : {"1", "48", "64", "100", "1024"}) {
-    SCOPED_TRACE(aspect);
-    const Family family = family_of(settings_of({"--aspect", aspect}));
-    ASSERT_GT(family.last(), 1);
-    std::int64_t before = 0;
-    for (std::int64_t k = 1; k <= family.last(); ++k) {
-      const nn::DecoderConfig model = family.member(k);
-      ASSERT_NO_THROW(model.validate());
-      ASSERT_EQ(model.layers, k);
-      ASSERT_EQ(model.hidden, 64 * model.heads);
-      ASSERT_GT(model.parameter_elems(), before);
-      before = model.parameter_elems();
-    }
-  }
-}
-
-TEST(FamilyTest, StatesItsRule) {
-  EXPECT_EQ(family_of(settings_of({})).rule(), "layers = k, hidden = 64 k, heads = k");
-  EXPECT_EQ(family_of(settings_of({"--aspect", "128"})).rule(),
-            "layers = k, hidden = 128 k, heads = 2 k");
-  EXPECT_THAT(family_of(settings_of({"--aspect", "100"})).rule(),
-              HasSubstr("100 k rounded to a multiple of 64"));
 }
 
 // Small enough to try every case, so every case is tried.
@@ -89,17 +55,67 @@ TEST(ScaleSearch, FindsTheLargestFromAnyGuessInFewTries) {
 }
 
 TEST(ScaleSearch, OneLargerWouldNotFit) {
-  const Settings settings = settings_of(tiny({"--ranks", "1,3,64", "--budget", "6MiB"}));
-  const ScaleResult result = scaled(settings);
-  ASSERT_EQ(result.points.size(), 15U);
-  for (const ScalePoint& point : result.points) {
-    SCOPED_TRACE(testing::Message() << to_string(point.strategy) << " on " << point.ranks);
-    ASSERT_TRUE(point.fits());
-    EXPECT_LE(point.peak_bytes(), result.budget_bytes);
-    const NamedModel larger{"", result.family.member(point.index + 1)};
-    const auto plan = plan_training(settings, larger, point.strategy, point.ranks);
-    EXPECT_FALSE(fits({point.strategy, plan}, result.budget_bytes));
+  const std::vector<std::vector<std::string>> asked = {
+      tiny({"--ranks", "1,3,64", "--budget", "6MiB"}),
+      {"--model", "llama3-8b", "--seq", "2048", "--batch", "1", "--ranks", "1,3,64"},
+      {"--model", "qwen3-0.6b", "--aspect", "100", "--seq", "2048", "--batch", "1", "--ranks",
+       "1,3,64"},
+      {"--model", test::hub_folder("qwen2"), "--ranks", "1,3,64", "--budget", "6MiB"}};
+  for (const std::vector<std::string>& words : asked) {
+    const Settings settings = settings_of(words);
+    const ScaleResult result = scaled(settings);
+    ASSERT_EQ(result.points.size(), 15U);
+    for (const ScalePoint& point : result.points) {
+      SCOPED_TRACE(testing::Message() << result.family.name << " under "
+                                      << to_string(point.strategy) << " on " << point.ranks);
+      ASSERT_TRUE(point.fits());
+      EXPECT_LE(point.peak_bytes(), result.budget_bytes);
+      const NamedModel larger{"", result.family.member(point.index + 1)};
+      const auto plan = plan_training(settings, larger, point.strategy, point.ranks);
+      EXPECT_FALSE(fits({point.strategy, plan}, result.budget_bytes));
+    }
   }
+}
+
+// What bisection assumes.
+TEST(ScaleSearch, AMemberHoldsMoreThanTheOneBefore) {
+  for (const std::string& model :
+       {std::string{"gpt2-medium"}, std::string{"llama3-8b"}, std::string{"qwen3-4b"},
+        test::hub_folder("qwen2"), test::hub_folder("qwen3")}) {
+    const Settings settings = settings_of({"--model", model, "--seq", "16", "--batch", "1"});
+    const Family family = family_of(settings);
+    for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
+      std::size_t before = 0;
+      for (std::int64_t k = 1; k <= 40; ++k) {
+        const StrategyPlan plan{strategy,
+                                plan_training(settings, {"", family.member(k)}, strategy, 3)};
+        const std::size_t peak = plan.fullest().memory.peak_bytes;
+        ASSERT_GT(peak, before) << model << " of " << k << " layers under " << to_string(strategy);
+        before = peak;
+      }
+    }
+  }
+}
+
+TEST(ScaleSearch, BeginsAtTheSmallestMemberThatTheMeshCanSplit) {
+  const auto smallest = [](const std::string& model, const std::string& mesh) {
+    const ScalePoint point = scaled(settings_of({"--model", model, "--mesh", mesh, "--ranks", "8",
+                                                 "--strategies", "ddp", "--budget", "1KiB"}))
+                                 .points.at(0);
+    EXPECT_FALSE(point.fits());
+    return point.model.layers;
+  };
+  EXPECT_EQ(smallest("gpt2", "tensor=4"), 1);  // ranks without a head are allowed
+  EXPECT_EQ(smallest("gpt2", "pipe=4"), 4);
+  EXPECT_EQ(smallest("llama2-7b", "tensor=4"), 1);
+  EXPECT_EQ(smallest("llama3-8b", "tensor=4"), 14);  // four heads of keys, k/4 rounded
+  EXPECT_EQ(smallest("llama3-8b", "pipe=2,tensor=4"), 14);
+  const ScalePoint fits =
+      scaled(settings_of({"--model", "llama3-8b", "--mesh", "tensor=8", "--seq", "2048", "--ranks",
+                          "8", "--strategies", "ddp", "--budget", "80GiB"}))
+          .points.at(0);
+  EXPECT_TRUE(fits.fits());
+  EXPECT_GE(fits.model.key_heads(), 8);
 }
 
 TEST(ScaleSearch, StopsAtTheEndOfTheFamily) {
@@ -153,6 +169,14 @@ TEST(ScaleChart, IsNarrowAndHasEveryNumberOfRanks) {
   EXPECT_EQ(scale_chart(scaled(settings_of({"--budget", "1KiB"}))), "");
 }
 
+TEST(ScaleText, IsNarrowForALongRule) {
+  const std::string text =
+      scale_text(scaled(settings_of({"--model", "llama3-70b", "--ranks", "8"})));
+  EXPECT_THAT(text, HasSubstr("key heads = k/10"));
+  std::istringstream lines{text};
+  for (std::string line; std::getline(lines, line);) { EXPECT_LE(line.size(), 100U) << line; }
+}
+
 TEST(ScaleChart, ALargerModelStandsHigher) {
   const std::string chart =
       scale_chart(scaled(settings_of({"--ranks", "64", "--strategies", "ddp,zero3"})));
@@ -200,6 +224,10 @@ TEST_F(Scale, JsonIsADocumentOfTheReport) {
     for (const json& point : strategy.at("largest")) {
       const std::int64_t k = point.at("layers");
       EXPECT_EQ(point.at("hidden"), 32 * k);
+      EXPECT_EQ(point.at("heads"), k);
+      EXPECT_EQ(point.at("key_heads"), k);
+      EXPECT_EQ(point.at("head_size"), 32);
+      EXPECT_EQ(point.at("mlp"), 128 * k);
       // (256 + 16) h + k (12 h^2 + 13 h) + 2 h
       EXPECT_EQ(point.at("parameters"), 274 * 32 * k + k * (12 * 32 * k + 13) * 32 * k);
       EXPECT_TRUE(point.at("measured_peak_bytes").is_null());
@@ -242,6 +270,50 @@ TEST_F(Scale, MeasuredMemoryIsPlannedMemory) {
   EXPECT_THAT(test::read_file(path("out")), HasSubstr("measured 15 of 20 points: as planned"));
 }
 
+TEST_F(Scale, MeasuresModelsOfAFolderWithoutWeights) {
+  std::filesystem::create_directory(path("model"));
+  std::filesystem::copy(test::hub_folder("llama3") + "/config.json", path("model"));
+  const test::Outcome outcome = tessera({"scale", "--measure", "--model", path("model"), "--batch",
+                                         "1", "--ranks", "1,2", "--budget", "2MiB"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("The largest " + path("model") + " model"));
+  EXPECT_THAT(outcome.out, HasSubstr("measured 10 of 10 points: as planned"));
+}
+
+// The members, written as models of the hub and planned from there.
+TEST_F(Scale, APlanConfirmsTheLargestAndRefusesTheNext) {
+  const std::vector<std::string> run = {"--ranks", "8", "--batch", "1", "--strategies", "zero3"};
+  const auto planned = [&](const nn::DecoderConfig& model, const std::string& budget) {
+    std::filesystem::create_directory(path("model"));
+    test::write_file(path("model/config.json"), nn::hub_config_text(nn::hub_config(model)));
+    std::vector<std::string> words = {"plan", "--model", path("model"), "--budget", budget};
+    words.insert(words.end(), run.begin(), run.end());
+    return tessera(words).status;
+  };
+  for (const char* model : {"gpt2", "gpt2-medium", "llama3-8b", "mistral-7b", "qwen3-0.6b"}) {
+    SCOPED_TRACE(model);
+    std::vector<std::string> words = {"scale",    "--model", model,    "--seq",         "1024",
+                                      "--budget", "24GiB",   "--json", path("out.json")};
+    words.insert(words.end(), run.begin(), run.end());
+    const test::Outcome outcome = tessera(words);
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const json point =
+        json::parse(test::read_file(path("out.json"))).at("strategies")[0].at("largest")[0];
+    const std::int64_t k = point.at("layers");
+    const Family family = family_of(settings_of({"--model", model, "--seq", "1024"}));
+    const nn::DecoderConfig largest = family.member(k);
+    EXPECT_EQ(point.at("hidden"), largest.hidden);
+    EXPECT_EQ(point.at("heads"), largest.heads);
+    EXPECT_EQ(point.at("key_heads"), largest.key_heads());
+    EXPECT_EQ(point.at("head_size"), largest.head_size());
+    EXPECT_EQ(point.at("mlp"), largest.mlp_elems());
+    const std::size_t peak = point.at("peak_bytes");
+    EXPECT_EQ(planned(largest, std::to_string(peak)), 0);
+    EXPECT_EQ(planned(largest, std::to_string(peak - 1)), 3);
+    EXPECT_EQ(planned(family.member(k + 1), "24GiB"), 3);
+  }
+}
+
 TEST_F(Scale, ClaimsNothingIfNothingRan) {
   (void)results({"--ranks", "300", "--budget", "16MiB", "--measure"});
   const std::string told = test::read_file(path("out"));
@@ -271,9 +343,10 @@ TEST_F(Scale, WritesTheReport) {
 }
 
 TEST_F(Scale, RefusesUnsupportedRequests) {
-  refused({"--model", "gpt2-xl"}, {"--model gpt2-xl", "not a family", "did you mean gpt2?"});
-  refused({"--model", "llama"}, {"--model llama", "gpt2 or gpt-nano"});
-  refused({"--model", ""}, {"--model"});
+  refused({"--model", "llama"}, {"\"llama\" does not exist", "llama3-8b"});
+  refused({"--model", path("nowhere")}, {"--model " + path("nowhere"), "no such folder"});
+  refused({"--model", path("")}, {"--model", "config.json"});
+  refused({"--model", ""}, {"\"\" does not exist"});
   refused({"--ranks", "1,0"}, {"--ranks", "'0'", "from 1 to"});
   refused({"--ranks", "4,4"}, {"--ranks", "4 is named twice"});
   refused({"--ranks", "1,,4"}, {"--ranks", "empty entry"});

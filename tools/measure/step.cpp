@@ -67,8 +67,11 @@ double step_flops(const nn::DecoderConfig& model, std::int64_t batch) {
   const auto layers = static_cast<double>(model.layers);
   const auto hidden = static_cast<double>(model.hidden);
   const auto seq = static_cast<double>(model.seq);
-  const double token = 24 * layers * hidden * hidden + 4 * layers * seq * hidden +
-                       2 * hidden * static_cast<double>(model.vocab);
+  const auto queries = static_cast<double>(model.heads * model.head_size());
+  const auto keys = static_cast<double>(model.key_heads() * model.head_size());
+  const double mlp = (model.gated() ? 3 : 2) * static_cast<double>(model.mlp_elems());
+  const double token = layers * 2 * hidden * (2 * queries + 2 * keys + mlp) +
+                       4 * layers * seq * queries + 2 * hidden * static_cast<double>(model.vocab);
   return 3 * static_cast<double>(batch) * seq * token;
 }
 

@@ -24,7 +24,11 @@ struct StepOptions {
 /// FLOPs of one rank's step by formula, without masking, with backward counted as twice the
 /// forward:
 ///
-///   3 * batch * seq * (24 layers hidden^2 + 4 layers seq hidden + 2 hidden vocab)
+///   3 * batch * seq * (layers * 2 hidden (2 queries + 2 keys + m mlp) + 4 layers seq queries
+///                      + 2 hidden vocab)
+///
+/// queries and keys: the values of all their heads; m: 3 for a gated MLP, else 2. For a GPT-2 the
+/// layers' products are 24 layers hidden^2.
 [[nodiscard]] double step_flops(const nn::DecoderConfig& model, std::int64_t batch);
 
 /// How rank 0 spends its time, as fractions of the step.

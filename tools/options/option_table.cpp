@@ -359,14 +359,16 @@ std::vector<OptionRow> model_rows() {
        "the weights (safetensors: a file, an index or a folder; GPT-2's names)", kSample,
        path<&Settings::init>()},
       {"--model", "model", "NAME", "",
-       "family: gpt2 or gpt-nano (default gpt2; with --measure gpt-nano), all with its vocabulary "
-       "and sequence length, or:",
-       "scale", [](Settings& s, const std::string& text) { s.model = text; }},
+       "models of the parts of gpt2 (default; with --measure gpt-nano), of another model that "
+       "tessera plan --model takes by name, or of that in a folder with config.json, in any size; "
+       "with its vocabulary and sequence length, or:",
+       "scale", set_model},
       {"--vocab", "model", "V", "", "number of different tokens", "scale",
        size<&Settings::vocab>(std::numeric_limits<std::int32_t>::max())},
       {"--seq", "model", "T", "", "tokens in a sample", "scale", size<&Settings::seq>(100'000'000)},
       {"--aspect", "model", "A", "",
-       "width for each layer: hidden = A layers (default 64; gpt-nano 32), rounded to whole heads",
+       "width for each layer: hidden = A layers, rounded to whole heads (default: as in the named "
+       "model; gpt2 64)",
        "scale", size<&Settings::aspect>(1'024)},
       {"--params", "model", "N", "",
        "or plan N parameters, such as 7.5e9, in 64 equal units: only model states and slots",

@@ -19,17 +19,21 @@ bool Settings::changes(std::string_view option) const {
   return std::find(changed.begin(), changed.end(), option) != changed.end();
 }
 
+NamedModel Settings::published_model(std::string_view otherwise) const {
+  const std::string name = model.value_or(std::string{otherwise});
+  if (hub) { return {name, hub->decoder}; }
+  if (name.find('/') != std::string::npos) {
+    throw ConfigError(fmt::format(
+        "--model {}: there is no such folder; give one with config.json, or a model's name", name));
+  }
+  return {name, nn::DecoderConfig::preset(name)};
+}
+
 namespace {
 
 /// The preset, or the model of the hub's folder, with sequences as short as --seq.
 NamedModel model_of_name(const Settings& settings) {
-  NamedModel found{settings.model.value_or("gpt-nano")};
-  if (!settings.hub && found.name.find('/') != std::string::npos) {
-    throw ConfigError(fmt::format(
-        "--model {}: there is no such folder; give one with config.json, or a model's name",
-        found.name));
-  }
-  found.config = settings.hub ? settings.hub->decoder : nn::DecoderConfig::preset(found.name);
+  NamedModel found = settings.published_model("gpt-nano");
   if (!settings.seq) { return found; }
   if (*settings.seq > found.config.seq) {
     throw ConfigError(fmt::format("--seq {}: {} has {} positions; give a shorter one",

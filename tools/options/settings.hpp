@@ -152,6 +152,9 @@ struct Settings {
   [[nodiscard]] bool masks() const noexcept { return packs() || !loss_mask.empty(); }
   /// Whether any step is recorded.
   [[nodiscard]] bool records() const noexcept { return !report.empty() || !trace.empty(); }
+  /// The model that `--model` names, or the preset `otherwise` without it: a preset, or the model
+  /// of a folder of the hub. ConfigError if there is none.
+  [[nodiscard]] NamedModel published_model(std::string_view otherwise) const;
   /// The requested model: `--model`, perhaps with shorter sequences, or gpt-nano with the given
   /// sizes. ConfigError if both were given, if the name is unknown, or if the sizes contradict each
   /// other.

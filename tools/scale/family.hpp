@@ -2,28 +2,34 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "tessera/nn/decoder_config.hpp"
 #include "tools/options/settings.hpp"
 
 namespace tessera::tools {
 
-/// Models that differ only in size. Depth and width grow together: the member with index k has
+/// Models that differ only in size, made from a published one. Depth and width grow together: the
+/// member with index k has k layers and, if the published model has L layers,
 ///
-///   layers = k,  hidden = head_size max(1, round(aspect k / head_size)),  heads = hidden /
-///   head_size
+///   hidden    = published hidden k / L    rounded to a multiple of the head size, or, where hidden
+///                                         is not heads * head size, of gcd(hidden, 64)
+///   key heads = published key heads k / L rounded, at least 1
+///   heads     = key heads * (heads of the published model for each of its key heads)
+///   MLP       = in the published proportion to hidden, rounded to a multiple of gcd(MLP, 64)
 ///
-/// and all have the same vocabulary and sequence length. Each family is named after its published
-/// member: gpt2 has index 12 (124 M parameters), gpt-nano index 4.
+/// Rows of 64 values begin at multiples of 128 bytes in 16 bits. The head size, the vocabulary, the
+/// sequence length, windows and all other parts are the published ones; the share of layers without
+/// a window is kept. So the member with index L is the published model, and no size shrinks from a
+/// member to the next. With `aspect`, hidden is aspect * k instead, and heads follow it.
+///
+/// Where queries share key heads, heads grow in larger steps than hidden does: heads * head size is
+/// its published share of hidden to within half a step.
 struct Family {
   std::string name;
-  std::int64_t head_size = 64;
-  std::int64_t aspect = 64;  ///< width per layer
-  std::int64_t vocab = 50257;
-  std::int64_t seq = 1024;
+  nn::DecoderConfig published;         ///< with the family's vocabulary and sequence length
+  std::optional<std::int64_t> aspect;  ///< width per layer
 
   [[nodiscard]] nn::DecoderConfig member(std::int64_t index) const;
   /// The index of the largest member: 1024, or less if members would exceed the largest possible
@@ -33,10 +39,8 @@ struct Family {
   [[nodiscard]] std::string rule() const;
 };
 
-[[nodiscard]] const std::vector<std::string>& family_names();
-
-/// The family of `settings`: `--model`, with `--aspect`, `--vocab` and `--seq` replacing its own
-/// values. ConfigError if there is no such family, or if its smallest member is not a valid model.
+/// The family of the model that `settings` name, with `--aspect`, `--vocab` and `--seq` replacing
+/// its own values. ConfigError if there is no such model, or if the smallest member is not valid.
 [[nodiscard]] Family family_of(const Settings& settings);
 
 /// `--budget`; by default a budget for models of a size that people train, or, with `--measure`,

@@ -7,6 +7,7 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tools/common/table.hpp"
+#include "tools/options/arguments.hpp"
 #include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/shard_group.hpp"
@@ -44,6 +45,9 @@ Json json_of(const ScaleResult& result, const ScalePoint& point) {
                {"layers", if_fits(model.layers)},
                {"hidden", if_fits(model.hidden)},
                {"heads", if_fits(model.heads)},
+               {"key_heads", if_fits(model.key_heads())},
+               {"head_size", if_fits(model.head_size())},
+               {"mlp", if_fits(model.mlp_elems())},
                {"ratio_to_ddp", or_null(against_ddp(result, point))},
                {"comm", to_string(planned_comm(result.settings, point.ranks))},
                {"last_of_family", point.last_of_family},
@@ -62,14 +66,15 @@ std::string describe(const ScaleResult& result) {
   const std::string threads =
       settings.world.threads > 1 ? fmt::format(", {} threads a rank", settings.world.threads) : "";
   const std::string dtypes = describe_precision(settings) + describe_optimizer(settings);
+  const std::string members = fmt::format("{}, vocab {}, seq {}", family.rule(),
+                                          family.published.vocab, family.published.seq);
   return fmt::format(
       "The largest {} model that fits {} on every rank\n"
-      "{}, vocab {}, seq {}\n"
+      "{}\n"
       "{} samples a {} and micro-batch, {} micro-batches a step, prefetch {}{}, {}{}{}\n\n",
-      family.name, format_bytes(result.budget_bytes), family.rule(), family.vocab, family.seq,
-      settings.batch, data_rank_word(settings), settings.sharded.accumulate,
-      settings.sharded.prefetch, describe_groups(settings), dtypes, describe_forward(settings),
-      threads);
+      family.name, format_bytes(result.budget_bytes), wrapped(members, 98, 2), settings.batch,
+      data_rank_word(settings), settings.sharded.accumulate, settings.sharded.prefetch,
+      describe_groups(settings), dtypes, describe_forward(settings), threads);
 }
 
 std::string measured_cell(const ScalePoint& point) {
@@ -153,8 +158,8 @@ Json scale_json(const ScaleResult& result) {
                {"version", TESSERA_VERSION},
                {"family", family.name},
                {"rule", family.rule()},
-               {"vocab", family.vocab},
-               {"seq", family.seq},
+               {"vocab", family.published.vocab},
+               {"seq", family.published.seq},
                {"budget_bytes", result.budget_bytes},
                {"ranks", settings.rank_counts},
                {"device", "cpu"},

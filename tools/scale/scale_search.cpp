@@ -10,21 +10,32 @@
 namespace tessera::tools {
 namespace {
 
+/// The index of the smallest member with a layer for every stage and, where queries share key
+/// heads, a key head for every rank along `tensor`. A plan says what is wrong if there is none.
+std::int64_t smallest_for(const Settings& settings, const Family& family) {
+  const int tensor = ranks_along(settings, "tensor");
+  std::int64_t index = stages_of(settings);
+  const auto divides = [&](const nn::DecoderConfig& model) {
+    return model.key_heads() == model.heads || model.key_heads() >= tensor;
+  };
+  const std::int64_t last = family.last();
+  while (index < last && !divides(family.member(index))) { ++index; }
+  return index;
+}
+
 class Search {
  public:
   Search(const Settings& settings, const Family& family, std::size_t budget_bytes)
       : settings_{settings},
         family_{family},
-        least_{stages_of(settings)},
+        least_{smallest_for(settings, family)},
         last_{std::max(family.last(), least_)},
         budget_bytes_{budget_bytes} {}
 
   ScalePoint point(Strategy strategy, int ranks, std::int64_t guess) const {
     std::optional<StrategyPlan> best;
     const auto fits_index = [&](std::int64_t index) {
-      if (index < least_) {
-        return true;
-      }  // too small for the pipeline, not too large for the budget
+      if (index < least_) { return true; }  // too small for the mesh, not too large for the budget
       std::optional<StrategyPlan> plan = within_budget(strategy, ranks, index);
       const bool yes = plan.has_value();
       if (yes) { best = std::move(plan); }  // the last that fits is the largest
@@ -59,7 +70,7 @@ class Search {
 
   const Settings& settings_;
   const Family& family_;
-  std::int64_t least_;  // every stage needs a layer
+  std::int64_t least_;  // a mesh can split it
   std::int64_t last_;
   std::size_t budget_bytes_;
 };
