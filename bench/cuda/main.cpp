@@ -9,7 +9,8 @@
 // --json writes the same figures and the samples of a machine's profile to FILE
 // (docs/machine-profiles.md); of a job, rank 0 does.
 //
-// Groups: adamw, memory, attention, products, collectives, host, launches; by default all of these.
+// Groups: adamw, memory, attention, decoder (what Llama, Qwen and Mistral add), products,
+// collectives, host, launches; by default all of these.
 // `nccl` runs on its own: the program is then one process of a launcher's job, and times
 // collectives between the processes, with options of a run (WorldOptions::nccl, tuning).
 //
@@ -68,8 +69,9 @@ void add_products(Request& request, const std::vector<TrainingProduct>& more) {
 }
 
 Request parse(const std::vector<std::string>& arguments) {
-  const std::vector<std::string> groups = {"adamw",       "memory", "attention", "products",
-                                           "collectives", "host",   "launches",  "nccl"};
+  const std::vector<std::string> groups = {"adamw",   "memory",   "attention",
+                                           "decoder", "products", "collectives",
+                                           "host",    "launches", "nccl"};
   Request request;
   JobOptions& job = request.job;
   job.bytes = {std::int64_t{64} << 10, std::int64_t{1} << 20, std::int64_t{16} << 20,
@@ -83,8 +85,20 @@ Request parse(const std::vector<std::string>& arguments) {
     };
     const auto number = [&] { return std::stoll(value()); };
     if (argument == "--small") {
-      request.sizes = {
-          .parameters = 1000, .batch = 1, .seq = 8, .heads = 2, .head_size = 16, .vocab = 96};
+      request.sizes = {.parameters = 1000,
+                       .batch = 1,
+                       .seq = 8,
+                       .heads = 2,
+                       .head_size = 16,
+                       .vocab = 96,
+                       .decoder = {.batch = 1,
+                                   .seq = 8,
+                                   .heads = 4,
+                                   .kv_heads = 2,
+                                   .head_size = 16,
+                                   .wide = 32,
+                                   .window = 4,
+                                   .document = 4}};
       request.collectives.bytes = 1024;
       request.rounds = 1;
       request.kernels = 10;
@@ -208,7 +222,7 @@ void measure_host(const Request& request, Samples& samples) {
 void measure_kernels(const Request& request, Samples& samples) {
   Rig rig;
   for (const auto contests :
-       {adamw_contests, memory_contests, attention_contests, product_contests}) {
+       {adamw_contests, memory_contests, attention_contests, decoder_contests, product_contests}) {
     for (const CudaContest& contest : contests(request.sizes)) {
       if (!asks_for(request, contest.group)) { continue; }
       const KernelContest made = contest.make(rig);

@@ -101,13 +101,9 @@ std::vector<std::int32_t> some_targets(std::int64_t rows, std::int64_t classes) 
 KernelContest cross_entropy(Rig& rig, std::int64_t rows, std::int64_t classes) {
   const std::int64_t stride = nn::DecoderConfig{.vocab = classes}.logits_row_elems();
   const Numbers logits{rig, DType::bf16, rows * stride};
-  const std::vector<std::int32_t> values = some_targets(rows, classes);
-  const std::size_t bytes = values.size() * sizeof(std::int32_t);
-  const auto targets = device_bytes(rig, bytes);
+  const auto targets = on_device(rig, some_targets(rows, classes));
   const auto loss = device_bytes(rig, sizeof(double));
-  rig.device().copy_in(targets.get(), values.data(), bytes, rig.stream());
   rig.device().fill(loss.get(), 0, sizeof(double), rig.stream());
-  rig.stream().wait();
   return moving(rig, [=, &rig] {
     rig.table().cross_entropy({.logits = logits.values(),
                                .targets = static_cast<const std::int32_t*>(targets.get()),

@@ -62,6 +62,13 @@ std::shared_ptr<void> device_bytes(Rig& rig, std::size_t bytes) {
   return {device.allocate(bytes), [&device, bytes](void* data) { device.free(data, bytes); }};
 }
 
+std::shared_ptr<void> on_device(Rig& rig, std::span<const std::byte> from) {
+  std::shared_ptr<void> to = device_bytes(rig, from.size());
+  rig.device().copy_in(to.get(), from.data(), from.size(), rig.stream());
+  rig.stream().wait();
+  return to;
+}
+
 Numbers::Numbers(Rig& rig, DType dtype, std::int64_t elems, float stddev)
     : memory_{device_bytes(rig, static_cast<std::size_t>(elems) * size_of(dtype))}, dtype_{dtype} {
   rig.table().fill_normal(values(), kernels::MasterPart::value, {.seed = 1, .id = 0}, 0, stddev,

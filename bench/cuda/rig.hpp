@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/table.hpp"
 #include "tessera/base/values.hpp"
@@ -77,5 +79,12 @@ class Numbers {
 
 /// `bytes` on the device, uninitialised.
 [[nodiscard]] std::shared_ptr<void> device_bytes(Rig& rig, std::size_t bytes);
+
+/// A copy of `from` on the device.
+[[nodiscard]] std::shared_ptr<void> on_device(Rig& rig, std::span<const std::byte> from);
+template <class T>
+[[nodiscard]] std::shared_ptr<void> on_device(Rig& rig, const std::vector<T>& from) {
+  return on_device(rig, std::as_bytes(std::span{from}));
+}
 
 }  // namespace tessera::bench

@@ -45,6 +45,13 @@ std::string product_name(const MatMul& p) {
   return name;
 }
 
+/// CUDA computes both variants with kernels of its own, not with cuDNN's.
+std::string attention_name(std::string name, const AttentionShape& s) {
+  if (group_of(s) > 1) { name += "_grouped"; }
+  if (window_of(s) < s.seq) { name += "_window"; }
+  return name;
+}
+
 /// `arrays` counts those of the query heads, q, y and so on: there are as many of the key heads.
 KernelWork attention(const char* name, const AttentionShape& s, DType dtype, int products,
                      int arrays) {
@@ -52,7 +59,7 @@ KernelWork attention(const char* name, const AttentionShape& s, DType dtype, int
   const double pairs = count(window, window + 1) / 2 + count(s.seq - window, window);
   const double heads = count(s.batch, s.heads);
   const double key_heads = count(s.batch, kv_heads_of(s));
-  return {.name = name,
+  return {.name = attention_name(name, s),
           .dtype = dtype,
           .flops = 2 * products * pairs * heads * count(s.head_size),
           .bytes = arrays * (heads + key_heads) * count(s.seq, s.head_size) * bytes(dtype),

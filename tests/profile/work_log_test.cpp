@@ -192,6 +192,20 @@ TEST(WorkLog, BytesAndOperationsOfAKernelAreThoseOfItsArrays) {
                                  s);
        },
        32 * (2 + 2), 3 * 32},
+      // Of rows of 4 heads of 8 elements, the first 2 heads are rotated.
+      {"rotary_backward of heads within rows",
+       [&](void* at, Stream s) {
+         kernels::rotary_backward({.x = half(at),
+                                   .cosines = static_cast<float*>(at),
+                                   .sines = static_cast<float*>(at),
+                                   .batch = 1,
+                                   .seq = 2,
+                                   .heads = 2,
+                                   .head_size = 8,
+                                   .row_elems = 32},
+                                  s);
+       },
+       32 * (2 + 2), 3 * 32},
       {"gelu_backward of the tanh form",
        [&](void* at, Stream s) { kernels::gelu_backward(half(at), half(at), half(at), 32, s); },
        32 * (2 + 2 + 2), 14 * 32},
@@ -205,6 +219,56 @@ TEST(WorkLog, BytesAndOperationsOfAKernelAreThoseOfItsArrays) {
          kernels::glu_forward({half(at), half(at), half(at), 4, 8, 0, kernels::Gate::gelu_tanh}, s);
        },
        32 * (2 + 2 + 2), 9 * 32},
+      {"gelu_forward of the exact form",
+       [&](void* at, Stream s) {
+         kernels::gelu_forward(half(at), half(at), 32, s, kernels::GELU::exact);
+       },
+       32 * (2 + 2), 5 * 32},
+      {"glu_forward",
+       [&](void* at, Stream s) {
+         kernels::glu_forward({half(at), half(at), half(at), 4, 8, 16}, s);
+       },
+       32 * (2 + 2 + 2), 5 * 32},
+      {"glu_backward",
+       [&](void* at, Stream s) {
+         kernels::glu_backward({half(at), half(at), half(at), half(at), half(at), 4, 8}, s);
+       },
+       32 * 5 * 2, 11 * 32},
+      {"glu_backward with GELU",
+       [&](void* at, Stream s) {
+         kernels::glu_backward(
+             {half(at), half(at), half(at), half(at), half(at), 4, 8, 0, kernels::Gate::gelu_tanh},
+             s);
+       },
+       32 * 5 * 2, 17 * 32},
+      // Rows of 4 heads of 8 elements, of which the first 2 are normed.
+      {"rms_norm_forward of heads in place",
+       [&](void* at, Stream s) {
+         kernels::rms_norm_forward({.x = half(at),
+                                    .weight = half(at),
+                                    .y = half(at),
+                                    .inverse_rms = static_cast<float*>(at),
+                                    .rows = 4,
+                                    .columns = 8,
+                                    .group = 2,
+                                    .x_group_elems = 32,
+                                    .y_group_elems = 32},
+                                   s);
+       },
+       32 * (2 + 2), 4 * 32},
+      {"rms_norm_backward added to dx",
+       [&](void* at, Stream s) {
+         kernels::rms_norm_backward({.x = half(at),
+                                     .weight = half(at),
+                                     .inverse_rms = static_cast<float*>(at),
+                                     .dy = half(at),
+                                     .dx = half(at),
+                                     .dweight = half(at),
+                                     .rows = 4,
+                                     .columns = 8},
+                                    s);
+       },
+       32 * 4 * 2, 11 * 32},
       {"rms_norm_backward into dx",
        [&](void* at, Stream s) {
          kernels::rms_norm_backward({.x = half(at),
@@ -239,6 +303,34 @@ TEST(WorkLog, BytesAndOperationsOfAKernelAreThoseOfItsArrays) {
         },
         logged());
   }
+}
+
+// cuDNN computes plain attention alone: the others have rates, and so names, of their own.
+TEST(WorkLog, NamesVariantsOfAttention) {
+  const auto name_of = [](const kernels::AttentionShape& shape) {
+    std::string name;
+    simulate_rank(
+        {.rank = 0, .ranks = 1, .backend = {}},
+        [&](World& world) {
+          const Buffer memory = world.allocate(Category::workspace, 4096, "arrays");
+          const Values half{memory.data(), DType::bf16};
+          auto* const numbers = static_cast<float*>(memory.data());
+          kernels::attention_forward({.qkv = half,
+                                      .y = half,
+                                      .log_sum_exp = numbers,
+                                      .workspace = numbers,
+                                      .shape = shape},
+                                     world.compute_stream());
+          name = world.work_log()->kernels().at(0).name;
+        },
+        logged());
+    return name;
+  };
+  EXPECT_EQ(name_of({1, 5, 4, 8}), "attention_forward");
+  EXPECT_EQ(name_of({1, 5, 4, 8, 4, 5}), "attention_forward");
+  EXPECT_EQ(name_of({1, 5, 4, 8, 2}), "attention_forward_grouped");
+  EXPECT_EQ(name_of({1, 5, 4, 8, 0, 3}), "attention_forward_window");
+  EXPECT_EQ(name_of({1, 5, 4, 8, 2, 3}), "attention_forward_grouped_window");
 }
 
 /// A user's own rule, whose weights the library rounds.
