@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Times steps of a GPT-2 in PyTorch on one device, for scripts/gpu_check.sh.
+"""Times steps of a GPT-2 or a Qwen 3 in PyTorch on one device, for scripts/gpu_check.sh.
 
   torch_gpt.py --layers L --hidden H --heads A --seq T --vocab V --batch B
-               [--steps K] [--device cuda|cpu] [--compile] [--ddp]
+               [--kv-heads K --head-size D --wide W] [--steps N] [--device cuda|cpu] [--compile] [--ddp]
+
+A GPT-2, or with --kv-heads a Qwen 3: RMSNorm, over heads too, rotary positions, keys that query
+heads share, SwiGLU.
 
 fp32 parameters under bf16 autocast, flash attention (scaled_dot_product_attention), AdamW (fused
 on CUDA), clipping at 1: what a PyTorch user would write. --ddp wraps the model in
@@ -49,21 +52,64 @@ class Block(nn.Module):
         return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
 
 
+class Qwen3Block(nn.Module):
+    def __init__(self, args):
+        super().__init__()
+        self.heads, self.kv_heads, self.size = args.heads, args.kv_heads, args.head_size
+        self.norm_1 = nn.RMSNorm(args.hidden, eps=1e-6)
+        self.q_norm = nn.RMSNorm(args.head_size, eps=1e-6)
+        self.k_norm = nn.RMSNorm(args.head_size, eps=1e-6)
+        packed = (args.heads + 2 * args.kv_heads) * args.head_size
+        self.qkv = nn.Linear(args.hidden, packed, bias=False)
+        self.out = nn.Linear(args.heads * args.head_size, args.hidden, bias=False)
+        self.norm_2 = nn.RMSNorm(args.hidden, eps=1e-6)
+        self.gate_up = nn.Linear(args.hidden, 2 * args.wide, bias=False)
+        self.down = nn.Linear(args.wide, args.hidden, bias=False)
+        angles = torch.outer(
+            torch.arange(args.seq), 1e6 ** (-torch.arange(0, args.head_size, 2) / args.head_size)
+        )
+        self.register_buffer("cosines", angles.cos(), persistent=False)
+        self.register_buffer("sines", angles.sin(), persistent=False)
+
+    def turned(self, x):
+        a, b = x.float().chunk(2, dim=-1)
+        cos, sin = self.cosines, self.sines
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(x.dtype)
+
+    def attend(self, x):
+        batch, seq, _ = x.shape
+        heads = self.qkv(x).view(batch, seq, -1, self.size).transpose(1, 2)
+        q, k, v = heads.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+        q, k = self.turned(self.q_norm(q)).to(v.dtype), self.turned(self.k_norm(k)).to(v.dtype)
+        joined = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.out(joined.transpose(1, 2).reshape(batch, seq, -1))
+
+    def forward(self, x):
+        x = x + self.attend(self.norm_1(x))
+        gate, up = self.gate_up(self.norm_2(x)).chunk(2, dim=-1)
+        return x + self.down(F.silu(gate) * up)
+
+
 class GPT(nn.Module):
-    """Learned positions, pre-norm, head tied to the token embedding."""
+    """Learned or rotary positions, pre-norm, head tied to the token embedding."""
 
     def __init__(self, args):
         super().__init__()
+        qwen3 = args.kv_heads > 0
         self.wte = nn.Embedding(args.vocab, args.hidden)
-        self.wpe = nn.Embedding(args.seq, args.hidden)
-        self.blocks = nn.ModuleList(Block(args.hidden, args.heads) for _ in range(args.layers))
-        self.ln_f = nn.LayerNorm(args.hidden)
+        self.wpe = None if qwen3 else nn.Embedding(args.seq, args.hidden)
+        self.blocks = nn.ModuleList(
+            Qwen3Block(args) if qwen3 else Block(args.hidden, args.heads) for _ in range(args.layers)
+        )
+        self.ln_f = nn.RMSNorm(args.hidden, eps=1e-6) if qwen3 else nn.LayerNorm(args.hidden)
         for parameter in self.parameters():
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, tokens, targets):
-        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
+        x = self.wte(tokens)
+        if self.wpe is not None:
+            x = x + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.ln_f(x), self.wte.weight)
@@ -138,6 +184,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("layers", "hidden", "heads", "seq", "vocab", "batch"):
         parser.add_argument(f"--{name}", type=int, required=True)
+    for name in ("kv-heads", "head-size", "wide"):
+        parser.add_argument(f"--{name}", type=int, default=0)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--compile", action="store_true")

@@ -52,6 +52,7 @@ def run(part):
     products = part.call.work / "products.json"
     group(part, "--choose", products, *([] if part.call.emulated else MODELS), makes=[products])
     group(part, "attention")
+    group(part, "decoder")
     judge_moving(part, *group(part, "memory"))
     for name in ("collectives", "host", "launches"):
         group(part, name)

@@ -46,6 +46,7 @@ from pathlib import Path
 import builds
 import checkpoints
 import compare
+import decoder
 import document
 import jobs
 import kernels
@@ -58,14 +59,14 @@ import sanitizers
 import train
 from parts import PARTS
 
-RUNS = {"build": builds.build, "test": builds.test, "kernels": kernels.run, "train": train.run, "memory": memory.run,
-        "checkpoint": checkpoints.run, "nccl": jobs.nccl, "multi": jobs.multi, "predictions": planned.predictions,
+RUNS = {"build": builds.build, "test": builds.test, "kernels": kernels.run, "train": train.run, "decoder": decoder.run,
+        "memory": memory.run, "checkpoint": checkpoints.run, "nccl": jobs.nccl, "multi": jobs.multi, "predictions": planned.predictions,
         "plans": planned.plans, "sanitize": sanitizers.run}
 # What the programs are built from.
 SOURCES = ("CMakeLists.txt", "CMakePresets.json", "bench", "cmake", "examples", "include", "kernels", "src", "tests",
            "tools")
 # The parts whose figures part plans reads.
-PLANNED_FROM = ("kernels", "train", "predictions")
+PLANNED_FROM = ("kernels", *planned.STEPS_OF)
 
 
 def sources():

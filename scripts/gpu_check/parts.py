@@ -29,8 +29,8 @@ PARTS = {
         "bits": "losses of all strategies bit-identical, of hybrid in two groups to 1e-5, 'local' on one device, "
                 "N = 1, 2, 4, 8",
     }),
-    "kernels": About("Kernels", 210, "kernels compared with a copy on the device and plain cuBLASLt; AdamW with "
-                     "PyTorch's; records cuBLASLt's fastest algorithms for gpt2 and gpt2-xl in products.json "
+    "kernels": About("Kernels", 235, "kernels, those of Llama, Qwen and Mistral too, compared with a copy on the device "
+                     "and plain cuBLASLt; AdamW with PyTorch's; records cuBLASLt's fastest algorithms for gpt2 and gpt2-xl in products.json "
                      "beside the page, about 35 s each", {
         "adamw_fp32": "speed of AdamW, fp32 gradients, 500 M parameters: at least 0.90 of a device copy's",
         "adamw_bf16": "speed of AdamW, bf16 gradients, 500 M parameters: at least 0.90 of a device copy's",
@@ -52,6 +52,12 @@ PARTS = {
                 "PyTorch's max_memory_allocated",
         "ahead_xl": "gpt2-xl, bf16, batch 8, remainders and any option that saves memory: at least 1.08 of "
                     "PyTorch's tokens/s with fewer bytes",
+    }),
+    "decoder": About("Qwen 3", 90, "qwen3-0.6b in bf16 on one rank under ddp and zero3: planned and measured bytes, a "
+                     "step, compared with PyTorch", {
+        "planned": "qwen3-0.6b, bf16, batch 8, ddp and zero3 on one rank: bytes that the library holds = planned",
+        "step": "the same: s a step, peak bytes",
+        "beside": "the same model in PyTorch: tessera's tokens/s beside its, and its max_memory_allocated",
     }),
     "memory": About("Memory", 300, "gpt2-large and gpt2-xl under every strategy: planned, measured, PyTorch DDP's", {
         "planned": "bytes that the library holds on the device = planned, every rank, every strategy that ran",
@@ -86,7 +92,7 @@ PARTS = {
         "step": "GPT-2 124M, 50304 rows, bf16, batch 64: ms a step; 128.2 before",
         "options": "a step with options that change it, beside one without",
     }),
-    "plans": About("Planned steps", 10, "steps that parts train and predictions measured, compared with plans by a "
+    "plans": About("Planned steps", 10, "steps that parts train, decoder and predictions measured, compared with plans by a "
                    "profile of the samples of part kernels; uses no GPU", {
         "plans": "steps that tessera plan --time plans with the figures of part kernels: at least 5 within 10 % of "
                  "the measured ones, and GPT-2's without options",

@@ -12,6 +12,7 @@ OLD = "docs/benchmarks/gpu-2026-11-22.json"
 # Options that have a prediction. One that this build lacks is reported.
 OPTIONS = ("--graph", "--recompute block", "--recompute gelu", "--recompute layer-norm", "--master-weights remainder",
            "--dropout 0.1")
+STEPS_OF = ("train", "decoder", "predictions")  # the parts whose steps part plans compares
 
 
 # --- Part predictions ------------------------------------------------------------------------------
@@ -79,7 +80,7 @@ def has_option(words, help_text):
 
 
 def plans(part):
-    """Compares the steps on one rank that parts train and predictions measured with their plans by a profile of the
+    """Compares the steps on one rank that other parts measured with their plans by a profile of the
     samples of part kernels, all of this call or of earlier ones."""
     kernels = part.call.page.part("kernels")
     if kernels is None:
@@ -94,7 +95,7 @@ def plans(part):
         return
     compared = Plans(part, profile)
     others = []
-    for name in ("train", "predictions"):
+    for name in STEPS_OF:
         one = part.call.page.part(name)
         if one and origin(one) != origin(kernels):
             others.append(f"part {name} is of another device or commit than part kernels: {', '.join(origin(one))}")
@@ -146,7 +147,7 @@ class Plans:
     def judge(self, others):
         part, told_steps = self.part, f"{self.within} of {self.planned} within 10 %"
         if not self.rows:
-            why = "; ".join(others) or "there are no steps of parts train and predictions: run them first"
+            why = "; ".join(others) or "there are no steps of parts train, decoder and predictions: run them first"
             part.judge("plans", "not measured", why)
             return
         part.table(("step", "size", "measured, ms", "planned, ms", "error"), self.rows)

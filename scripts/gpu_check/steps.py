@@ -1,15 +1,21 @@
 """Trainings of Tessera and of PyTorch, and what a step of them takes."""
 
 import json
+from pathlib import Path
 from typing import NamedTuple
 
 from run import Result, median
 
 GPT2 = ["--layers", 12, "--hidden", 768, "--heads", 12, "--seq", 1024]
 TINY = ["--layers", 1, "--hidden", 16, "--heads", 2, "--seq", 8, "--vocab", 256]
+# Plain uint16, or llm.c's uint32 with its header for a vocabulary that needs 4 bytes.
 WRITE_TOKENS = """import array, random, sys
 random.seed(1)
-array.array("H", (random.randrange(50257) for _ in range(2_000_000))).tofile(open(sys.argv[1], "wb"))
+vocab, count = int(sys.argv[2]), 2_000_000
+with open(sys.argv[1], "wb") as file:
+    if vocab > 65536:
+        array.array("i", [20240801, 7, count] + 253 * [0]).tofile(file)
+    array.array("I" if vocab > 65536 else "H", (random.randrange(vocab) for _ in range(count))).tofile(file)
 print("done")"""
 
 
@@ -52,10 +58,22 @@ def xl(part):
     return preset(part, "gpt2-xl", 48, 1600, 25)
 
 
-def tokens(part):
+def qwen3(part):
+    """Qwen 3 of 0.6 B parameters with sequences of 1024; on an emulated device the tests' small one."""
+    if part.call.emulated:
+        model, sizes = "tests/hub/data/qwen3", (2, 16, 4, 8, 53, 2, 6, 28)
+    else:
+        model, sizes = "qwen3-0.6b", (28, 1024, 16, 1024, 151936, 8, 128, 3072)
+    names = ("--layers", "--hidden", "--heads", "--seq", "--vocab", "--kv-heads", "--head-size", "--wide")
+    size = dict(zip(names, sizes))
+    options, shape = ["--model", model, "--seq", size["--seq"]], [word for pair in size.items() for word in pair]
+    return Model(options, options, shape, tokens(part, size["--vocab"]), f"{Path(model).name}, seq {size['--seq']}")
+
+
+def tokens(part, vocab=50257):
     """A file of random tokens: the bytes of a text have only 256 values, which suits caches."""
-    file = part.call.work / "tokens.bin"
-    if not file.exists() and part.call.programs.ask(part.call.python, "-c", WRITE_TOKENS, str(file)) != "done":
+    file = part.call.work / f"tokens-{vocab}.bin"
+    if not file.exists() and part.call.programs.ask(part.call.python, "-c", WRITE_TOKENS, str(file), str(vocab)) != "done":
         part.note("No random tokens could be written: the data is the bytes of docs/.")
         return ["--data", "docs"]
     return ["--tokens", file]

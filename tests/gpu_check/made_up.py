@@ -183,12 +183,13 @@ class Machine:
         write_json(words, {})
 
     def compare(self, words):
-        s, name = self.settings, words.after("--strategies")
-        if name:
-            if name in s.value("does_not_fit", ()):
+        s, names = self.settings, words.after("--strategies")
+        if names:
+            if names in s.value("does_not_fit", ()):
                 raise Exit(3)
             write_json(words, {"strategies": [
-                memory_of(name, s.value("peak", 1000), s.value("unattributed", 1048576))]})
+                {**memory_of(name, s.value("peak", 1000), s.value("unattributed", 1048576)),
+                 "seconds_per_step": 0.1, "tokens_per_second": s.value("ours", 1000)} for name in names.split(",")]})
         elif words.after("--shard-group") == "1":
             self.say(f"losses: {s.value('bits', 'bit-identical')} under all 6 strategies in all 20 steps (5.5 -> 4.5)")
         else:
@@ -222,6 +223,9 @@ class Machine:
                                 ("in two kernels", 0.182, 1.3)),
                          sample("wte forward", f"16384 x {vocab} x 768", 620.5, "TFLOP/s", ("plain cuBLASLt", 621, 0.999))],
             "attention": [sample("attention forward, bf16", tokens, 285, "TFLOP/s", ("product of 8192 squared", 700, 0.407))],
+            "decoder": [sample("RMS norm forward, bf16", "16384 tokens, 4096", 2500, "GB/s", ("device copy", 2950, 0.847)),
+                        sample("grouped attention forward, bf16", "4 sequences of 4096, 32 heads of 128, 8 of keys", 250,
+                               "TFLOP/s", ("product of 8192 squared", 700, 0.357), ("equal heads, all keys", 400, 0.625))],
             "memory": [sample("squared norm, bf16", tokens, 2390, "GB/s", ("device copy", 2950, 0.81)),
                        sample("cross entropy, bf16", f"{tokens}, vocab {vocab}", 2595, "GB/s",
                               ("device copy", 3018, s.value("moved", 0.86)))],

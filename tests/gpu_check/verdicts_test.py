@@ -67,6 +67,14 @@ ONE_CALL = {
         ("NOT met", "planned", r"ddp of 4 ranks: \[1001\], planned \[1000\]"), ("NOT met", "unattributed")]),
     "a strategy that does not fit": ("memory", dict(does_not_fit=("ddp", "dp")), 0, [
         ("measured", "gpt2-xl", "zero1"), ("met", "planned", "in 8 of 8 runs")]),
+    "a decoder with other bytes than planned": ("decoder", dict(peak=1001), 3, [
+        ("NOT met", "bytes that the library holds", "ddp: 1001, planned 1000; zero3: 1001, planned 1000"),
+        ("measured", "s a step, peak", r"batch 8; ddp: 0.1 s, 0 MiB; zero3: 0.1 s"),
+        ("measured", "the same model in PyTorch", "1.25: tessera 1000 tokens/s, PyTorch 800 and 1 MiB")]),
+    "a decoder that does not fit": ("decoder", dict(does_not_fit=("ddp,zero3",)), 0, [
+        ("not measured", each, "it does not fit") for each in ("bytes that", "s a step, peak", "in PyTorch")]),
+    "a decoder without PyTorch": ("decoder", dict(no_torch=True), 0, [
+        ("met", "bytes that", "under ddp and zero3"), ("not measured", "in PyTorch", "no python3 with PyTorch 2; tessera 1000")]),
     # The goals beside PyTorch: the fastest run counts, and is named.
     "PyTorch nearly as fast": ("train", dict(theirs=950), 3, [
         ("met", "fits both", "tessera 1000, PyTorch 950"),
@@ -276,7 +284,7 @@ class Calls(OnAMachine):
         self.call(0, "plans")
         self.bar("not measured", "at least 5 within", "no figures of part kernels: run it first")
         self.call(0, "kernels", "plans")
-        self.bar("not measured", "at least 5 within", "no steps of parts train and predictions: run them first")
+        self.bar("not measured", "at least 5 within", "no steps of parts train, decoder and predictions: run them")
         self.call(0, "kernels", "predictions", "plans")
         self.bar("not measured", "at least 5 within", "fewer than 5 steps",
                  "2 of 2 within 10 %; not planned: predictions: GPT-2 on one rank, --graph")
