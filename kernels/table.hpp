@@ -19,6 +19,7 @@
 #include "kernels/matmul/matmul.hpp"
 #include "kernels/non_finite/non_finite.hpp"
 #include "kernels/normal/normal.hpp"
+#include "kernels/quantised/quantised.hpp"
 #include "kernels/rms_norm/rms_norm.hpp"
 #include "kernels/rotary/rotary.hpp"
 #include "kernels/sgd/sgd.hpp"
@@ -68,6 +69,11 @@ struct Table {
   VocabStatisticsKernel* vocab_statistics;
   VocabCrossEntropyKernel* vocab_cross_entropy;
   DropoutKernel* dropout;
+  NF4QuantiseKernel* nf4_quantise;
+  NF4QuantiseAbsmaxKernel* nf4_quantise_absmax;
+  NF4DequantiseKernel* nf4_dequantise;
+  Int8QuantiseKernel* int8_quantise;
+  Int8DequantiseKernel* int8_dequantise;
   CombineKernel* combine;
   NormalKernel* fill_normal;
   std::int64_t row_multiple;  ///< kernels/support/row_multiple.hpp

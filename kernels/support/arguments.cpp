@@ -70,6 +70,12 @@ void Arguments::group(const Size& part, const Size& whole) const {
                                   part.name, part.value, whole.name, whole.value)};
 }
 
+void Arguments::multiple(const Size& size, const char* unit_name, std::int64_t unit) const {
+  if (size.value >= 0 && size.value % unit == 0) { return; }
+  throw ContractError{fmt::format("{}: {} is {}; give a multiple of {}, which is {}", function_,
+                                  size.name, size.value, unit_name, unit)};
+}
+
 void Arguments::factor(const char* name, float factor) const {
   if (std::isfinite(factor) && factor >= 0.0F) { return; }
   throw ContractError{

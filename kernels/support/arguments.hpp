@@ -38,6 +38,8 @@ class Arguments {
   void divisor(const Size& part, const Size& whole) const;
   /// `part` is 1 or more and divides `whole`.
   void group(const Size& part, const Size& whole) const;
+  /// `size` is not negative and a multiple of `unit`, which is called `unit_name`.
+  void multiple(const Size& size, const char* unit_name, std::int64_t unit) const;
   /// `factor` is finite and not negative.
   void factor(const char* name, float factor) const;
   /// Rows of `columns` elements, or what else `of` names, lie `row_elems` apart and do not overlap.

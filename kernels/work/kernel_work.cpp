@@ -143,4 +143,38 @@ KernelWork embedding_gradient_work(const EmbeddingBackward& args, Stream) {
           .sizes = {args.batch * args.seq, args.hidden, 0}};
 }
 
+// A code is found by one product and comparisons, which are no FLOPs.
+KernelWork nf4_quantise_work(const NF4Quantise& args, Stream) {
+  const double codes = count((args.elems + 1) / 2) + 4 * count(nf4_blocks(args.elems));
+  const DType dtype = args.values.dtype;
+  return in_one_row("nf4_quantise", dtype, 1, count(args.elems) * bytes(dtype) + codes, args.elems);
+}
+
+KernelWork nf4_quantise_absmax_work(const NF4QuantiseAbsmax& args, Stream) {
+  const double moved = 5 * count(args.blocks) + 4 * count(nf4_groups(args.blocks));
+  return in_one_row("nf4_quantise_absmax", DType::fp32, 2, moved, args.blocks);
+}
+
+KernelWork nf4_dequantise_work(const NF4Dequantise& args, Stream) {
+  const std::int64_t blocks = nf4_blocks(args.elems);
+  const double codes = count((args.elems + 1) / 2) + count(blocks) + 4 * count(nf4_groups(blocks));
+  const DType dtype = args.to.dtype;
+  return in_one_row("nf4_dequantise", dtype, 1, count(args.elems) * bytes(dtype) + codes,
+                    args.elems);
+}
+
+KernelWork int8_quantise_work(const Int8Quantise& args, Stream) {
+  const double codes = count(args.elems) + 4 * count(int8_blocks(args.elems));
+  const DType dtype = args.values.dtype;
+  return in_one_row("int8_quantise", dtype, 1, count(args.elems) * bytes(dtype) + codes,
+                    args.elems);
+}
+
+KernelWork int8_dequantise_work(const Int8Dequantise& args, Stream) {
+  const double codes = count(args.elems) + 4 * count(int8_blocks(args.elems));
+  const DType dtype = args.to.dtype;
+  return in_one_row("int8_dequantise", dtype, 1, count(args.elems) * bytes(dtype) + codes,
+                    args.elems);
+}
+
 }  // namespace tessera::kernels

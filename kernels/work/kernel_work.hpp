@@ -168,5 +168,10 @@ struct PerUpdate {
 [[nodiscard]] KernelWork attention_work(const AttentionForward& args, Stream);
 [[nodiscard]] KernelWork attention_gradient_work(const AttentionBackward& args, Stream);
 [[nodiscard]] KernelWork embedding_gradient_work(const EmbeddingBackward& args, Stream);
+[[nodiscard]] KernelWork nf4_quantise_work(const NF4Quantise& args, Stream);
+[[nodiscard]] KernelWork nf4_quantise_absmax_work(const NF4QuantiseAbsmax& args, Stream);
+[[nodiscard]] KernelWork nf4_dequantise_work(const NF4Dequantise& args, Stream);
+[[nodiscard]] KernelWork int8_quantise_work(const Int8Quantise& args, Stream);
+[[nodiscard]] KernelWork int8_dequantise_work(const Int8Dequantise& args, Stream);
 
 }  // namespace tessera::kernels

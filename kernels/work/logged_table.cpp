@@ -101,6 +101,11 @@ Table make_table(DeviceKind kind) {
   log<&Table::vocab_statistics, PerElement{"cross_entropy_statistics", 3, 1}>(table);
   log<&Table::vocab_cross_entropy, PerElement{"cross_entropy_parts", 3, 2}>(table);
   log<&Table::dropout, PerElement{"dropout", 1, 2}>(table);
+  log<&Table::nf4_quantise, nf4_quantise_work>(table);
+  log<&Table::nf4_quantise_absmax, nf4_quantise_absmax_work>(table);
+  log<&Table::nf4_dequantise, nf4_dequantise_work>(table);
+  log<&Table::int8_quantise, int8_quantise_work>(table);
+  log<&Table::int8_dequantise, int8_dequantise_work>(table);
   if (kind == DeviceKind::cuda) {
     table.attention_workspace_elems = cuda::attention_workspace_elems;
     table.attention_backward_workspace_elems = cuda::attention_backward_workspace_elems;

@@ -31,6 +31,9 @@ struct Arrays {
   float* data;
   std::int32_t* tokens;
   double* loss;
+
+  [[nodiscard]] std::uint8_t* bytes() const { return reinterpret_cast<std::uint8_t*>(data); }
+  [[nodiscard]] std::int8_t* signed_bytes() const { return reinterpret_cast<std::int8_t*>(data); }
 };
 
 struct Refusal {
@@ -164,6 +167,34 @@ const Refusal kRefusals[] = {
      [](auto& a, Stream s) { dropout({.x = a.data, .y = a.data, .samples = 1, .sample_elems = 1, .p = 0.5F, .first_elem = -4}, s); }},
     {"dropout: p is 1.5; give a probability from 0 to below 1",
      [](auto& a, Stream s) { dropout({a.data, a.data, 1, 1, 1.5F}, s); }},
+    {"nf4_quantise: elems is -1; give 0 or more",
+     [](auto& a, Stream s) { nf4_quantise({a.data, a.bytes(), a.data, -1}, s); }},
+    {"nf4_quantise: values is fp64; give fp32, bf16 or fp16",
+     [](auto& a, Stream s) { nf4_quantise({ConstValues{a.data, DType::fp64}, a.bytes(), a.data, 1}, s); }},
+    {"nf4_quantise: codes is null, but 5 elements of it are needed",
+     [](auto& a, Stream s) { nf4_quantise({a.data, nullptr, a.data, 9}, s); }},
+    {"nf4_quantise: absmax is null, but 2 elements of it are needed",
+     [](auto& a, Stream s) { nf4_quantise({a.data, a.bytes(), nullptr, 65}, s); }},
+    {"nf4_quantise_absmax: offset is nan; give a finite number of 0 or more",
+     [](auto& a, Stream s) { nf4_quantise_absmax({a.data, kNan, a.bytes(), a.data, 1}, s); }},
+    {"nf4_quantise_absmax: scales is null, but 2 elements of it are needed",
+     [](auto& a, Stream s) { nf4_quantise_absmax({a.data, 1.0F, a.bytes(), nullptr, 257}, s); }},
+    {"nf4_dequantise: from.first is 32; give a multiple of kNF4Block, which is 64",
+     [](auto& a, Stream s) { nf4_dequantise({{a.bytes(), a.bytes(), a.data, 1.0F, 32}, a.data, 1}, s); }},
+    {"nf4_dequantise: from.first is -64; give a multiple of kNF4Block, which is 64",
+     [](auto& a, Stream s) { nf4_dequantise({{a.bytes(), a.bytes(), a.data, 1.0F, -64}, a.data, 1}, s); }},
+    {"nf4_dequantise: from.offset is -1; give a finite number of 0 or more",
+     [](auto& a, Stream s) { nf4_dequantise({{a.bytes(), a.bytes(), a.data, -1.0F}, a.data, 1}, s); }},
+    {"nf4_dequantise: from.absmax_codes is null, but 2 elements of it are needed",
+     [](auto& a, Stream s) { nf4_dequantise({{a.bytes(), nullptr, a.data, 1.0F}, a.data, 128}, s); }},
+    {"nf4_dequantise: to is fp64; give fp32, bf16 or fp16",
+     [](auto& a, Stream s) { nf4_dequantise({{a.bytes(), a.bytes(), a.data, 1.0F}, Values{a.data, DType::fp64}, 1}, s); }},
+    {"int8_quantise: scales is null, but 2 elements of it are needed",
+     [](auto& a, Stream s) { int8_quantise({a.data, a.signed_bytes(), nullptr, 257}, s); }},
+    {"int8_dequantise: from.codes is null, but 3 elements of it are needed",
+     [](auto& a, Stream s) { int8_dequantise({{nullptr, a.data}, a.data, 3}, s); }},
+    {"int8_dequantise: from.first is 1; give a multiple of kNF4Block, which is 64",
+     [](auto& a, Stream s) { int8_dequantise({{a.signed_bytes(), a.data, 1}, a.data, 3}, s); }},
 };
 // clang-format on
 
@@ -204,6 +235,9 @@ TEST_P(PublicKernels, TakeEmptyArrays) {
   EXPECT_NO_THROW(rms_norm_forward({nullptr, nullptr, nullptr, nullptr, 0, 0}, stream()));
   EXPECT_NO_THROW(glu_forward({nullptr, nullptr, nullptr, 0, 8}, stream()));
   EXPECT_NO_THROW(rotary_forward({nullptr, nullptr, nullptr, 0, 4, 2, 8}, stream()));
+  EXPECT_NO_THROW(nf4_quantise({nullptr, nullptr, nullptr, 0}, stream()));
+  EXPECT_NO_THROW(nf4_dequantise({{nullptr, nullptr, nullptr, 0.0F}, nullptr, 0}, stream()));
+  EXPECT_NO_THROW(int8_dequantise({{nullptr, nullptr}, nullptr, 0}, stream()));
   stream().wait();
 }
 

@@ -66,6 +66,28 @@ TEST(Threads, ElementwiseKernels) {
   }
 }
 
+TEST(Threads, QuantisedWeights) {
+  for (const std::int64_t elems : kElems) {
+    SCOPED_TRACE(elems);
+    const Floats x = random_floats(elems, 1);
+    const std::int64_t blocks = nf4_blocks(elems);
+    expect_same_on_all([&](Stream stream, int) {
+      Result r{{filled(blocks, kNan), filled(nf4_groups(blocks), kNan), filled(elems, kNan),
+                filled(int8_blocks(elems), kNan), filled(elems, kNan)}};
+      auto& t = r.tensors;
+      std::vector<std::uint8_t> codes(x.size() / 2 + 1), absmax(t[0].size());
+      std::vector<std::int8_t> bytes(x.size());
+      cpu.nf4_quantise({x.data(), codes.data(), t[0].data(), elems}, stream);
+      cpu.nf4_quantise_absmax({t[0].data(), 2.0F, absmax.data(), t[1].data(), blocks}, stream);
+      cpu.nf4_dequantise({{codes.data(), absmax.data(), t[1].data(), 2.0F}, t[2].data(), elems},
+                         stream);
+      cpu.int8_quantise({x.data(), bytes.data(), t[3].data(), elems}, stream);
+      cpu.int8_dequantise({{bytes.data(), t[3].data()}, t[4].data(), elems}, stream);
+      return r;
+    });
+  }
+}
+
 TEST(Threads, Optimizers) {
   for (const std::int64_t elems : kElems) {
     SCOPED_TRACE(elems);

@@ -269,6 +269,51 @@ TEST(WorkLog, BytesAndOperationsOfAKernelAreThoseOfItsArrays) {
                                     s);
        },
        32 * 4 * 2, 11 * 32},
+      // Two blocks of one group: their codes, magnitudes and scales.
+      {"nf4_quantise",
+       [&](void* at, Stream s) {
+         kernels::nf4_quantise({.values = half(at),
+                                .codes = static_cast<std::uint8_t*>(at),
+                                .absmax = static_cast<float*>(at),
+                                .elems = 65},
+                               s);
+       },
+       65 * 2 + 33 + 2 * 4, 65},
+      {"nf4_quantise_absmax",
+       [](void* at, Stream s) {
+         kernels::nf4_quantise_absmax({.absmax = static_cast<float*>(at),
+                                       .offset = 1.0F,
+                                       .codes = static_cast<std::uint8_t*>(at),
+                                       .scales = static_cast<float*>(at),
+                                       .blocks = 257},
+                                      s);
+       },
+       257 * (4 + 1) + 2 * 4, 2 * 257},
+      {"nf4_dequantise",
+       [&](void* at, Stream s) {
+         const auto* const codes = static_cast<std::uint8_t*>(at);
+         kernels::nf4_dequantise(
+             {.from = {codes, codes, static_cast<float*>(at), 1.0F}, .to = half(at), .elems = 65},
+             s);
+       },
+       65 * 2 + 33 + 2 + 4, 65},
+      {"int8_quantise",
+       [&](void* at, Stream s) {
+         kernels::int8_quantise({.values = half(at),
+                                 .codes = static_cast<std::int8_t*>(at),
+                                 .scales = static_cast<float*>(at),
+                                 .elems = 257},
+                                s);
+       },
+       257 * (2 + 1) + 2 * 4, 257},
+      {"int8_dequantise",
+       [&](void* at, Stream s) {
+         kernels::int8_dequantise({.from = {static_cast<std::int8_t*>(at), static_cast<float*>(at)},
+                                   .to = half(at),
+                                   .elems = 257},
+                                  s);
+       },
+       257 * (2 + 1) + 2 * 4, 257},
       {"rms_norm_backward into dx",
        [&](void* at, Stream s) {
          kernels::rms_norm_backward({.x = half(at),

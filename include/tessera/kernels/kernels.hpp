@@ -33,6 +33,7 @@
 #include "tessera/kernels/glu.hpp"
 #include "tessera/kernels/layer_norm.hpp"
 #include "tessera/kernels/matmul.hpp"
+#include "tessera/kernels/quantised.hpp"
 #include "tessera/kernels/rms_norm.hpp"
 #include "tessera/kernels/rotary.hpp"
 #include "tessera/kernels/vocab_cross_entropy.hpp"
