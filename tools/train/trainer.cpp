@@ -292,7 +292,9 @@ class RankTrainer {
     if (evaluates_after(step.step)) {
       record.eval_loss = held_out_loss();
       if (!record.eval_loss && world_.rank() == 0) {
-        tell("note: --eval-loss-mask: no token of the batches that are evaluated counts\n");
+        tell(
+            "note: --eval-data: no token of the batches that are evaluated counts, so there is no "
+            "eval_loss\n");
       }
     }
     if (world_.rank() == 0) { on_step(record); }

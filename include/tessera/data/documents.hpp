@@ -44,9 +44,9 @@ struct Documents {
 [[nodiscard]] std::shared_ptr<const std::vector<std::int64_t>> read_document_starts(
     const std::filesystem::path& path);
 
-/// Reads all of `source`, and of its mask, once. Throws ConfigError that says what is wrong with
-/// `documents`: a separator that no token is, a position beyond the source, a mask of another size
-/// or with other values than 0 and 1, and a source without a token that counts.
+/// Reads all of the mask, and of `source` as much as it takes. Throws ConfigError that says what is
+/// wrong with `documents`: a separator that no token is, a position beyond the source, a mask of
+/// another size or with other values than 0 and 1, and a source without a token that counts.
 void check_documents(const TokenSource& source, const Documents& documents);
 
 }  // namespace tessera

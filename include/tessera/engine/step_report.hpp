@@ -26,9 +26,9 @@ struct LossCount {
 /// The results of one step. They have the same bits on every rank and, with the same explicit
 /// options, under every strategy.
 struct StepReport {
-  std::int64_t step = 0;   ///< The number of the step, from 1.
-  double loss = 0.0;       ///< The mean over data ranks of the losses given to `step` (LossCount).
-  double grad_norm = 0.0;  ///< The L2 norm of the averaged gradient, before clipping.
+  std::int64_t step = 0;  ///< The number of the step, from 1.
+  double loss = 0.0;  ///< The mean over data ranks of the losses, or over what LossCount counts.
+  double grad_norm = 0.0;             ///< The L2 norm of the averaged gradient, before clipping.
   float clip_coefficient = 1.0F;      ///< The factor that clipping applied; 1 if it did not.
   float lr = 0.0F;                    ///< The learning rate, without the factors of groups.
   float loss_scale = 1.0F;            ///< The loss scale of this step.

@@ -22,8 +22,8 @@ struct SortedTokens {
   const std::int32_t* positions;  ///< original positions, ascending among equal tokens
 };
 
-/// Sorts `elems` tokens, none of them negative, 1 <= elems <= most_sorted(stream). They may be the
-/// only array that `workspace` has given before.
+/// Sorts `elems` tokens, none of them negative, 1 <= elems <= most_sorted(stream). `workspace` has
+/// given no array before, except perhaps that of the tokens.
 [[nodiscard]] SortedTokens sort_by_token(const std::int32_t* tokens, std::int64_t elems,
                                          WorkspaceCut& workspace, Stream stream);
 
